@@ -1,0 +1,81 @@
+"""The oracles: one slow function per equation, the library's rule in full, and the released code's.
+
+Everything here is written to be read. It stores [B, H, L, L, U] on purpose, imports only torch and
+math, works in float32 and float64, and carries gradients. Fast code never imports it; tests do.
+
+- :mod:`~jat_graph.reference.paper` has the paper's equations 2 to 9, for one head.
+- :mod:`~jat_graph.reference.masks`, :mod:`~jat_graph.reference.keys`,
+  :mod:`~jat_graph.reference.adjacency` and :mod:`~jat_graph.reference.jump` are what the library
+  promises, with every variant and mask.
+- :mod:`~jat_graph.reference.released_code` has the rules of the authors' released code.
+"""
+
+from .adjacency import (
+    reference_adjacency,
+    reference_normalize,
+    reference_scores,
+    reference_scores_propagated,
+)
+from .jump import ReferenceGraph, masked_softmax, reference_graph, reference_jump_attention
+from .keys import (
+    reference_num_keys,
+    reference_num_samples,
+    reference_quantile_threshold,
+    reference_voting_keys,
+)
+from .masks import ReferenceMask, reference_mask
+from .paper import (
+    paper_adjacency,
+    paper_factored_scores,
+    paper_head,
+    paper_key_significance,
+    paper_normalized_adjacency,
+    paper_order_scores,
+    paper_propagate,
+    paper_propagated_scores,
+    paper_vote,
+)
+from .released_code import (
+    released_adjacency,
+    released_attention,
+    released_efficient_scores,
+    released_heads,
+    released_normalize,
+    released_propagated_scores,
+    released_scores,
+    released_top_queries,
+)
+
+__all__ = [
+    "ReferenceGraph",
+    "ReferenceMask",
+    "masked_softmax",
+    "paper_adjacency",
+    "paper_factored_scores",
+    "paper_head",
+    "paper_key_significance",
+    "paper_normalized_adjacency",
+    "paper_order_scores",
+    "paper_propagate",
+    "paper_propagated_scores",
+    "paper_vote",
+    "reference_adjacency",
+    "reference_graph",
+    "reference_jump_attention",
+    "reference_mask",
+    "reference_normalize",
+    "reference_num_keys",
+    "reference_num_samples",
+    "reference_quantile_threshold",
+    "reference_scores",
+    "reference_scores_propagated",
+    "reference_voting_keys",
+    "released_adjacency",
+    "released_attention",
+    "released_efficient_scores",
+    "released_heads",
+    "released_normalize",
+    "released_propagated_scores",
+    "released_scores",
+    "released_top_queries",
+]
