@@ -1,0 +1,1 @@
+"""Jump self-attention on PyTorch Geometric, for any pretrained transformer."""

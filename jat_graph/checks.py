@@ -1,0 +1,93 @@
+"""Checks of the public functions' tensors; workers behind them trust their input."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+
+
+def check_config(config: object) -> None:
+    """Check that ``config`` is a config.
+
+    Args:
+        config: What the caller gave.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not isinstance(config, JatConfig):
+        raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")  # noqa: TRY004
+
+
+def check_heads(query: Tensor, key: Tensor, value: Tensor | None = None) -> None:
+    """Check queries, keys and values before any work: shapes always, numbers when run eagerly.
+
+    Args:
+        query: ``[B, H, L, D]``.
+        key: ``[B, H, L, D]``.
+        value: ``[B, H, L, Dv]``, or None.
+
+    Raises:
+        ValueError: If a shape or dtype does not fit, L is 0, or a number is not finite.
+    """
+    check_layout("query", query)
+    if key.shape != query.shape:
+        raise ValueError(f"key must be {list(query.shape)} like query, got {list(key.shape)}")
+    if value is not None and (value.dim() != 4 or value.shape[:3] != query.shape[:3]):
+        wanted = ", ".join(str(size) for size in query.shape[:3])
+        raise ValueError(f"value must be [{wanted}, Dv], got {list(value.shape)}")
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor is not None and not tensor.is_floating_point():
+            raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+
+
+def check_layout(name: str, tensor: Tensor) -> None:
+    """Check that a tensor has four axes and at least one token.
+
+    Args:
+        name: What to call it.
+        tensor: ``[B, H, L, D]``.
+
+    Raises:
+        ValueError: If it has other axes, or L or D is 0.
+    """
+    if tensor.dim() != 4:
+        raise ValueError(f"{name} must be [B, H, L, D], got {list(tensor.shape)}")
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} must have no empty axis, got {list(tensor.shape)}")
+
+
+def clean_padding(valid: Tensor | None, **tensors: Tensor) -> tuple[Tensor, ...]:
+    """Check that valid tokens have finite numbers, and set padding to 0, whatever it held.
+
+    The check waits for the device, and is left out under ``torch.compile``.
+
+    Args:
+        valid: Tokens that are not padding, ``[B|1, H|1, L]``, or None.
+        tensors: ``[B, H, L, D]`` by name.
+
+    Returns:
+        The tensors, in the order given.
+
+    Raises:
+        ValueError: If a valid token has a NaN or an infinity.
+    """
+    if valid is not None:
+        padding = ~valid.unsqueeze(-1)
+        tensors = {name: tensor.masked_fill(padding, 0.0) for name, tensor in tensors.items()}
+    if not torch.compiler.is_compiling():
+        for name, tensor in tensors.items():
+            _check_finite(name, tensor)
+    return tuple(tensors.values())
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    finite = tensor.isfinite().all(-1)
+    if not bool(finite.all()):
+        batch, head, token = (int(place) for place in (~finite).nonzero()[0])
+        raise ValueError(
+            f"{name} must be finite in valid tokens, got NaN or Inf in sequence {batch}, "
+            f"head {head}, token {token}"
+        )

@@ -1,0 +1,471 @@
+"""The settings of jump attention: one frozen dataclass, checked once, stored as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from jat_graph.files import write_text
+
+CONFIG_VERSION = 1
+
+HopWeights: TypeAlias = tuple[float, ...]
+
+KEY_SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
+NODE_CHOICES = ("all", "selected")
+BACKENDS = ("auto", "dense", "sparse", "threshold")
+
+
+@dataclass(frozen=True)
+class JatConfig:
+    r"""Which heads jump, who votes, and how far scores travel.
+
+    Args:
+        threshold: ρ of Eq. 2, at least 0, in units of squared scaled scores. A number, or the table
+            ``[jump layer][jump head]`` that :func:`jat_graph.calibrate` returns. (default: 6.0)
+        vote_rate: Replaces ``threshold`` by the ρ that lets this share of the products vote,
+            measured per sequence and head; in (0, 1). (default: None)
+        hop_weights: Weight of each hop, index = hop: ``(1,)`` is ordinary attention, ``(0, 1)`` the
+            paper's jump attention, ``(0.5, 0.5)`` the released code's mixture. Or a mapping from
+            tuples of heads to such weights. (default: (0.0, 1.0))
+        heads: Which heads jump: a number (the first n), ``"even:n"`` (heads 0, 2, 4 …) or indices.
+            (default: 4)
+        layers: Indices of the layers that jump, from 0; None for all. (default: None)
+        key_selection: Which keys vote: ``"all"``, ``"significance"`` (JAT†, Eq. 8), ``"sampled"``
+            (the same over sampled queries), ``"strided"``, or ``"sampled_queries"`` (the released
+            code's JAT†: the positions of the top queries over sampled keys). (default: "all")
+        num_keys: Number U of voting keys, capped at the sequence's length. (default: None, which
+            means ``ceil(key_factor * ln(n))``)
+        key_factor: Factor c of U = ⌈c·ln n⌉, above 0. (default: 5.0)
+        key_step: Step of ``"strided"`` in valid positions; a causal model needs it.
+            (default: None, which spreads U keys evenly)
+        same_sign_only: Two negative scores do not vote. (default: False)
+        normalize_keys: Divide the product by max(1, ‖K_j‖). (default: False)
+        inclusive: Vote when the product equals ρ, too. (default: False)
+        nodes: ``"all"`` tokens are nodes of the graph, or only the ``"selected"`` voting positions.
+            (default: "all")
+        soft_temperature: τ of the differentiable vote sigmoid((X_ij X_kj − ρ)/τ), above 0.
+            (default: None, hard votes)
+        backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
+        seed: Seed of every sample that is drawn. (default: 0)
+
+    Raises:
+        ValueError: If a field is out of its range; the message names field, wanted and got.
+
+    Reference:
+        Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
+        NeurIPS 2022.
+    """
+
+    threshold: float | tuple[tuple[float, ...], ...] = 6.0
+    vote_rate: float | None = None
+    hop_weights: HopWeights | dict[tuple[int, ...], HopWeights] = (0.0, 1.0)
+    heads: int | str | tuple[int, ...] = 4
+    layers: tuple[int, ...] | None = None
+    key_selection: str = "all"
+    num_keys: int | None = None
+    key_factor: float = 5.0
+    key_step: int | None = None
+    same_sign_only: bool = False
+    normalize_keys: bool = False
+    inclusive: bool = False
+    nodes: str = "all"
+    soft_temperature: float | None = None
+    backend: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._set("threshold", _check_threshold(self.threshold))
+        self._set("hop_weights", _check_hops(self.hop_weights))
+        self._set("heads", _check_heads(self.heads))
+        if self.layers is not None:
+            self._set("layers", _check_indices("layers", self.layers))
+        _check_choice("key_selection", self.key_selection, KEY_SELECTIONS)
+        _check_choice("nodes", self.nodes, NODE_CHOICES)
+        _check_choice("backend", self.backend, BACKENDS)
+        self._check_numbers()
+        self._check_combinations()
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> JatConfig:
+        """Return the paper's settings: ρ 6, one hop, 4 heads, all layers.
+
+        Args:
+            overrides: Fields to replace.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If a field is unknown or out of its range.
+        """
+        return cls._preset({}, overrides)
+
+    @classmethod
+    def released(cls, *, efficient: bool = False, **overrides: Any) -> JatConfig:
+        """Return the settings of the authors' released RoBERTa code (run_glue.py's defaults).
+
+        Args:
+            efficient: The released JAT†: graphs on the top queries only. (default: False)
+            overrides: Fields to replace. Layers (1, 2, 6, 7, 10) want a model of 12 layers.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If a field is unknown or out of its range.
+        """
+        preset: dict[str, Any] = {
+            "threshold": 3.0,
+            "hop_weights": (0.5, 0.5),
+            "inclusive": True,
+            "normalize_keys": True,
+            "heads": "even:2",
+            "layers": (1, 2, 6, 7, 10),
+        }
+        if efficient:
+            preset |= {"nodes": "selected", "key_selection": "sampled_queries", "key_factor": 2.0}
+        return cls._preset(preset, overrides)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> JatConfig:
+        """Return the config that :meth:`to_dict` described.
+
+        Args:
+            settings: Fields by name, and ``version``.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If the version is newer than this library's, or a field is unknown.
+        """
+        settings = dict(settings)
+        version = settings.pop("version", CONFIG_VERSION)
+        if not _is_integer(version) or version < 1:
+            raise ValueError(f"config version must be a positive integer, got {version!r}")
+        if version > CONFIG_VERSION:
+            raise ValueError(
+                f"config version must be at most {CONFIG_VERSION} for this jat_graph, "
+                f"got {version}; install a newer jat_graph"
+            )
+        if settings.get("hop_weights") and isinstance(settings["hop_weights"], list | tuple):
+            settings["hop_weights"] = _decode_hops(settings["hop_weights"])
+        return cls._preset(settings, {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types, with the version; infinities become ``"inf"``.
+
+        Returns:
+            A dictionary that :meth:`from_dict` reads back to an equal config.
+        """
+        settings = {"version": CONFIG_VERSION} | asdict(self)
+        if isinstance(self.hop_weights, dict):
+            settings["hop_weights"] = [[heads, w] for heads, w in self.hop_weights.items()]
+        plain: dict[str, Any] = _plain(settings)
+        return plain
+
+    def save(self, path: str | Path) -> None:
+        """Write the config as JSON; the file appears whole or not at all.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> JatConfig:
+        """Read a config that :meth:`save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The config.
+
+        Raises:
+            OSError: If the file cannot be read.
+            ValueError: If it is no JSON object, or not a valid config.
+        """
+        try:
+            settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"config {path} must be JSON: {error}") from None
+        if not isinstance(settings, dict):
+            raise ValueError(f"config {path} must be a JSON object, got {_kind(settings)}")
+        return cls.from_dict(settings)
+
+    def head_indices(self, num_heads: int) -> tuple[int, ...]:
+        """Return the heads that jump in a layer of ``num_heads``, in rising order.
+
+        Args:
+            num_heads: Heads of the layer.
+
+        Returns:
+            Indices from 0.
+
+        Raises:
+            ValueError: If the layer lacks one of them.
+        """
+        if isinstance(self.heads, tuple):
+            chosen: Sequence[int] = self.heads
+        elif isinstance(self.heads, str):
+            chosen = range(0, 2 * int(self.heads.removeprefix("even:")), 2)
+        else:
+            chosen = range(self.heads)
+        if chosen and max(chosen) >= num_heads:
+            raise ValueError(
+                f"heads={self.heads!r} needs head {max(chosen)}, "
+                f"but the model has {num_heads} heads (0 to {num_heads - 1})"
+            )
+        return tuple(chosen)
+
+    def layer_indices(self, num_layers: int) -> tuple[int, ...]:
+        """Return the layers that jump in a model of ``num_layers``, in rising order.
+
+        Args:
+            num_layers: Layers of the model.
+
+        Returns:
+            Indices from 0.
+
+        Raises:
+            ValueError: If the model lacks one of them.
+        """
+        layers = tuple(range(num_layers)) if self.layers is None else self.layers
+        if layers and layers[-1] >= num_layers:
+            raise ValueError(
+                f"layers={self.layers!r} needs layer {layers[-1]}, "
+                f"but the model has {num_layers} layers (0 to {num_layers - 1})"
+            )
+        return layers
+
+    def for_layer(self, row: int, heads: tuple[int, ...]) -> JatConfig:
+        """Return the config of one layer, over its jump heads only.
+
+        Args:
+            row: Position of the layer among those that jump: the table's row.
+            heads: The heads that jump there; the table's columns.
+
+        Returns:
+            A config whose ``heads`` are ``range(len(heads))``, whose table has one row, and whose
+            mapped ``hop_weights`` are keyed by position in ``heads``.
+
+        Raises:
+            ValueError: If the table or the mapping does not fit.
+        """
+        changes: dict[str, Any] = {"heads": len(heads), "layers": None}
+        if isinstance(self.threshold, tuple):
+            changes["threshold"] = (self._table_row(row, len(heads)),)
+        if isinstance(self.hop_weights, dict):
+            changes["hop_weights"] = self._hops_by_position(self.hop_weights, heads)
+        return replace(self, **changes)
+
+    def hop_groups(self, num_heads: int) -> dict[tuple[int, ...], HopWeights]:
+        """Return the hop weights as a mapping that covers each of ``num_heads`` once.
+
+        Args:
+            num_heads: Heads of the tensors at hand.
+
+        Returns:
+            Tuples of heads and their weights.
+
+        Raises:
+            ValueError: If a mapping leaves a head out or names one that is not there.
+        """
+        if not isinstance(self.hop_weights, dict):
+            return {tuple(range(num_heads)): self.hop_weights}
+        named = sorted(head for heads in self.hop_weights for head in heads)
+        if named != list(range(num_heads)):
+            raise ValueError(
+                f"hop_weights must name each jump head once, wanted {list(range(num_heads))}, "
+                f"got {named}"
+            )
+        return self.hop_weights
+
+    def _table_row(self, row: int, num_heads: int) -> tuple[float, ...]:
+        table = self.threshold
+        if not isinstance(table, tuple) or row >= len(table):
+            raise ValueError(f"threshold needs a row for jump layer {row}, got {table!r}")
+        if len(table[row]) != num_heads:
+            raise ValueError(
+                f"threshold row {row} must have {num_heads} entries, one for each jump head, "
+                f"got {len(table[row])}"
+            )
+        return table[row]
+
+    @staticmethod
+    def _hops_by_position(
+        mapping: dict[tuple[int, ...], HopWeights], heads: tuple[int, ...]
+    ) -> dict[tuple[int, ...], HopWeights]:
+        named = sorted(head for group in mapping for head in group)
+        if named != sorted(heads):
+            raise ValueError(
+                f"hop_weights must name each jump head once, wanted {sorted(heads)}, got {named}"
+            )
+        return {tuple(heads.index(h) for h in group): w for group, w in mapping.items()}
+
+    @classmethod
+    def _preset(cls, preset: Mapping[str, Any], overrides: Mapping[str, Any]) -> JatConfig:
+        settings = {**preset, **overrides}
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(map(str, set(settings) - set(known)))
+        if unknown:
+            raise ValueError(f"unknown config field {unknown[0]!r}, wanted one of {known}")
+        return cls(**settings)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        for name in ("key_factor", "soft_temperature"):
+            value = getattr(self, name)
+            if name == "key_factor" or value is not None:
+                _check_real(name, value, low=0.0, strict=True)
+                if math.isinf(value):
+                    raise ValueError(f"{name} must be finite, got {value}")
+                self._set(name, float(value))
+        for name in ("num_keys", "key_step"):
+            value = getattr(self, name)
+            if value is not None and (not _is_integer(value) or value < 1):
+                raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if not _is_integer(self.seed) or not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {self.seed!r}")
+        for name in ("same_sign_only", "normalize_keys", "inclusive"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.vote_rate is not None:
+            _check_real("vote_rate", self.vote_rate, low=0.0, strict=True)
+            if self.vote_rate >= 1:
+                raise ValueError(f"vote_rate must be below 1, got {self.vote_rate}")
+            self._set("vote_rate", float(self.vote_rate))
+
+    def _check_combinations(self) -> None:
+        if self.vote_rate is not None and isinstance(self.threshold, tuple):
+            raise ValueError("vote_rate must be None when threshold is a table")
+        if self.key_step is not None and self.key_selection != "strided":
+            raise ValueError(f"key_step needs key_selection='strided', got {self.key_selection!r}")
+        if self.key_step is not None and self.num_keys is not None:
+            raise ValueError(
+                f"num_keys must be None with key_step, which fixes the keys, got {self.num_keys}"
+            )
+        if self.soft_temperature is not None and self.backend not in ("auto", "dense"):
+            raise ValueError(
+                f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
+            )
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_real(name: str, value: object, *, low: float, strict: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or math.isnan(value):  # type: ignore[arg-type]
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    if value < low or (strict and value == low):  # type: ignore[operator]
+        bound = "above" if strict else "at least"
+        raise ValueError(f"{name} must be {bound} {low:g}, got {value}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _check_indices(name: str, value: object) -> tuple[int, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"{name} must be a sequence of indices, got {value!r}")
+    if not value or any(not _is_integer(i) or i < 0 for i in value):
+        raise ValueError(f"{name} must be one or more indices from 0, got {value!r}")
+    if len(set(value)) != len(value):
+        raise ValueError(f"{name} must not name an index twice, got {value!r}")
+    return tuple(sorted(value))
+
+
+def _check_heads(value: object) -> int | str | tuple[int, ...]:
+    if isinstance(value, str):
+        number = value.removeprefix("even:")
+        if number == value or not number.isdecimal() or int(number) < 1:
+            raise ValueError(f"heads must be a number, 'even:n' or indices, got {value!r}")
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise ValueError(f"heads must be at least 1, got {value}")
+        return value
+    return _check_indices("heads", value)
+
+
+def _as_float(name: str, value: object) -> float:
+    """Return ``value`` as a float; the JSON form writes infinity as a string."""
+    number = math.inf if value == "inf" else value
+    _check_real(name, number, low=0.0)
+    return float(number)  # type: ignore[arg-type]
+
+
+def _check_threshold(value: object) -> float | tuple[tuple[float, ...], ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return _as_float("threshold", value)
+    if not value or any(isinstance(row, str) or not isinstance(row, Sequence) for row in value):
+        raise ValueError(
+            f"threshold must be a number or a table [jump layer][jump head], got {value!r}"
+        )
+    return tuple(tuple(_as_float("threshold", entry) for entry in row) for row in value)
+
+
+def _check_hop_tuple(value: object) -> HopWeights:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise ValueError(f"hop_weights must be one or more numbers, got {value!r}")
+    for weight in value:
+        _check_real("hop_weights", weight, low=-math.inf, strict=True)
+        if math.isinf(weight):
+            raise ValueError(f"hop_weights must be finite, got {value!r}")
+    if all(weight == 0 for weight in value):
+        raise ValueError(f"hop_weights must not be all zero, got {value!r}")
+    return tuple(float(weight) for weight in value)
+
+
+def _check_hops(value: object) -> HopWeights | dict[tuple[int, ...], HopWeights]:
+    if not isinstance(value, Mapping):
+        return _check_hop_tuple(value)
+    if not value:
+        raise ValueError("hop_weights must name at least one group of heads, got {}")
+    groups = {
+        _check_indices("hop_weights heads", (key,) if _is_integer(key) else key): _check_hop_tuple(
+            weights
+        )
+        for key, weights in value.items()
+    }
+    named = [head for heads in groups for head in heads]
+    if len(set(named)) != len(named):
+        raise ValueError(f"hop_weights must name each head once, got {sorted(named)}")
+    return groups
+
+
+def _decode_hops(value: Sequence[Any]) -> Any:
+    """Return the mapping that :meth:`JatConfig.to_dict` wrote as pairs, or plain weights as is."""
+    if not all(isinstance(pair, list | tuple) for pair in value):
+        return value
+    if any(len(pair) != 2 or not isinstance(pair[0], list | tuple) for pair in value):
+        raise ValueError(f"hop_weights must be numbers or pairs [heads, weights], got {value!r}")
+    return {tuple(heads): weights for heads, weights in value}
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` in JSON's types: tuples become lists, infinities the string ``"inf"``."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return "inf" if value == math.inf else value

@@ -1,0 +1,256 @@
+"""Which keys vote: all of them, the most significant, a sample, or every so many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.masks import TokenMask
+from jat_graph.scores import ScoreSource, row_blocks
+
+
+@dataclass(frozen=True)
+class VotingKeys:
+    """The keys that vote, per sequence and head.
+
+    Args:
+        index: Positions, ``[B, H, U]``, in rising order; None for every position.
+        valid: Which entries are voting keys, ``[B|1, H|1, U]`` bool; None if all are.
+    """
+
+    index: Tensor | None
+    valid: Tensor | None
+
+
+def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> VotingKeys:
+    """Choose the keys that vote.
+
+    The number of entries depends on the padded length alone, so that nothing waits for the device;
+    ``valid`` says how many of them each sequence really has.
+
+    Args:
+        config: ``key_selection`` and its numbers.
+        source: Scores ``[B, H, L, L]``.
+        mask: Which tokens are padding.
+
+    Returns:
+        The keys.
+
+    Raises:
+        ValueError: If the selection looks ahead in a causal model, or the mask is neither padding
+            nor causal and not all keys vote.
+    """
+    reasons = unsupported_selection(config, mask)
+    if reasons:
+        raise ValueError(reasons[0])
+    if config.key_selection == "all":
+        return VotingKeys(None, mask.valid)
+    batch, heads, length = source.shape
+    valid = mask.valid
+    if valid is None:
+        valid = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
+    count = valid.sum(-1, keepdim=True)  # [B|1, H|1, 1]
+    if config.key_selection == "strided":
+        return _strided_keys(config, valid, count, (batch, heads))
+    measure = (_query_measure if config.key_selection == "sampled_queries" else _key_measure)(
+        config, source, valid, count
+    )
+    return _top_keys(config, measure.masked_fill(~valid, -torch.inf), valid, count)
+
+
+def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
+    """Say why a mask does not allow the config's selection of keys or its adaptive threshold.
+
+    Args:
+        config: The settings.
+        mask: Which query may attend to which key.
+
+    Returns:
+        One sentence a reason; empty if it is allowed.
+    """
+    reasons = []
+    strided = config.key_selection == "strided" and config.key_step is not None
+    if mask.causal and config.key_selection != "all" and not strided:
+        what = f"key_selection={config.key_selection!r}"
+        if config.key_selection == "strided":
+            what += " without key_step"
+        reasons.append(
+            f"{what} looks at later tokens, which a causal model must not; "
+            "use key_selection='all', or 'strided' with key_step"
+        )
+    if mask.causal and config.vote_rate is not None:
+        reasons.append(
+            "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
+        )
+    if mask.pairs is not None and not torch.compiler.is_compiling():
+        if config.key_selection != "all":
+            reasons.append(
+                "a mask that is neither padding nor causal needs key_selection='all', "
+                f"got {config.key_selection!r}"
+            )
+        if config.vote_rate is not None:
+            reasons.append(
+                "a mask that is neither padding nor causal needs a fixed threshold, got vote_rate"
+            )
+    return reasons
+
+
+def number_of_keys(config: JatConfig, count: int) -> int:
+    """Return U for a sequence of ``count`` valid tokens.
+
+    U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
+    ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
+
+    Args:
+        config: ``key_selection``, ``num_keys``, ``key_factor`` and ``key_step``.
+        count: Valid tokens n.
+
+    Returns:
+        The number of voting keys, 0 for an empty sequence.
+    """
+    if count == 0 or config.key_selection == "all":
+        return count
+    if config.key_step is not None:
+        return -(-count // config.key_step)
+    if config.num_keys is not None:
+        return min(count, config.num_keys)
+    if config.key_selection == "sampled_queries":
+        return min(count, max(1, math.ceil(config.key_factor * math.ceil(math.log(count)))))
+    return min(count, max(1, sample_size(config, count)))
+
+
+def sample_size(config: JatConfig, count: int) -> int:
+    """Return min(n, ⌈key_factor · ln n⌉), at least 1: how many queries or keys are sampled.
+
+    Args:
+        config: ``key_factor``.
+        count: Valid tokens n.
+
+    Returns:
+        The size of the sample, 0 for an empty sequence.
+    """
+    return min(count, max(1, math.ceil(config.key_factor * math.log(count)))) if count else 0
+
+
+def valid_positions(valid: Tensor) -> Tensor:
+    """Return the position of each rank among the valid tokens; padding follows.
+
+    Args:
+        valid: ``[..., L]`` bool.
+
+    Returns:
+        Positions ``[..., L]``.
+    """
+    return valid.logical_not().to(torch.uint8).argsort(dim=-1, stable=True)
+
+
+def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:
+    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size.
+
+    Args:
+        seed: The config's seed.
+        size: How many.
+        purpose: Tells the streams of different uses apart.
+        device: Where to put them; they are drawn on the CPU.
+
+    Returns:
+        int64 ``[size]``.
+    """
+    # The sequential engine fills in order, one draw an element: a prefix is stable.
+    generator = torch.Generator().manual_seed((seed + purpose * 0x9E3779B97F4A7C15) % 2**63)
+    return torch.randint(2**31, (size,), generator=generator).to(device)
+
+
+def by_count(
+    config: JatConfig, count: Tensor, length: int, rule: Callable[[JatConfig, int], int]
+) -> Tensor:
+    """Look up a number that depends on n, computed on the CPU for each possible n.
+
+    Args:
+        config: Passed to ``rule``.
+        count: Valid tokens n, any shape.
+        length: Padded length L, the largest n.
+        rule: The number for one n.
+
+    Returns:
+        int64, the shape of ``count``; nothing waits for the device.
+    """
+    return torch.tensor([rule(config, n) for n in range(length + 1)], device=count.device)[count]
+
+
+def _sampled_ranks(config: JatConfig, valid: Tensor, count: Tensor) -> Tensor:
+    """Return which valid tokens are sampled, ``[B|1, H|1, L]`` bool, without replacement.
+
+    Each rank has a random number that depends on the seed alone; the smallest ones of the first n
+    are taken, so that the sample depends on the seed and n.
+    """
+    length = valid.size(-1)
+    size = by_count(config, count, length, sample_size)
+    numbers = draw(config.seed, length, 1, valid.device).double()
+    # Ties would make the sample depend on the sort: the rank breaks them.
+    numbers = numbers + torch.arange(length, device=valid.device) / (2 * length)
+    rank = valid.cumsum(-1) - 1
+    lot = numbers[rank.clamp(min=0)].masked_fill(~valid, torch.inf)
+    place = lot.argsort(dim=-1).argsort(dim=-1)
+    return (place < size) & valid
+
+
+def _key_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
+    """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries (Eq. 8), streamed."""
+    seen = valid if config.key_selection == "significance" else _sampled_ranks(config, valid, count)
+    batch, heads, length = source.shape
+    peak = torch.full((batch, heads, length), -torch.inf, dtype=source.dtype, device=source.device)
+    total = torch.zeros_like(peak)
+    with torch.no_grad():
+        for start, stop in row_blocks(source):
+            scores = source.rows(start, stop)
+            hidden = ~seen[..., start:stop, None]
+            peak = torch.maximum(peak, scores.masked_fill(hidden, -torch.inf).amax(-2))
+            total += scores.masked_fill(hidden, 0.0).sum(-2)
+    return peak - total / seen.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _query_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
+    """Return M_i = max_j X_ij − Σ_j X_ij / n over sampled keys j, as the released code does."""
+    hidden = ~_sampled_ranks(config, valid, count).unsqueeze(-2)  # [B|1, H|1, 1, L]
+    blocks = []
+    with torch.no_grad():
+        for start, stop in row_blocks(source):
+            scores = source.rows(start, stop)
+            total = scores.masked_fill(hidden, 0.0).sum(-1)
+            peak = scores.masked_fill(hidden, -torch.inf).amax(-1)
+            blocks.append(peak - total / count.clamp(min=1))
+    return torch.cat(blocks, dim=-1)
+
+
+def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) -> VotingKeys:
+    """Return the positions of the largest measures; ties go to the lower index."""
+    length = valid.size(-1)
+    most = max(number_of_keys(config, n) for n in range(length + 1))
+    order = measure.argsort(dim=-1, descending=True, stable=True)[..., :most]
+    rank = torch.arange(most, device=valid.device)
+    chosen = rank < by_count(config, count, length, number_of_keys)  # [B|1, H|1, U]
+    # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
+    index = order.masked_fill(~chosen, length).sort(dim=-1).values
+    return VotingKeys(index.clamp(max=length - 1), chosen)
+
+
+def _strided_keys(
+    config: JatConfig, valid: Tensor, count: Tensor, shape: tuple[int, int]
+) -> VotingKeys:
+    """Return valid ranks ⌊r·n/U⌋, or 0, s, 2s … for a fixed step s."""
+    length = valid.size(-1)
+    most = max(number_of_keys(config, n) for n in range(length + 1))
+    rank = torch.arange(most, device=valid.device)
+    number = by_count(config, count, length, number_of_keys)
+    if config.key_step is not None:
+        target = (rank * config.key_step).expand(*count.shape[:2], -1)
+    else:
+        target = rank * count // number.clamp(min=1)
+    index = valid_positions(valid).gather(-1, target.clamp(max=length - 1))
+    return VotingKeys(index.expand(*shape, -1), rank < number)

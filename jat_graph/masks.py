@@ -1,0 +1,172 @@
+"""Which query may attend to which key: every kind of mask in one form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TokenMask:
+    """The rule M of a batch, in the cheapest form that says it.
+
+    Args:
+        valid: Tokens that are not padding, ``[B|1, H|1, L]`` bool; None if all are valid.
+        causal: A query sees itself and what comes before it.
+        pairs: M itself, ``[B|1, H|1, L, L]`` bool, if it is neither padding nor causal; else None.
+        bias: Finite additive biases, ``[B|1, H|1, L, L]``, for the final scores only; else None.
+    """
+
+    valid: Tensor | None = None
+    causal: bool = False
+    pairs: Tensor | None = None
+    bias: Tensor | None = None
+
+    def allowed(self, length: int, device: torch.device) -> Tensor | None:
+        """Return M between valid tokens as one bool tensor, or None if everything is allowed.
+
+        Args:
+            length: Number of tokens L.
+            device: Where to build the causal triangle.
+
+        Shapes:
+            - **output:** ``[B|1, H|1, L, L]``
+        """
+        parts = []
+        if self.valid is not None:
+            parts.append(self.valid.unsqueeze(-1) & self.valid.unsqueeze(-2))
+        if self.causal:
+            parts.append(
+                torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+            )
+        if self.pairs is not None:
+            parts.append(self.pairs)
+        if not parts:
+            return None
+        result = parts[0]
+        for part in parts[1:]:
+            result = result & part
+        return result
+
+    def attention_mask(self, length: int, like: Tensor) -> tuple[Tensor | None, bool]:
+        """Return ``attn_mask`` and ``is_causal`` for scaled dot product attention.
+
+        A padded query still attends to the valid keys, so that its output is finite.
+
+        Args:
+            length: Number of tokens L.
+            like: Tensor whose dtype and device the additive mask takes.
+
+        Returns:
+            The mask, broadcastable to ``[B, H, L, L]``, and whether SDPA shall mask causally.
+        """
+        keys = None if self.valid is None else self.valid.unsqueeze(-2)  # [B, H, 1, L]
+        if self.bias is None and self.pairs is None:
+            if keys is None or not self.causal:
+                return keys, self.causal
+        rest = TokenMask(causal=self.causal, pairs=self.pairs).allowed(length, like.device)
+        allowed = keys if rest is None else rest if keys is None else keys & rest
+        if self.bias is None:
+            return allowed, False
+        bias = self.bias.to(like.dtype)
+        return (bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)), False
+
+    def select_heads(self, heads: tuple[int, ...]) -> TokenMask:
+        """Return the mask of these heads only.
+
+        Args:
+            heads: Indices from 0.
+
+        Returns:
+            The mask, its head axis cut to ``heads`` where it has one.
+        """
+        index = list(heads)
+
+        def cut(tensor: Tensor | None) -> Tensor | None:
+            return tensor if tensor is None or tensor.size(1) == 1 else tensor[:, index]
+
+        return TokenMask(cut(self.valid), self.causal, cut(self.pairs), cut(self.bias))
+
+
+def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) -> TokenMask:
+    """Bring an attention mask into its cheapest form.
+
+    A 4D mask that only says which keys are padding, alone or with a causal triangle, is recognised
+    by its values. Under ``torch.compile`` it is kept as it is: the result is the same, and no
+    branch depends on data.
+
+    Args:
+        attention_mask: None, bool (True = attend) or additive (at most ``finfo.min / 2`` = masked);
+            ``[B, L]`` padding, or ``[B|1, H|1, L, L]`` (a size of 1 at the query is broadcast).
+        is_causal: Mask what comes later, too.
+        query: Tensor ``[B, H, L, D]`` whose shape the mask must fit.
+
+    Returns:
+        The mask.
+
+    Raises:
+        ValueError: If the mask's dtype or shape does not fit.
+    """
+    if attention_mask is None:
+        return TokenMask(causal=is_causal)
+    _check_mask(attention_mask, query)
+    attention_mask = attention_mask.to(query.device)
+    allowed, bias = _split_additive(attention_mask)
+    if allowed.dim() == 2:
+        bias = None if bias is None else bias[:, None, None, :]
+        return TokenMask(valid=allowed[:, None, :], causal=is_causal, bias=bias)
+    if allowed.size(-2) == 1:
+        return TokenMask(valid=allowed.squeeze(-2), causal=is_causal, bias=bias)
+    return _recognise(allowed, is_causal, bias)
+
+
+def _check_mask(mask: Tensor, query: Tensor) -> None:
+    batch, heads, length = query.shape[:3]
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"attention_mask must be bool or additive floats, got {mask.dtype}")
+    shape = tuple(mask.shape)
+    if len(shape) == 2:
+        fits = shape == (batch, length)
+    else:
+        fits = len(shape) == 4 and all(
+            size in choices
+            for size, choices in zip(
+                shape, ((1, batch), (1, heads), (1, length), (length,)), strict=True
+            )
+        )
+    if not fits:
+        raise ValueError(
+            f"attention_mask must be [{batch}, {length}] or "
+            f"[{batch}|1, {heads}|1, {length}, {length}], got {list(shape)}"
+        )
+
+
+def _split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Split an additive mask into what is allowed and the finite biases, if there are any."""
+    if mask.dtype == torch.bool:
+        return mask, None
+    allowed = mask > torch.finfo(mask.dtype).min / 2
+    bias = mask.masked_fill(~allowed, 0.0)
+    if torch.compiler.is_compiling() or bool(bias.count_nonzero()):
+        return allowed, bias
+    return allowed, None
+
+
+def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask:
+    """Say a 4D mask ``[B|1, H|1, L, L]`` as padding, or padding and causal, if that is what it is."""
+    valid = pairs.any(dim=-2)  # some query sees it
+    if torch.compiler.is_compiling():
+        return TokenMask(valid, is_causal, pairs, bias)
+    padding = None if bool(valid.all()) else valid
+    # What a padded query sees changes nothing for the others.
+    ignored = ~valid.unsqueeze(-1)
+    expected = valid.unsqueeze(-2)
+    if not is_causal and bool(((pairs == expected) | ignored).all()):
+        return TokenMask(padding, is_causal, None, bias)
+    expected = expected.expand_as(pairs).tril()
+    if bool(((pairs.tril() == expected) | ignored).all()):
+        if is_causal or not bool((pairs & ~ignored).triu(1).any()):
+            return TokenMask(padding, True, None, bias)
+    return TokenMask(padding, is_causal, pairs, bias)

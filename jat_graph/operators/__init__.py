@@ -1,0 +1,20 @@
+"""The graph as something that multiplies: one operator class a structure."""
+
+from jat_graph.operators.base import Operator, PowerOperator
+from jat_graph.operators.choice import build_operator, choose_backend, unsupported
+from jat_graph.operators.dense import DenseOperator
+from jat_graph.operators.normalized import NormalizedOperator
+from jat_graph.operators.sparse import SparseOperator
+from jat_graph.operators.threshold import ThresholdOperator
+
+__all__ = [
+    "DenseOperator",
+    "NormalizedOperator",
+    "Operator",
+    "PowerOperator",
+    "SparseOperator",
+    "ThresholdOperator",
+    "build_operator",
+    "choose_backend",
+    "unsupported",
+]

@@ -1,0 +1,147 @@
+"""What every operator can do; a new structure writes two methods."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from jat_graph.scores import full_precision
+
+
+class Operator(ABC):
+    """A square matrix per sequence and head that multiplies features.
+
+    A subclass gives ``shape``, ``dtype``, ``device``, ``_matmul`` and ``_rmatmul``; everything else
+    is here. Sums accumulate in ``dtype``; results have the dtype of the features.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        """Return (A + diagonal · I) x, in ``self.dtype``."""
+
+    @abstractmethod
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        """Return (Aᵀ + diagonal · I) x, in ``self.dtype``."""
+
+    def matmul(self, x: Tensor, diagonal: float = 0.0) -> Tensor:
+        """Return (A + diagonal · I) x.
+
+        Args:
+            x: Features ``[B, H, L, D]``.
+            diagonal: Weight of the self-loops to add. (default: 0.0)
+
+        Returns:
+            The product, in the dtype of ``x``.
+
+        Raises:
+            ValueError: If ``x`` does not fit.
+
+        Shapes:
+            - **output:** ``[B, H, L, D]``
+        """
+        self._check(x)
+        with full_precision(self.device):
+            return self._matmul(x.to(self.dtype), diagonal).to(x.dtype)
+
+    def rmatmul(self, x: Tensor, diagonal: float = 0.0) -> Tensor:
+        """Return (Aᵀ + diagonal · I) x.
+
+        Args:
+            x: Features ``[B, H, L, D]``.
+            diagonal: Weight of the self-loops to add. (default: 0.0)
+
+        Returns:
+            The product, in the dtype of ``x``.
+
+        Raises:
+            ValueError: If ``x`` does not fit.
+
+        Shapes:
+            - **output:** ``[B, H, L, D]``
+        """
+        self._check(x)
+        with full_precision(self.device):
+            return self._rmatmul(x.to(self.dtype), diagonal).to(x.dtype)
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
+        ones = torch.ones(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
+        return self.matmul(ones).squeeze(-1)
+
+    def power(self, exponent: int) -> PowerOperator:
+        """Return the operator that multiplies ``exponent`` times.
+
+        Args:
+            exponent: At least 0; 0 is the identity.
+
+        Returns:
+            The power.
+
+        Raises:
+            ValueError: If the exponent is negative.
+        """
+        return PowerOperator(self, exponent)
+
+    def to_dense(self) -> Tensor:
+        """Return the matrix, ``[B, H, L, L]``, in ``dtype``."""
+        eye = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
+        return self.matmul(eye.expand(self.shape))
+
+    def to_edge_index(self) -> tuple[Tensor, Tensor]:
+        """Return the non-zero entries as one PyG graph over all sequences and heads.
+
+        Returns:
+            ``edge_index`` ``[2, E]`` with rows (source k, target i), node number
+            ``(b · H + h) · L + position``; and ``edge_weight`` ``[E]``.
+        """
+        matrix = self.to_dense().flatten(0, 1)
+        graph, target, source = matrix.nonzero(as_tuple=True)
+        offset = graph * self.shape[-1]
+        weight = matrix[graph, target, source]
+        return torch.stack([offset + source, offset + target]), weight
+
+    def _check(self, x: Tensor) -> None:
+        if x.dim() != 4 or x.shape[:3] != self.shape[:3]:
+            wanted = ", ".join(str(size) for size in self.shape[:3])
+            raise ValueError(f"x must be [{wanted}, D], got {list(x.shape)}")
+
+
+class PowerOperator(Operator):
+    """The power of an operator.
+
+    Args:
+        base: The operator.
+        exponent: How often it multiplies, at least 0.
+
+    Raises:
+        ValueError: If the exponent is negative.
+
+    Reference:
+        Abu-El-Haija et al., *MixHop*, ICML 2019.
+    """
+
+    def __init__(self, base: Operator, exponent: int) -> None:
+        if exponent < 0:
+            raise ValueError(f"exponent must be at least 0, got {exponent}")
+        self.base, self.exponent = base, exponent
+        self.shape, self.dtype, self.device = base.shape, base.dtype, base.device
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        y = x
+        for _ in range(self.exponent):
+            y = self.base.matmul(y)
+        return y + diagonal * x
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        y = x
+        for _ in range(self.exponent):
+            y = self.base.rmatmul(y)
+        return y + diagonal * x

@@ -1,0 +1,107 @@
+"""Which backend runs: what each cannot do, and which of the others is cheapest."""
+
+from __future__ import annotations
+
+import logging
+
+from jat_graph.ballot import Ballot
+from jat_graph.config import JatConfig
+from jat_graph.masks import TokenMask
+from jat_graph.operators.base import Operator
+from jat_graph.operators.dense import DenseOperator
+from jat_graph.operators.sparse import SparseOperator
+from jat_graph.operators.threshold import ThresholdOperator
+
+logger = logging.getLogger(__name__)
+
+# Time of one product in the threshold graph over one vote for a pair, both in portable torch,
+# by element: the first sorts, gathers and sums, the second multiplies, compares and counts.
+THRESHOLD_COST = 5.0
+
+
+def build_operator(config: JatConfig, ballot: Ballot) -> Operator:
+    """Return A by the config's backend; an explicit choice never falls back.
+
+    Args:
+        config: ``backend`` and the variants.
+        ballot: Who votes on which pairs.
+
+    Returns:
+        The operator for A.
+
+    Raises:
+        ValueError: If the chosen backend cannot run; the message lists every reason.
+    """
+    backend = config.backend
+    if backend == "auto":
+        backend, why = choose_backend(config, ballot.mask, ballot.source.shape, ballot.num_keys)
+        logger.debug("backend %s: %s", backend, why)
+    reasons = unsupported(backend, config, ballot.mask)
+    if reasons:
+        raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
+    if backend == "dense":
+        return DenseOperator.from_ballot(ballot)
+    return SparseOperator.from_ballot(ballot) if backend == "sparse" else ThresholdOperator(ballot)
+
+
+def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
+    """Say why a backend cannot run.
+
+    Args:
+        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``.
+        config: The variants.
+        mask: Which query may attend to which key.
+
+    Returns:
+        One phrase a reason; empty if it can.
+    """
+    reasons = []
+    if backend != "dense" and config.soft_temperature is not None:
+        reasons.append("soft votes need every pair; use 'dense'")
+    if backend == "threshold":
+        if mask.causal:
+            reasons.append("under a causal mask A is no sum of threshold graphs; use 'dense'")
+        if mask.pairs is not None:
+            reasons.append("it takes padding masks only; use 'dense'")
+        if config.inclusive and config.same_sign_only and _may_be_zero(config):
+            reasons.append("inclusive votes at threshold 0 of one sign are no prefix; use 'dense'")
+    return reasons
+
+
+def choose_backend(
+    config: JatConfig, mask: TokenMask, shape: tuple[int, int, int], num_keys: int
+) -> tuple[str, str]:
+    """Return the cheaper of dense and threshold, and why.
+
+    Args:
+        config: The variants.
+        mask: Which query may attend to which key.
+        shape: Batch, heads and tokens.
+        num_keys: Number of voting keys.
+
+    Returns:
+        The backend and a sentence.
+    """
+    reasons = unsupported("threshold", config, mask)
+    if reasons:
+        return "dense", reasons[0]
+    length = shape[2]
+    dense, threshold = length, round(THRESHOLD_COST * FEATURES)
+    verb = "costs more than" if dense > threshold else "costs at most"
+    why = (
+        f"a vote for each of {length} other tokens {verb} the prefix sums "
+        f"worth {threshold} of them, for each of {num_keys} keys"
+    )
+    return ("threshold" if dense > threshold else "dense"), why
+
+
+# Columns that are multiplied at once: queries and keys of a usual head.
+FEATURES = 128
+
+
+def _may_be_zero(config: JatConfig) -> bool:
+    if config.vote_rate is not None:
+        return True
+    if isinstance(config.threshold, tuple):
+        return any(entry == 0 for row in config.threshold for entry in row)
+    return config.threshold == 0

@@ -1,0 +1,95 @@
+"""A as a list of edges: what PyG layers take, and exact on short inputs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import spmm, to_torch_csr_tensor
+
+from jat_graph.ballot import Ballot
+from jat_graph.operators.base import Operator
+from jat_graph.votes import TILE, count_votes
+
+
+class SparseOperator(Operator):
+    """An operator that holds edges, as one block-diagonal matrix over all sequences and heads.
+
+    Args:
+        matrix: ``[B·H·L, B·H·L]``, rows are targets: a torch CSR tensor, or a
+            ``torch_sparse.SparseTensor`` if given one.
+        shape: ``(B, H, L, L)``.
+    """
+
+    def __init__(self, matrix: Tensor | SparseTensor, shape: torch.Size) -> None:
+        self.matrix, self.shape = matrix, shape
+        self.dtype = matrix.dtype if isinstance(matrix, Tensor) else matrix.dtype()
+        self.device = matrix.device if isinstance(matrix, Tensor) else matrix.device()
+
+    @classmethod
+    def from_ballot(cls, ballot: Ballot) -> SparseOperator:
+        """Count the votes in blocks of queries and keep the pairs that have one.
+
+        Args:
+            ballot: Who votes on which pairs.
+
+        Returns:
+            A of Eq. 3.
+        """
+        batch, heads, length = ballot.source.shape
+        edge_index, edge_weight = vote_edges(ballot)
+        size = batch * heads * length
+        matrix = to_torch_csr_tensor(
+            edge_index.flip(0), edge_weight, (size, size), is_coalesced=True
+        )
+        return cls(matrix, torch.Size((batch, heads, length, length)))
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        return spmm(self.matrix, x.flatten(0, 2)).view_as(x) + diagonal * x
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        matrix = self.matrix.t()
+        if isinstance(matrix, Tensor):
+            matrix = matrix.to_sparse_csr()
+        return spmm(matrix, x.flatten(0, 2)).view_as(x) + diagonal * x
+
+    def to_edge_index(self) -> tuple[Tensor, Tensor]:
+        """Return the edges as one PyG graph over all sequences and heads.
+
+        Returns:
+            ``edge_index`` ``[2, E]`` with rows (source k, target i), node number
+            ``(b · H + h) · L + position``; and ``edge_weight`` ``[E]``.
+        """
+        if isinstance(self.matrix, SparseTensor):
+            target, source, weight = self.matrix.coo()
+            return torch.stack([source, target]), weight
+        edges = self.matrix.to_sparse_coo()
+        return edges.indices().flip(0), edges.values()
+
+
+def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:
+    """Return the pairs that have a vote, sorted by target, and their share of votes.
+
+    Args:
+        ballot: Who votes on which pairs, by hard votes.
+
+    Returns:
+        ``edge_index`` ``[2, E]`` with rows (source k, target i) over all sequences and heads, and
+        ``edge_weight`` ``[E]``.
+    """
+    batch, heads, length = ballot.source.shape
+    scores, norms = ballot.key_scores()
+    allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)
+    height = max(1, 16 * TILE // max(1, batch * heads * length))
+    found = []
+    for start in range(0, length, height):
+        rows = slice(start, min(start + height, length))
+        counts = count_votes(ballot.rule, scores, norms, rows)
+        counts = counts.masked_fill(~allowed[:, :, rows], 0.0)
+        graph, head, row, source = counts.nonzero(as_tuple=True)
+        weight = counts[graph, head, row, source] / voters[graph, head, row + start]
+        offset = (graph * heads + head) * length
+        found.append((offset + source, offset + row + start, weight))
+    source, target, weight = (torch.cat(parts) for parts in zip(*found, strict=True))
+    order = target.argsort(stable=True)
+    return torch.stack([source, target])[:, order], weight[order]

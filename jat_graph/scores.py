@@ -1,0 +1,185 @@
+"""Scaled scores X between queries and keys, computed in one place for every backend."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Elements of one block of scores when they are streamed.
+BLOCK = 2**22
+
+
+class ScoreSource(Protocol):
+    """Where scores come from: queries and keys, or a ready-made map."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Batch, heads and tokens: ``(B, H, L)``."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the scores are."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Their dtype: float32, or float64."""
+
+    def columns(self, index: Tensor | None) -> Tensor:
+        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Return scores of the queries from ``start`` to ``stop``: ``[B, H, stop - start, L]``."""
+
+    def key_norms(self, index: Tensor | None) -> Tensor:
+        """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
+
+
+class QueryKeyScores:
+    """Scores of queries and keys, X = scale · Q Kᵀ (Eq. 1).
+
+    Args:
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``.
+        scale: Factor after the product, usually 1/√D.
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, scale: float) -> None:
+        self.dtype = score_dtype(query, key)
+        self.query, self.key, self.scale = query.to(self.dtype), key.to(self.dtype), scale
+        self.device = query.device
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Batch, heads and tokens: ``(B, H, L)``."""
+        batch, heads, length, _ = self.query.shape
+        return batch, heads, length
+
+    def columns(self, index: Tensor | None) -> Tensor:
+        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
+        return attention_scores(self.query, self._keys(index), self.scale)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Return scores of the queries from ``start`` to ``stop``: ``[B, H, stop - start, L]``."""
+        return attention_scores(self.query[:, :, start:stop], self.key, self.scale)
+
+    def key_norms(self, index: Tensor | None) -> Tensor:
+        """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
+        return torch.linalg.vector_norm(self._keys(index), dim=-1).clamp(min=1.0)
+
+    def _keys(self, index: Tensor | None) -> Tensor:
+        if index is None:
+            return self.key
+        return self.key.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, self.key.size(-1)))
+
+
+class MapScores:
+    """Scores read from a ready-made map.
+
+    Args:
+        scores: The map, ``[B, H, L, L]``, query by key.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        self.dtype = score_dtype(scores, scores)
+        self.scores = scores.to(self.dtype)
+        self.device = scores.device
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Batch, heads and tokens: ``(B, H, L)``."""
+        batch, heads, length, _ = self.scores.shape
+        return batch, heads, length
+
+    def columns(self, index: Tensor | None) -> Tensor:
+        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
+        if index is None:
+            return self.scores
+        return self.scores.gather(3, index.unsqueeze(2).expand(-1, -1, self.shape[2], -1))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Return scores of the queries from ``start`` to ``stop``: ``[B, H, stop - start, L]``."""
+        return self.scores[:, :, start:stop]
+
+    def key_norms(self, index: Tensor | None) -> Tensor:
+        """Raise: a map has no key vectors.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("normalize_keys needs query and key, got a ready-made map of scores")
+
+
+def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Return X = scale · Q Kᵀ in full precision: the one function every backend takes X from.
+
+    Autocast and TF32 are off around it, so that a vote does not depend on either.
+
+    Args:
+        query: Queries ``[..., L, D]``.
+        key: Keys ``[..., U, D]``.
+        scale: Factor after the product.
+
+    Returns:
+        Float32, or float64 where both inputs are.
+
+    Shapes:
+        - **output:** ``[..., L, U]``
+
+    Reference:
+        Eq. 1 of the JAT paper.
+    """
+    dtype = score_dtype(query, key)
+    with full_precision(query.device):
+        return query.to(dtype) @ key.to(dtype).transpose(-1, -2) * scale
+
+
+def score_dtype(query: Tensor, key: Tensor) -> torch.dtype:
+    """Return the dtype of scores: float64 where both inputs are float64, else float32.
+
+    Args:
+        query: Queries.
+        key: Keys.
+
+    Returns:
+        The dtype.
+    """
+    both_double = query.dtype == key.dtype == torch.float64
+    return torch.float64 if both_double else torch.float32
+
+
+@contextlib.contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Turn autocast and TF32 off.
+
+    Args:
+        device: Where the work runs.
+    """
+    with torch.autocast(device.type, enabled=False):
+        if device.type != "cuda" or torch.compiler.is_compiling():
+            yield
+            return
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            yield
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+def row_blocks(source: ScoreSource) -> Iterator[tuple[int, int]]:
+    """Yield ranges of queries whose scores to all keys fit one block.
+
+    Args:
+        source: The scores.
+
+    Yields:
+        Start and stop.
+    """
+    batch, heads, length = source.shape
+    step = max(1, BLOCK // max(1, batch * heads * length))
+    for start in range(0, length, step):
+        yield start, min(start + step, length)
