@@ -1,0 +1,228 @@
+"""What every operator must do: a test class to inherit from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from jat_graph.testing.inputs import random_heads
+
+if TYPE_CHECKING:
+    from jat_graph.operators import Operator
+
+TOLERANCE = 1e-10
+
+
+class OperatorContract:
+    """Tests that an operator passes if it multiplies by the matrix it stands for.
+
+    A subclass, named ``Test...`` so that pytest finds it, gives :meth:`create_operator` and
+    :meth:`dense_truth`, and :meth:`create_inputs` if its inputs are not queries and keys::
+
+        class TestDenseOperator(OperatorContract):
+            def create_operator(self, query, key):
+                return ...
+
+            def dense_truth(self, query, key):
+                return reference_graph(query, key).adjacency
+
+    Inputs are float64 and have the batch as their first axis. ``device`` is a class attribute.
+
+    Reference:
+        linear_operator's ``LinearOperatorTestCase``.
+    """
+
+    device: str = "cpu"
+
+    def create_inputs(self) -> tuple[Tensor, ...]:
+        """Return what both :meth:`create_operator` and :meth:`dense_truth` take.
+
+        Returns:
+            Queries and keys, of which about half of the pairs are joined at a threshold of 6.
+
+        Shapes:
+            - output: two tensors ``[2, 3, 12, 8]``
+        """
+        heads = random_heads(2, 3, 12, 8, device=self.device)
+        return heads.query, heads.key
+
+    def create_operator(self, *inputs: Tensor) -> Operator:
+        """Return the operator to test.
+
+        Args:
+            inputs: The tensors of :meth:`create_inputs`.
+
+        Returns:
+            The operator.
+
+        Raises:
+            NotImplementedError: If a subclass does not give it.
+        """
+        raise NotImplementedError
+
+    def dense_truth(self, *inputs: Tensor) -> Tensor:
+        """Return the matrix that the operator stands for, with its gradients.
+
+        Args:
+            inputs: The tensors of :meth:`create_inputs`.
+
+        Shapes:
+            - output: ``[B, H, L, L]``
+
+        Returns:
+            The matrix.
+
+        Raises:
+            NotImplementedError: If a subclass does not give it.
+        """
+        raise NotImplementedError
+
+    def test_truth_is_neither_empty_nor_full(self) -> None:
+        """Between 10 and 90 % of the entries off the diagonal are not zero."""
+        truth = self.dense_truth(*self.create_inputs())
+        length = truth.shape[-1]
+        diagonal = torch.eye(length, dtype=torch.bool, device=truth.device)
+        share = (truth != 0).masked_fill(diagonal, False).sum() / (truth.numel() * (1 - 1 / length))
+        assert 0.1 <= share <= 0.9, f"{share:.0%} of the pairs are joined"
+
+    def test_shape(self) -> None:
+        """The operator has the shape, dtype and device of its matrix."""
+        operator, truth, _ = self._case()
+        assert tuple(operator.shape) == tuple(truth.shape)
+        assert operator.dtype == truth.dtype
+        assert operator.device == truth.device
+
+    def test_matmul(self) -> None:
+        """``matmul(x)`` is A x."""
+        operator, truth, x = self._case()
+        _assert_equal(operator.matmul(x), truth @ x)
+
+    def test_matmul_of_one_column(self) -> None:
+        """``matmul`` takes any number of features."""
+        operator, truth, x = self._case()
+        _assert_equal(operator.matmul(x[..., :1]), truth @ x[..., :1])
+
+    def test_rmatmul(self) -> None:
+        """``rmatmul(x)`` is the transposed product."""
+        operator, truth, x = self._case()
+        _assert_equal(operator.rmatmul(x), truth.mT @ x)
+
+    def test_diagonal(self) -> None:
+        """``matmul(x, diagonal=d)`` is (A + d I) x, and so for ``rmatmul``."""
+        operator, truth, x = self._case()
+        for diagonal in (1.0, -0.5):
+            _assert_equal(operator.matmul(x, diagonal), truth @ x + diagonal * x)
+            _assert_equal(operator.rmatmul(x, diagonal), truth.mT @ x + diagonal * x)
+
+    def test_degree(self) -> None:
+        """``degree`` is the row sum."""
+        operator, truth, _ = self._case()
+        _assert_equal(operator.degree, truth.sum(-1))
+
+    def test_power(self) -> None:
+        """``power(p)`` multiplies p times; power 0 is the identity."""
+        operator, truth, x = self._case()
+        for exponent in range(4):
+            matrix = torch.linalg.matrix_power(truth, exponent)
+            power = operator.power(exponent)
+            _assert_equal(power.matmul(x), matrix @ x)
+            _assert_equal(power.rmatmul(x), matrix.mT @ x)
+
+    def test_to_dense(self) -> None:
+        """``to_dense()`` is the matrix."""
+        operator, truth, _ = self._case()
+        _assert_equal(operator.to_dense(), truth)
+
+    def test_to_edge_index(self) -> None:
+        """Each entry that is not zero is one edge from its column to its row."""
+        operator, truth, _ = self._case()
+        (source, target), weight = operator.to_edge_index()
+        length = truth.shape[-1]
+        matrix = torch.zeros_like(truth).flatten(0, 1)
+        assert torch.equal(source // length, target // length)
+        matrix[source // length, target % length, source % length] = weight
+        _assert_equal(matrix.view_as(truth), truth)
+        assert len(weight) == int(truth.count_nonzero())
+
+    def test_gradients_of_matmul(self) -> None:
+        """Gradients reach the features and the inputs exactly."""
+        self._compare_gradients(transposed=False)
+
+    def test_gradients_of_rmatmul(self) -> None:
+        """Gradients of the transposed product are exact, too."""
+        self._compare_gradients(transposed=True)
+
+    def test_batch_independence(self) -> None:
+        """A batch gives what its items give one by one."""
+        inputs = self.create_inputs()
+        x = self._features(self.dense_truth(*inputs))
+        whole = self.create_operator(*inputs).matmul(x)
+        items = [
+            self.create_operator(*(t[b : b + 1] for t in inputs)).matmul(x[b : b + 1])
+            for b in range(len(x))
+        ]
+        _assert_equal(torch.cat(items), whole)
+
+    def test_runs_are_equal(self) -> None:
+        """Two runs are equal, bit for bit."""
+        first, second = (self._case() for _ in range(2))
+        assert torch.equal(first[0].matmul(first[2]), second[0].matmul(second[2]))
+
+    def test_dtype_of_features_is_kept(self) -> None:
+        """The result has the dtype of the features."""
+        operator, truth, x = self._case()
+        result = operator.matmul(x.float())
+        assert result.dtype == torch.float32
+        assert_close(result.double(), truth @ x.float().double(), rtol=1e-6, atol=1e-6)
+
+    def test_wrong_shape_is_refused(self) -> None:
+        """Features of another length raise a ValueError."""
+        operator, _, x = self._case()
+        for bad in (x[..., :-1, :], x[0]):
+            try:
+                operator.matmul(bad)
+            except ValueError:
+                continue
+            raise AssertionError(f"features {tuple(bad.shape)} must raise a ValueError")
+
+    def _case(self) -> tuple[Operator, Tensor, Tensor]:
+        """Return an operator, its matrix and some features."""
+        inputs = self.create_inputs()
+        truth = self.dense_truth(*inputs)
+        return self.create_operator(*inputs), truth, self._features(truth)
+
+    def _features(self, truth: Tensor, seed: int = 1) -> Tensor:
+        """Return random features: [B, H, L, 5]."""
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(*truth.shape[:-1], 5, dtype=truth.dtype, generator=generator)
+        return x.to(truth.device)
+
+    def _compare_gradients(self, transposed: bool) -> None:
+        """Compare gradients through the operator with those through its matrix."""
+        inputs = tuple(t.detach().clone().requires_grad_() for t in self.create_inputs())
+        truth = self.dense_truth(*inputs)
+        x = self._features(truth).requires_grad_()
+        cotangent = self._features(truth, seed=2)
+        operator = self.create_operator(*inputs)
+        product = operator.rmatmul(x) if transposed else operator.matmul(x)
+        wanted = (truth.mT if transposed else truth) @ x
+        leaves = (x, *inputs)
+        pairs = zip(
+            _grads(product, leaves, cotangent), _grads(wanted, leaves, cotangent), strict=True
+        )
+        for got, want in pairs:
+            _assert_equal(got, want)
+
+
+def _grads(output: Tensor, leaves: tuple[Tensor, ...], cotangent: Tensor) -> list[Tensor]:
+    """Return the gradients of the leaves; zeros where the output does not depend on them."""
+    grads = torch.autograd.grad(output, leaves, cotangent, allow_unused=True)
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads, strict=True)]
+
+
+def _assert_equal(got: Tensor, want: Tensor) -> None:
+    """Compare within the error that float64 is allowed."""
+    assert_close(got, want, rtol=TOLERANCE, atol=TOLERANCE)
