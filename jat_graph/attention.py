@@ -306,7 +306,7 @@ def _operator(
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         # Hard votes are piecewise constant: no gradient flows through them.
         ballot = open_ballot(config, QueryKeyScores(query, key, scale), mask)
-        return NormalizedOperator(build_operator(config, ballot)), ballot
+        return NormalizedOperator(build_operator(config, ballot, 2 * query.size(-1))), ballot
 
 
 def _propagate(

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from jat_graph.config_fields import (
+    HopWeights,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_heads,
+    check_hops,
+    check_indices,
+    check_integer,
+    check_number,
+    check_threshold,
+    is_integer,
+    to_plain,
+)
 from jat_graph.files import write_text
 
 CONFIG_VERSION = 1
-
-HopWeights: TypeAlias = tuple[float, ...]
 
 KEY_SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 NODE_CHOICES = ("all", "selected")
@@ -79,14 +90,14 @@ class JatConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._set("threshold", _check_threshold(self.threshold))
-        self._set("hop_weights", _check_hops(self.hop_weights))
-        self._set("heads", _check_heads(self.heads))
+        self._set("threshold", check_threshold(self.threshold))
+        self._set("hop_weights", check_hops(self.hop_weights))
+        self._set("heads", check_heads(self.heads))
         if self.layers is not None:
-            self._set("layers", _check_indices("layers", self.layers))
-        _check_choice("key_selection", self.key_selection, KEY_SELECTIONS)
-        _check_choice("nodes", self.nodes, NODE_CHOICES)
-        _check_choice("backend", self.backend, BACKENDS)
+            self._set("layers", check_indices("layers", self.layers))
+        check_choice("key_selection", self.key_selection, KEY_SELECTIONS)
+        check_choice("nodes", self.nodes, NODE_CHOICES)
+        check_choice("backend", self.backend, BACKENDS)
         self._check_numbers()
         self._check_combinations()
 
@@ -146,15 +157,13 @@ class JatConfig:
         """
         settings = dict(settings)
         version = settings.pop("version", CONFIG_VERSION)
-        if not _is_integer(version) or version < 1:
+        if not is_integer(version) or version < 1:
             raise ValueError(f"config version must be a positive integer, got {version!r}")
         if version > CONFIG_VERSION:
             raise ValueError(
                 f"config version must be at most {CONFIG_VERSION} for this jat_graph, "
                 f"got {version}; install a newer jat_graph"
             )
-        if settings.get("hop_weights") and isinstance(settings["hop_weights"], list | tuple):
-            settings["hop_weights"] = _decode_hops(settings["hop_weights"])
         return cls._preset(settings, {})
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +175,7 @@ class JatConfig:
         settings = {"version": CONFIG_VERSION} | asdict(self)
         if isinstance(self.hop_weights, dict):
             settings["hop_weights"] = [[heads, w] for heads, w in self.hop_weights.items()]
-        plain: dict[str, Any] = _plain(settings)
+        plain: dict[str, Any] = to_plain(settings)
         return plain
 
     def save(self, path: str | Path) -> None:
@@ -199,7 +208,7 @@ class JatConfig:
         except ValueError as error:
             raise ValueError(f"config {path} must be JSON: {error}") from None
         if not isinstance(settings, dict):
-            raise ValueError(f"config {path} must be a JSON object, got {_kind(settings)}")
+            raise ValueError(f"config {path} must be a JSON object, got {type(settings).__name__}")
         return cls.from_dict(settings)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
@@ -325,27 +334,22 @@ class JatConfig:
         object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        for name in ("key_factor", "soft_temperature"):
-            value = getattr(self, name)
-            if name == "key_factor" or value is not None:
-                _check_real(name, value, low=0.0, strict=True)
-                if math.isinf(value):
-                    raise ValueError(f"{name} must be finite, got {value}")
-                self._set(name, float(value))
+        self._set("key_factor", check_finite("key_factor", self.key_factor, above=0.0))
+        check_integer("seed", self.seed, least=0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {self.seed}")
         for name in ("num_keys", "key_step"):
-            value = getattr(self, name)
-            if value is not None and (not _is_integer(value) or value < 1):
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if not _is_integer(self.seed) or not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {self.seed!r}")
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), least=1)
         for name in ("same_sign_only", "normalize_keys", "inclusive"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
+        if self.soft_temperature is not None:
+            temperature = check_finite("soft_temperature", self.soft_temperature, above=0.0)
+            self._set("soft_temperature", temperature)
         if self.vote_rate is not None:
-            _check_real("vote_rate", self.vote_rate, low=0.0, strict=True)
+            self._set("vote_rate", check_number("vote_rate", self.vote_rate, above=0.0))
             if self.vote_rate >= 1:
                 raise ValueError(f"vote_rate must be below 1, got {self.vote_rate}")
-            self._set("vote_rate", float(self.vote_rate))
 
     def _check_combinations(self) -> None:
         if self.vote_rate is not None and isinstance(self.threshold, tuple):
@@ -360,112 +364,3 @@ class JatConfig:
             raise ValueError(
                 f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
             )
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_real(name: str, value: object, *, low: float, strict: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or math.isnan(value):  # type: ignore[arg-type]
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    if value < low or (strict and value == low):  # type: ignore[operator]
-        bound = "above" if strict else "at least"
-        raise ValueError(f"{name} must be {bound} {low:g}, got {value}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def _check_indices(name: str, value: object) -> tuple[int, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"{name} must be a sequence of indices, got {value!r}")
-    if not value or any(not _is_integer(i) or i < 0 for i in value):
-        raise ValueError(f"{name} must be one or more indices from 0, got {value!r}")
-    if len(set(value)) != len(value):
-        raise ValueError(f"{name} must not name an index twice, got {value!r}")
-    return tuple(sorted(value))
-
-
-def _check_heads(value: object) -> int | str | tuple[int, ...]:
-    if isinstance(value, str):
-        number = value.removeprefix("even:")
-        if number == value or not number.isdecimal() or int(number) < 1:
-            raise ValueError(f"heads must be a number, 'even:n' or indices, got {value!r}")
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise ValueError(f"heads must be at least 1, got {value}")
-        return value
-    return _check_indices("heads", value)
-
-
-def _as_float(name: str, value: object) -> float:
-    """Return ``value`` as a float; the JSON form writes infinity as a string."""
-    number = math.inf if value == "inf" else value
-    _check_real(name, number, low=0.0)
-    return float(number)  # type: ignore[arg-type]
-
-
-def _check_threshold(value: object) -> float | tuple[tuple[float, ...], ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return _as_float("threshold", value)
-    if not value or any(isinstance(row, str) or not isinstance(row, Sequence) for row in value):
-        raise ValueError(
-            f"threshold must be a number or a table [jump layer][jump head], got {value!r}"
-        )
-    return tuple(tuple(_as_float("threshold", entry) for entry in row) for row in value)
-
-
-def _check_hop_tuple(value: object) -> HopWeights:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise ValueError(f"hop_weights must be one or more numbers, got {value!r}")
-    for weight in value:
-        _check_real("hop_weights", weight, low=-math.inf, strict=True)
-        if math.isinf(weight):
-            raise ValueError(f"hop_weights must be finite, got {value!r}")
-    if all(weight == 0 for weight in value):
-        raise ValueError(f"hop_weights must not be all zero, got {value!r}")
-    return tuple(float(weight) for weight in value)
-
-
-def _check_hops(value: object) -> HopWeights | dict[tuple[int, ...], HopWeights]:
-    if not isinstance(value, Mapping):
-        return _check_hop_tuple(value)
-    if not value:
-        raise ValueError("hop_weights must name at least one group of heads, got {}")
-    groups = {
-        _check_indices("hop_weights heads", (key,) if _is_integer(key) else key): _check_hop_tuple(
-            weights
-        )
-        for key, weights in value.items()
-    }
-    named = [head for heads in groups for head in heads]
-    if len(set(named)) != len(named):
-        raise ValueError(f"hop_weights must name each head once, got {sorted(named)}")
-    return groups
-
-
-def _decode_hops(value: Sequence[Any]) -> Any:
-    """Return the mapping that :meth:`JatConfig.to_dict` wrote as pairs, or plain weights as is."""
-    if not all(isinstance(pair, list | tuple) for pair in value):
-        return value
-    if any(len(pair) != 2 or not isinstance(pair[0], list | tuple) for pair in value):
-        raise ValueError(f"hop_weights must be numbers or pairs [heads, weights], got {value!r}")
-    return {tuple(heads): weights for heads, weights in value}
-
-
-def _plain(value: Any) -> Any:
-    """Return ``value`` in JSON's types: tuples become lists, infinities the string ``"inf"``."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return "inf" if value == math.inf else value

@@ -14,17 +14,18 @@ from jat_graph.operators.threshold import ThresholdOperator
 
 logger = logging.getLogger(__name__)
 
-# Time of one product in the threshold graph over one vote for a pair, both in portable torch,
-# by element: the first sorts, gathers and sums, the second multiplies, compares and counts.
-THRESHOLD_COST = 5.0
+# Votes for a pair that take as long as one feature of one token in a threshold product, both in
+# portable torch: measured 32 on two CPU cores, halved because the matrix also takes memory.
+THRESHOLD_COST = 16
 
 
-def build_operator(config: JatConfig, ballot: Ballot) -> Operator:
+def build_operator(config: JatConfig, ballot: Ballot, features: int) -> Operator:
     """Return A by the config's backend; an explicit choice never falls back.
 
     Args:
         config: ``backend`` and the variants.
         ballot: Who votes on which pairs.
+        features: Columns that one product will have.
 
     Returns:
         The operator for A.
@@ -34,7 +35,7 @@ def build_operator(config: JatConfig, ballot: Ballot) -> Operator:
     """
     backend = config.backend
     if backend == "auto":
-        backend, why = choose_backend(config, ballot.mask, ballot.source.shape, ballot.num_keys)
+        backend, why = choose_backend(config, ballot.mask, ballot.source.shape[2], features)
         logger.debug("backend %s: %s", backend, why)
     reasons = unsupported(backend, config, ballot.mask)
     if reasons:
@@ -69,15 +70,15 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
 
 
 def choose_backend(
-    config: JatConfig, mask: TokenMask, shape: tuple[int, int, int], num_keys: int
+    config: JatConfig, mask: TokenMask, length: int, features: int
 ) -> tuple[str, str]:
     """Return the cheaper of dense and threshold, and why.
 
     Args:
         config: The variants.
         mask: Which query may attend to which key.
-        shape: Batch, heads and tokens.
-        num_keys: Number of voting keys.
+        length: Tokens L.
+        features: Columns that one product will have.
 
     Returns:
         The backend and a sentence.
@@ -85,18 +86,13 @@ def choose_backend(
     reasons = unsupported("threshold", config, mask)
     if reasons:
         return "dense", reasons[0]
-    length = shape[2]
-    dense, threshold = length, round(THRESHOLD_COST * FEATURES)
-    verb = "costs more than" if dense > threshold else "costs at most"
-    why = (
-        f"a vote for each of {length} other tokens {verb} the prefix sums "
-        f"worth {threshold} of them, for each of {num_keys} keys"
-    )
-    return ("threshold" if dense > threshold else "dense"), why
-
-
-# Columns that are multiplied at once: queries and keys of a usual head.
-FEATURES = 128
+    cost = THRESHOLD_COST * features
+    if length > cost:
+        return (
+            "threshold",
+            f"{length} votes a token and key cost more than {features} features, {cost}",
+        )
+    return "dense", f"{length} votes a token and key cost at most {features} features, {cost}"
 
 
 def _may_be_zero(config: JatConfig) -> bool:

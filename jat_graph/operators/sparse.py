@@ -80,7 +80,7 @@ def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:
     batch, heads, length = ballot.source.shape
     scores, norms = ballot.key_scores()
     allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)
-    height = max(1, 16 * TILE // max(1, batch * heads * length))
+    height = max(1, TILE // max(1, batch * heads * length))
     found = []
     for start in range(0, length, height):
         rows = slice(start, min(start + height, length))
