@@ -11,7 +11,8 @@ from torch import Tensor
 
 from jat_graph.ballot import Ballot, open_ballot
 from jat_graph.checks import check_config, check_heads, clean_padding
-from jat_graph.config import HopWeights, JatConfig
+from jat_graph.config import JatConfig
+from jat_graph.config_fields import HopWeights
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import NormalizedOperator, build_operator
 from jat_graph.scores import QueryKeyScores, attention_scores

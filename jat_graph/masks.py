@@ -155,7 +155,7 @@ def _split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask:
-    """Say a 4D mask ``[B|1, H|1, L, L]`` as padding, or padding and causal, if that is what it is."""
+    """Say a 4D mask ``[B|1, H|1, L, L]`` as padding, alone or with causal order, if it is that."""
     valid = pairs.any(dim=-2)  # some query sees it
     if torch.compiler.is_compiling():
         return TokenMask(valid, is_causal, pairs, bias)

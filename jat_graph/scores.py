@@ -68,7 +68,8 @@ class QueryKeyScores:
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
-        return torch.linalg.vector_norm(self._keys(index), dim=-1).clamp(min=1.0)
+        norms: Tensor = torch.linalg.vector_norm(self._keys(index), dim=-1)
+        return norms.clamp(min=1.0)
 
     def _keys(self, index: Tensor | None) -> Tensor:
         if index is None:

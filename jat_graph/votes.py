@@ -32,7 +32,7 @@ class VoteRule:
     soft_temperature: float | None = None
 
     def votes(self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor) -> Tensor:
-        """Return the hard votes: the rounded product compared with ρ; NaN, a masked score, never votes.
+        """Return the hard votes; NaN, a masked score, never votes.
 
         Args:
             left: Scores of queries i with the key.
@@ -113,9 +113,10 @@ def count_votes(
         return _sum_soft_votes(rule, scores, norms)
     threshold = rule.threshold.expand(scores.shape[:2])
     start, stop, _ = rows.indices(scores.size(2))
-    return _count_hard_votes(
+    counts: Tensor = _count_hard_votes(
         scores.detach(), threshold, norms, rule.inclusive, rule.same_sign_only, start, stop
     )
+    return counts
 
 
 @torch.library.custom_op("jat_graph::count_votes", mutates_args=())

@@ -45,13 +45,18 @@ class SparseOperator(Operator):
         return cls(matrix, torch.Size((batch, heads, length, length)))
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        return spmm(self.matrix, x.flatten(0, 2)).view_as(x) + diagonal * x
+        return self._multiply(self.matrix, x) + diagonal * x
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         matrix = self.matrix.t()
         if isinstance(matrix, Tensor):
             matrix = matrix.to_sparse_csr()
-        return spmm(matrix, x.flatten(0, 2)).view_as(x) + diagonal * x
+        return self._multiply(matrix, x) + diagonal * x
+
+    @staticmethod
+    def _multiply(matrix: Tensor | SparseTensor, x: Tensor) -> Tensor:
+        product: Tensor = spmm(matrix, x.flatten(0, 2))
+        return product.view_as(x)
 
     def to_edge_index(self) -> tuple[Tensor, Tensor]:
         """Return the edges as one PyG graph over all sequences and heads.

@@ -97,7 +97,7 @@ def paper_normalized_adjacency(adjacency: Tensor) -> Tensor:
     Reference:
         JAT paper, Eq. 4.
     """
-    looped = adjacency + torch.eye(len(adjacency), dtype=adjacency.dtype)
+    looped = adjacency + torch.eye(len(adjacency), dtype=adjacency.dtype, device=adjacency.device)
     degree = looped.sum(dim=1)
     normalized = torch.zeros_like(looped)
     for i in range(len(looped)):

@@ -246,8 +246,9 @@ def released_efficient_scores(
         coefficient=coefficient,
         same_sign=same_sign,
     )  # [B, H, u, u]
-    b, h = torch.meshgrid(*map(torch.arange, top.shape[:2]), indexing="ij")
-    index = (b[..., None, None], h[..., None, None], top[..., :, None], top[..., None, :])
+    b = torch.arange(top.shape[0], device=top.device)[:, None, None, None]
+    h = torch.arange(top.shape[1], device=top.device)[None, :, None, None]
+    index = (b, h, top[..., :, None], top[..., None, :])
     return (query @ key.transpose(-1, -2)).index_put(index, block)
 
 
@@ -289,7 +290,7 @@ def released_attention(
         - valid: bool ``[B, L]``
 
     Returns:
-        The heads' outputs.
+        The outputs.
 
     Reference:
         JAT2022, ``*SelfAttention.forward``.
