@@ -1,0 +1,223 @@
+"""Train several arms on the same seeds and say whether they differ."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from jat_graph.config import JatConfig
+from jat_graph.training.loading import has_jump_heads, load_config
+from jat_graph.training.options import TrainingOptions
+from jat_graph.training.results import RunResult, versions
+from jat_graph.training.runner import train
+from jat_graph.training.statistics import (
+    Difference,
+    Summary,
+    paired_difference,
+    summarize,
+    verdict,
+)
+from jat_graph.training.storage import MODEL_FOLDER, RESULTS_FILE, prepare_folder, write_json
+
+BASE = "base"
+COMPARISON_VERSION = 1
+
+Arms = Mapping[str, JatConfig | None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several arms, trained on the same seeds.
+
+    Args:
+        task: Name of the task.
+        primary_metric: The task's own measure.
+        seeds: The seeds.
+        configs: Settings of each arm by name, ``"base"`` first; None is a model without jump heads.
+        runs: The runs of each arm, one a seed.
+
+    Reference:
+        The JAT paper reports single numbers; intervals over seeds are this library's.
+    """
+
+    task: str
+    primary_metric: str
+    seeds: tuple[int, ...]
+    configs: dict[str, JatConfig | None]
+    runs: dict[str, tuple[RunResult, ...]]
+
+    @property
+    def measures(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of dev set and metric, the primary metric first within each dev set."""
+        metrics = self.runs[BASE][0].metrics
+        return tuple(
+            (split, name)
+            for split, scores in metrics.items()
+            for name in sorted(scores, key=lambda name: name != self.primary_metric)
+        )
+
+    def summary(self, arm: str, split: str, metric: str) -> Summary | None:
+        """Return an arm's mean and spread.
+
+        Args:
+            arm: Name of the arm.
+            split: Name of the dev set.
+            metric: Name of the metric.
+
+        Returns:
+            The summary; None if a run has no such score.
+        """
+        values = self._values(arm, split, metric)
+        return None if values is None else summarize(values)
+
+    def difference(self, arm: str, split: str, metric: str) -> Difference | None:
+        """Return how much higher an arm scores than the base.
+
+        Args:
+            arm: Name of the arm.
+            split: Name of the dev set.
+            metric: Name of the metric.
+
+        Returns:
+            The paired difference; None if a run has no such score.
+        """
+        values, base = self._values(arm, split, metric), self._values(BASE, split, metric)
+        return None if values is None or base is None else paired_difference(values, base)
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """One sentence for each arm but the base and each dev set, on the primary metric."""
+        splits = self.runs[BASE][0].metrics
+        arms = [arm for arm in self.runs if arm != BASE]
+        return tuple(self._verdict(arm, split) for arm in arms for split in splits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types; what is undefined is None.
+
+        Returns:
+            Settings, statistics, verdicts, versions, and every run in full.
+        """
+        return {
+            "version": COMPARISON_VERSION,
+            "task": self.task,
+            "primary_metric": self.primary_metric,
+            "seeds": list(self.seeds),
+            "verdicts": list(self.verdicts),
+            "arms": {arm: self._describe(arm) for arm in self.runs},
+            "versions": versions(),
+        }
+
+    def _values(self, arm: str, split: str, metric: str) -> list[float] | None:
+        found = [run.metrics[split].get(metric) for run in self.runs[arm]]
+        values = [value for value in found if value is not None]
+        return values if len(values) == len(found) else None
+
+    def _verdict(self, arm: str, split: str) -> str:
+        measure = f"{self.primary_metric} on {split}"
+        difference = self.difference(arm, split, self.primary_metric)
+        if difference is None:
+            return f"Nothing can be said about {arm}: {measure} is undefined in at least one run."
+        return verdict(arm, measure, difference)
+
+    def _describe(self, arm: str) -> dict[str, Any]:
+        config = self.configs[arm]
+        statistics: dict[str, dict[str, Any]] = {}
+        for split, metric in self.measures:
+            summary = self.summary(arm, split, metric)
+            difference = None if arm == BASE else self.difference(arm, split, metric)
+            statistics.setdefault(split, {})[metric] = {
+                "summary": None if summary is None else asdict(summary),
+                "difference_to_base": None if difference is None else asdict(difference),
+            }
+        return {
+            "config": None if config is None else config.to_dict(),
+            "statistics": statistics,
+            "seconds": [run.seconds for run in self.runs[arm]],
+            "runs": [run.to_dict() for run in self.runs[arm]],
+        }
+
+
+def compare(
+    options: TrainingOptions,
+    arms: JatConfig | Arms,
+    seeds: Sequence[int],
+    *,
+    keep_models: bool = False,
+    progress: bool = True,
+) -> Comparison:
+    """Train every arm on every seed, and compare the arms with the base seed by seed.
+
+    Within a seed all arms start from the same weights and see the same batches. A comparison that
+    was interrupted goes on where it stopped, if options and configs are still the same.
+
+    Args:
+        options: The runs' options; ``seed`` and ``resume`` are replaced, and run (arm, seed) is
+            written to ``output_dir/arm/seed-N``.
+        arms: Settings of the jump heads; or settings by name, of which the first is
+            ``"base": None``.
+        seeds: One or more seeds; with one, nothing can be said about chance.
+        keep_models: Keep each run's weights, not only its results. (default: False)
+        progress: Show a bar for each run. (default: True)
+
+    Returns:
+        The comparison, also written to ``results.json`` in ``options.output_dir``.
+
+    Raises:
+        ValueError: As :func:`train` does; if a seed comes twice, an arm's name is no file name, the
+            base is not first, or the base model has jump heads.
+        OSError: As :func:`train` does.
+    """
+    configs = _named_arms(arms)
+    _check_seeds(seeds)
+    if has_jump_heads(load_config(options.model)):
+        raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
+    folder = prepare_folder(options.output_dir)
+    runs: dict[str, list[RunResult]] = {arm: [] for arm in configs}
+    for seed in seeds:  # all arms of a seed before the next: an early stop leaves whole pairs
+        for arm, config in configs.items():
+            place = folder / arm / f"seed-{seed}"
+            run = replace(options, seed=seed, output_dir=str(place), resume=True)
+            runs[arm].append(train(run, config, progress=progress))
+            if not keep_models:
+                shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)
+    comparison = _gather(configs, seeds, runs)
+    write_json(folder / RESULTS_FILE, comparison.to_dict())
+    return comparison
+
+
+def _gather(
+    configs: dict[str, JatConfig | None],
+    seeds: Sequence[int],
+    runs: dict[str, list[RunResult]],
+) -> Comparison:
+    first = runs[BASE][0]
+    return Comparison(
+        task=first.task,
+        primary_metric=first.primary_metric,
+        seeds=tuple(seeds),
+        configs=configs,
+        runs={arm: tuple(results) for arm, results in runs.items()},
+    )
+
+
+def _named_arms(arms: JatConfig | Arms) -> dict[str, JatConfig | None]:
+    if isinstance(arms, JatConfig):
+        return {BASE: None, "jump": arms}
+    names = list(arms)
+    if not names or names[0] != BASE or arms[BASE] is not None:
+        raise ValueError(f"arms must start with 'base': None, got {names}")
+    if len(names) < 2:
+        raise ValueError("arms must hold something to compare with 'base', got nothing")
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ValueError(f"an arm's name must be usable as a folder, got {name!r}")
+    return dict(arms)
+
+
+def _check_seeds(seeds: Iterable[int]) -> None:
+    found = list(seeds)
+    if not found or len(set(found)) != len(found):
+        raise ValueError(f"seeds must be one or more different numbers, got {found}")

@@ -1,0 +1,236 @@
+"""Fine-tune one model on one task."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jat_graph.config import JatConfig
+from jat_graph.tasks import Task, get_task
+from jat_graph.training.data import TRAIN, dev_splits, load_splits
+from jat_graph.training.loading import load_for_training, load_tokenizer
+from jat_graph.training.options import TrainingOptions
+from jat_graph.training.quiet import quiet
+from jat_graph.training.results import Metrics, RunResult, finite, versions
+from jat_graph.training.storage import (
+    CHECKPOINT_FOLDER,
+    MODEL_FOLDER,
+    RESULTS_FILE,
+    RUN_FILE,
+    last_checkpoint,
+    prepare_folder,
+    read_json,
+    replacing_folder,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from jat_graph.training.trainer import ClassifierTrainer
+
+
+def train(
+    options: TrainingOptions, config: JatConfig | None = None, *, progress: bool = True
+) -> RunResult:
+    """Fine-tune a pretrained model, with jump heads or without.
+
+    Seeds are set before the classification head is drawn, and the data order depends on the seed
+    only: runs that differ in ``config`` alone start from the same weights and see the same batches.
+    A run killed at any point and resumed gives the same weights and scores as one that was not, on
+    the CPU to the bit.
+
+    Args:
+        options: What to train, on what, and where to.
+        config: Settings of the jump heads; None trains the model as it is. (default: None)
+        progress: Show a bar. (default: True)
+
+    Returns:
+        The result, also written to ``results.json`` in ``options.output_dir``, where ``model/``
+        is the trained model with its tokenizer.
+
+    Raises:
+        ValueError: If the task, the model or an option does not fit, the folder holds another run,
+            or the loss is no longer finite.
+        OSError: If data cannot be read, or the folder not be written to.
+
+    Reference:
+        The protocol is that of the JAT paper's section on GLUE: fine-tune, report the dev set.
+    """
+    require_extra()
+    task = get_task(options.task)
+    folder = prepare_folder(options.output_dir)
+    finished = _finished_run(folder, options, config)
+    if finished is not None:
+        _discard(folder)
+        return finished
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    with quiet():
+        trainer, splits = _prepare(options, config, task, folder, progress)
+        write_json(folder / RUN_FILE, _description(options, config))
+        seconds = _fit(trainer, folder, resume=options.resume)
+        metrics = score(trainer, task, splits)
+        with replacing_folder(folder / MODEL_FOLDER) as temporary:
+            _save(trainer, temporary)
+    result = RunResult(
+        task=task.name,
+        primary_metric=task.primary_metric,
+        metrics=metrics,
+        history=_history(trainer.state.log_history),
+        steps=trainer.state.global_step,
+        best_step=trainer.state.best_global_step if options.select_best else None,
+        seconds=round(seconds, 3),
+        started=started,
+        device=trainer.args.device.type,
+        versions=versions(),
+        **_description(options, config),
+    )
+    write_json(folder / RESULTS_FILE, result.to_dict())
+    _discard(folder)
+    return result
+
+
+def require_extra() -> None:
+    """Check that the optional packages for training are there.
+
+    Raises:
+        ValueError: If one is missing, with the command that installs it.
+    """
+    wanted = ("accelerate", "datasets", "sklearn", "scipy")
+    missing = [name for name in wanted if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"training needs the package {missing[0]}: pip install 'jat_graph[train]'")
+
+
+def score(trainer: ClassifierTrainer, task: Task, splits: dict[str, Dataset]) -> Metrics:
+    """Evaluate the trainer's model on every dev set of its task.
+
+    Args:
+        trainer: The trainer.
+        task: The task.
+        splits: Encoded splits by name.
+
+    Returns:
+        ``metrics[dev set][metric]``.
+    """
+    metrics: Metrics = {}
+    for name in dev_splits(task):
+        output = trainer.predict(splits[name])
+        predictions, labels = np.asarray(output.predictions), np.asarray(output.label_ids)
+        metrics[name] = finite(task.compute_metrics(predictions, labels))
+    return metrics
+
+
+def _prepare(
+    options: TrainingOptions, config: JatConfig | None, task: Task, folder: Path, progress: bool
+) -> tuple[ClassifierTrainer, dict[str, Dataset]]:
+    """Load everything a run needs, in the order that makes runs comparable."""
+    from transformers import set_seed
+
+    from jat_graph.hf import attach
+    from jat_graph.training.trainer import build_trainer, check_device, training_arguments
+
+    check_device(options)
+    tokenizer = load_tokenizer(options.model, options.max_length)
+    splits = load_splits(
+        task,
+        (TRAIN, *dev_splits(task)),
+        tokenizer,
+        data_dir=options.data_dir,
+        max_length=options.max_length,
+        max_train_samples=options.max_train_samples,
+        max_eval_samples=options.max_eval_samples,
+    )
+    set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
+    model = load_for_training(options.model, task, tokenizer)
+    if config is not None:
+        attach(model, config)
+    args = training_arguments(options, task, folder, progress=progress)
+    return build_trainer(model, tokenizer, task, args, splits, folder), splits
+
+
+def _fit(trainer: ClassifierTrainer, folder: Path, *, resume: bool) -> float:
+    """Train, from the last checkpoint if there is one; return the seconds it took."""
+    checkpoint = last_checkpoint(folder / CHECKPOINT_FOLDER) if resume else None
+    start = time.perf_counter()
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except FloatingPointError as error:
+        _discard(folder)  # the same options would diverge again
+        raise ValueError(str(error)) from None
+    return time.perf_counter() - start
+
+
+def _finished_run(
+    folder: Path, options: TrainingOptions, config: JatConfig | None
+) -> RunResult | None:
+    """Return the finished run that the folder holds; refuse one that is not asked for."""
+    results, begun = read_json(folder / RESULTS_FILE), read_json(folder / RUN_FILE)
+    found = results or begun
+    if found is None:
+        return None
+    if not options.resume:
+        raise ValueError(
+            f"output_dir {folder} holds a run already: resume it, or name another folder"
+        )
+    if found.get("fingerprint") != options.fingerprint(config):
+        raise ValueError(
+            f"output_dir {folder} holds a run with {_difference(found, options, config)}: "
+            "name another folder"
+        )
+    return None if results is None else RunResult.from_dict(results)
+
+
+def _difference(found: dict[str, Any], options: TrainingOptions, config: JatConfig | None) -> str:
+    """Name the first setting in which a run differs from what is asked for."""
+    asked = _description(options, config)
+    for part in ("options", "config"):
+        old, new = found.get(part) or {}, asked[part] or {}
+        for name in sorted(set(old) | set(new)):
+            if name not in ("output_dir", "resume") and old.get(name) != new.get(name):
+                return f"{name}={old.get(name)!r}, not {new.get(name)!r}"
+    return "other settings"
+
+
+def _description(options: TrainingOptions, config: JatConfig | None) -> dict[str, Any]:
+    return {
+        "options": replace(options, resume=False).to_dict(),
+        "config": None if config is None else config.to_dict(),
+        "fingerprint": options.fingerprint(config),
+    }
+
+
+def _save(trainer: ClassifierTrainer, folder: Path) -> None:
+    """Write the model and its tokenizer; the Trainer adds its arguments, which say nothing new."""
+    trainer.save_model(str(folder))
+    (folder / "training_args.bin").unlink(missing_ok=True)
+
+
+def _discard(folder: Path) -> None:
+    """Delete what is only needed while a run is going on."""
+    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    for cut_off in folder.glob(f".{MODEL_FOLDER}-*"):
+        shutil.rmtree(cut_off, ignore_errors=True)
+    (folder / RUN_FILE).unlink(missing_ok=True)
+
+
+def _history(log: list[dict[str, Any]]) -> tuple[dict[str, float | None], ...]:
+    """Gather the evaluations from the Trainer's log, one entry a step, times left out."""
+    steps: dict[int, dict[str, Any]] = {}
+    for entry in log:
+        scores = {
+            name.removeprefix("eval_"): value
+            for name, value in entry.items()
+            if name.startswith("eval_") and not name.endswith(("_runtime", "_per_second"))
+        }
+        if scores:
+            row = steps.setdefault(entry["step"], {"step": entry["step"], "epoch": entry["epoch"]})
+            row |= scores
+    return tuple(finite(row) for row in steps.values())

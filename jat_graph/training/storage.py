@@ -1,0 +1,169 @@
+"""What a run leaves in its folder: checked before work starts, whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jat_graph.files import write_text
+
+RESULTS_FILE = "results.json"
+RUN_FILE = "run.json"
+MODEL_FOLDER = "model"
+CHECKPOINT_FOLDER = "checkpoints"
+LOG_FOLDER = "tensorboard"
+
+# The Trainer writes this file of a checkpoint last, so one without it was cut off.
+_LAST_FILE = "trainer_state.json"
+
+
+def prepare_folder(folder: str | Path) -> Path:
+    """Create a folder and prove that it can be written to, before any work is done.
+
+    Args:
+        folder: The folder; its parents are created too.
+
+    Returns:
+        Its absolute path.
+
+    Raises:
+        OSError: If it cannot be created or written to, in one line that names it.
+    """
+    path = Path(folder).expanduser().resolve()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as probe:
+            probe.write(bytes(4096))
+    except OSError as error:
+        raise OSError(
+            f"output_dir {path} must be a folder one can write to: {reason(error)}"
+        ) from None
+    return path
+
+
+def reason(error: Exception) -> str:
+    """Return an error's first line.
+
+    Args:
+        error: Any exception; an :class:`OSError` gives the system's words without the path.
+
+    Returns:
+        One line.
+    """
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).strip().splitlines()[0]
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file that appears whole or not at all; NaN is never written.
+
+    Args:
+        path: The file.
+        content: What :func:`json.dumps` takes.
+
+    Raises:
+        OSError: If it cannot be written, in one line that names it.
+        ValueError: If a number is not finite.
+    """
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {reason(error)}") from None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a file that :func:`write_json` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content, or None if there is no such file.
+
+    Raises:
+        ValueError: If it is not a JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON, got {reason(error)}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must be a JSON object, got {type(content).__name__}")
+    return content
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Give a folder beside ``folder`` to write to, and rename it if that went well.
+
+    Args:
+        folder: The folder to write; an older one of that name is replaced.
+
+    Yields:
+        The temporary folder.
+
+    Raises:
+        OSError: If it cannot be written, in one line that names it; nothing is left behind.
+    """
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        with one_line_errors(folder):
+            yield temporary
+            temporary.chmod(0o755)
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def one_line_errors(target: Path) -> Iterator[None]:
+    """Turn whatever a failed write raises into one line.
+
+    Args:
+        target: What is being written.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OSError: In place of any error of the operating system, safetensors or torch.save.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError
+        raise OSError(f"cannot write {target}: {reason(error)}") from error
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the newest whole checkpoint, and delete those that a kill cut off.
+
+    Args:
+        folder: Where the Trainer keeps its checkpoints.
+
+    Returns:
+        The checkpoint of the highest step, or None.
+    """
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    for checkpoint in reversed(found):
+        if _is_whole(checkpoint):
+            return checkpoint
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    return None
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        return read_json(checkpoint / _LAST_FILE) is not None
+    except ValueError:
+        return False

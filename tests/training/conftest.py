@@ -1,0 +1,102 @@
+"""A tiny model, a tiny corpus, and options for runs of a second."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from jat_graph.training import TrainingOptions
+from tests.training.support import Options
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "a", "is", "not"]
+MARK = "not"  # sentences with it are unacceptable
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Sums in one order, whatever the machine."""
+    torch.set_num_threads(1)
+
+
+def _tokenizer() -> PreTrainedTokenizerFast:
+    vocabulary = {word: i for i, word in enumerate(SPECIAL + WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=64,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of a random BERT whose scores are large enough for keys to vote."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(SPECIAL + WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    model = BertModel(config)
+    with torch.no_grad():
+        for layer in model.encoder.layer:
+            layer.attention.self.query.weight.mul_(20)
+            layer.attention.self.key.weight.mul_(20)
+    folder = tmp_path_factory.mktemp("tiny")
+    model.save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def _write_cola(path: Path, rows: int, seed: int) -> None:
+    draw = random.Random(seed)
+    lines = []
+    for row in range(rows):
+        words = draw.choices(WORDS[:-1], k=draw.randint(3, 9))
+        if row % 2:
+            words[draw.randrange(len(words))] = MARK
+        lines.append(f"gj04\t{1 - row % 2}\t{'*' if row % 2 else ''}\t{' '.join(words)}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def cola_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder with a small corpus in CoLA's own format."""
+    folder = tmp_path_factory.mktemp("CoLA")
+    _write_cola(folder / "train.tsv", 48, seed=1)
+    _write_cola(folder / "dev.tsv", 24, seed=2)
+    return str(folder)
+
+
+@pytest.fixture
+def options(tiny_model: str, cola_dir: str, tmp_path: Path) -> Options:
+    """Return options of a short run, with any field replaced."""
+
+    def build(**changes: Any) -> TrainingOptions:
+        settings: dict[str, Any] = {
+            "model": tiny_model,
+            "task": "cola",
+            "data_dir": cola_dir,
+            "output_dir": str(tmp_path / "run"),
+            "epochs": 3,
+            "batch_size": 16,
+            "learning_rate": 3e-3,
+            "max_length": 16,
+            "device": "cpu",
+        }
+        return TrainingOptions(**(settings | changes))
+
+    return build

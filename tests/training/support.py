@@ -1,0 +1,39 @@
+"""What several test files here share."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from jat_graph.training import Comparison, RunResult, TrainingOptions
+from jat_graph.training.results import versions
+
+Options = Callable[..., TrainingOptions]
+
+
+def result() -> RunResult:
+    return RunResult(
+        task="mnli",
+        primary_metric="accuracy",
+        metrics={"matched": {"accuracy": 0.5}, "mismatched": {"accuracy": None}},
+        history=({"step": 3.0, "matched_accuracy": 0.5},),
+        steps=3,
+        best_step=None,
+        seconds=1.5,
+        started="2025-01-01T00:00:00+00:00",
+        device="cpu",
+        options={"seed": 1},
+        config=None,
+        fingerprint="f",
+        versions=versions(),
+    )
+
+
+def made_up(**scores: list[float | None]) -> Comparison:
+    """Return a comparison whose runs scored this."""
+    runs = {
+        arm: tuple(
+            replace(result(), metrics={"dev": {"f1": 0.5, "accuracy": value}}) for value in values
+        )
+        for arm, values in scores.items()
+    }
+    seeds = tuple(range(len(scores["base"])))
+    return Comparison("mrpc", "accuracy", seeds, dict.fromkeys(scores), runs)

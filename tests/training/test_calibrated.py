@@ -1,0 +1,22 @@
+"""Calibration on a task's own training texts."""
+
+import pytest
+
+from jat_graph.config import JatConfig
+from jat_graph.training import calibrate_on_task
+from tests.training.support import Options
+
+
+def test_the_table_covers_the_jump_heads_and_is_always_the_same(options: Options) -> None:
+    chosen, config = options(batch_size=8), JatConfig(heads=2)
+    found = calibrate_on_task(chosen, config, density=0.3, batches=3)
+    assert isinstance(found.threshold, tuple)
+    assert [len(row) for row in found.threshold] == [2, 2]
+    assert all(0 < value < float("inf") for row in found.threshold for value in row)
+    other_seed = options(batch_size=8, seed=5)
+    assert calibrate_on_task(other_seed, config, density=0.3, batches=3) == found
+
+
+def test_no_batches_raise(options: Options) -> None:
+    with pytest.raises(ValueError, match="batches must be a positive integer, got 0"):
+        calibrate_on_task(options(), batches=0)

@@ -1,0 +1,85 @@
+"""Loading: new heads, labels, and models that do not fit."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
+
+from jat_graph.tasks import get_task
+from jat_graph.training.loading import load_for_training, load_tokenizer, load_trained
+
+
+def classifier(tiny_model: str, folder: Path, labels: int) -> str:
+    model = BertForSequenceClassification.from_pretrained(tiny_model, num_labels=labels)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+    return str(folder)
+
+
+def test_the_head_follows_the_seed(tiny_model: str) -> None:
+    tokenizer, heads = load_tokenizer(tiny_model, 16), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        model = load_for_training(tiny_model, get_task("mnli"), tokenizer)
+        heads.append(model.classifier.weight)
+    assert heads[0].shape == (3, 32)
+    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+
+
+def test_regression_has_one_output(tiny_model: str) -> None:
+    model = load_for_training(tiny_model, get_task("stsb"), load_tokenizer(tiny_model, 16))
+    assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
+
+
+def test_a_fitting_head_is_kept_and_another_is_new(tiny_model: str, tmp_path: Path) -> None:
+    two = classifier(tiny_model, tmp_path / "two", 2)
+    kept = load_for_training(two, get_task("cola"), load_tokenizer(two, 16))
+    stored = BertForSequenceClassification.from_pretrained(two)
+    assert torch.equal(kept.classifier.weight, stored.classifier.weight)
+    assert load_for_training(two, get_task("mnli"), load_tokenizer(two, 16)).num_labels == 3
+
+
+def test_weights_missing_below_the_head_are_named(
+    tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    AutoModel.from_pretrained(tiny_model, add_pooling_layer=False).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING, logger="jat_graph"):
+        load_for_training(str(tmp_path), get_task("cola"), load_tokenizer(tiny_model, 16))
+    assert "bert.pooler.dense.weight" in caplog.text
+
+
+def test_wrong_models_are_one_clear_line(tiny_model: str, tmp_path: Path) -> None:
+    three = classifier(tiny_model, tmp_path / "three", 3)
+    for path, words in (
+        (three, "must have 2 labels for task cola, got 3"),
+        (tiny_model, "must be a trained classifier (train it first), got BertModel"),
+        ("/nowhere/model", "model must be a folder or a Hub name to load"),
+        (str(tmp_path), "model must be a folder or a Hub name to load"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)) as caught:
+            load_trained(path, get_task("cola"))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_cut_off_file_of_weights_is_named(tiny_model: str, tmp_path: Path) -> None:
+    folder = classifier(tiny_model, tmp_path / "cut", 2)
+    weights = Path(folder, "model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"cut' cannot be loaded: ") as caught:
+        load_trained(folder, get_task("cola"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_padding_pads_with_its_end(tiny_model: str, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has no padding and no end token"):
+        load_tokenizer(str(tmp_path), 16)
+    tokenizer.eos_token = "[SEP]"
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(str(tmp_path), 16).pad_token == "[SEP]"

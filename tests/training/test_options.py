@@ -1,0 +1,78 @@
+"""Options: every bad value is named, and a fingerprint tells runs apart."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jat_graph.config import JatConfig
+from jat_graph.training.options import TrainingOptions
+
+PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("model", "", "model must be a name or a path, got ''"),
+        ("task", 3, "task must be a name"),
+        ("output_dir", None, "output_dir must be a name or a path, got None"),
+        ("epochs", 0, "epochs must be a positive integer, got 0"),
+        ("epochs", True, "epochs must be a positive integer, got True"),
+        ("batch_size", 1.5, "batch_size must be a positive integer, got 1.5"),
+        ("max_train_samples", 0, "max_train_samples must be a positive integer"),
+        ("save_steps", -1, "save_steps must be a positive integer"),
+        ("seed", -1, "seed must be an integer from 0"),
+        ("learning_rate", 0, "learning_rate must be above 0"),
+        ("learning_rate", float("nan"), "learning_rate must be a finite number"),
+        ("weight_decay", "much", "weight_decay must be a finite number"),
+        ("warmup", 1.0, "warmup must be a share below 1, got 1.0"),
+        ("mixed_precision", "fp8", "mixed_precision must be one of no, bf16, fp16, got 'fp8'"),
+        ("device", "cuda", "device must be one of auto, cpu, got 'cuda'"),
+        ("resume", "yes", "resume must be True or False, got 'yes'"),
+    ],
+)
+def test_bad_values_are_one_clear_line(name: str, value: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        replace(PLAIN, **{name: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_options_survive_json() -> None:
+    assert TrainingOptions(**json.loads(json.dumps(PLAIN.to_dict()))) == PLAIN
+
+
+def test_paths_become_text() -> None:
+    assert replace(PLAIN, output_dir=Path("runs")) == PLAIN  # type: ignore[arg-type]
+
+
+def test_only_what_changes_the_result_changes_the_fingerprint() -> None:
+    assert replace(PLAIN, output_dir="x", resume=True).fingerprint(None) == PLAIN.fingerprint(None)
+    other: dict[str, Any] = {
+        "model": "b",
+        "task": "rte",
+        "data_dir": "x",
+        "mixed_precision": "bf16",
+        "device": "cpu",
+        "select_best": False,
+        "gradient_checkpointing": True,
+        "group_by_length": True,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.5,
+        "warmup": 0.5,
+    }
+    names = [f.name for f in fields(PLAIN) if f.name not in ("output_dir", "resume")]
+    prints = {replace(PLAIN, **{name: other.get(name, 7)}).fingerprint(None) for name in names} | {
+        PLAIN.fingerprint(None),
+        PLAIN.fingerprint(JatConfig()),
+    }
+    assert len(prints) == len(names) + 2
+
+
+def test_a_folder_is_the_same_by_any_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m").mkdir()
+    monkeypatch.chdir(tmp_path)
+    absolute, relative = replace(PLAIN, model=str(tmp_path / "m")), replace(PLAIN, model="m")
+    assert absolute.fingerprint(None) == relative.fingerprint(None)

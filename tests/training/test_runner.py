@@ -1,0 +1,322 @@
+"""Runs: what they write, that they resume exactly, and how they fail."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from jat_graph.config import JatConfig
+from jat_graph.training import RunResult, evaluate, train
+from jat_graph.training.trainer import ClassifierTrainer
+from tests.training.support import Options
+
+JUMP = JatConfig(threshold=1.0, heads=2)
+
+
+def weights(folder: str) -> dict[str, torch.Tensor]:
+    return load_file(Path(folder, "model", "model.safetensors"))
+
+
+def same_weights(one: str, other: str) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+def same_result(one: RunResult, other: RunResult) -> bool:
+    names = ("metrics", "history", "steps", "best_step", "fingerprint", "config")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Losses of all training steps from here on."""
+    seen: list[float] = []
+    original = ClassifierTrainer.training_step
+
+    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
+        loss = original(self, *args)
+        seen.append(loss.item())
+        return loss
+
+    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+    return seen
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    original = ClassifierTrainer.training_step
+
+    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
+        if self.state.global_step == steps:
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+
+
+def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> None:
+    chosen = options(epochs=6)
+    result = train(chosen, progress=False)
+    folder = Path(chosen.output_dir)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "model",
+        "results.json",
+        "tensorboard",
+    ]
+    stored = json.loads((folder / "results.json").read_text())
+    assert RunResult.from_dict(stored) == result
+    assert result.primary is not None and result.primary > 0
+    assert [row["step"] for row in result.history] == [3, 6, 9, 12, 15, 18]
+    best = max(row["validation_matthews"] for row in result.history)
+    assert result.primary == best
+    assert {"python", "torch", "torch-geometric", "transformers", "jat_graph"} <= set(
+        result.versions
+    )
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+def test_the_trained_folder_scores_the_same(options: Options) -> None:
+    chosen = options()
+    result = train(chosen, JUMP, progress=False)
+    model = str(Path(chosen.output_dir, "model"))
+    found = evaluate(model, "cola", chosen.data_dir, max_length=16, device="cpu", progress=False)
+    assert found == result.metrics
+
+
+def test_labels_and_jump_heads_are_stored(options: Options) -> None:
+    chosen = options(epochs=1)
+    train(chosen, JUMP, progress=False)
+    config = json.loads(Path(chosen.output_dir, "model", "config.json").read_text())
+    assert config["id2label"] == {"0": "unacceptable", "1": "acceptable"}
+    assert JatConfig.from_dict(config["jat"]) == JUMP
+
+
+def test_one_hop_of_weight_one_trains_the_base_model(options: Options, tmp_path: Path) -> None:
+    base, same = options(), options(output_dir=str(tmp_path / "same"))
+    stock = JatConfig(hop_weights=(1.0,))
+    assert train(base, progress=False).metrics == train(same, stock, progress=False).metrics
+    assert same_weights(base.output_dir, same.output_dir)
+
+
+def test_arms_share_first_weights_and_order(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    original = ClassifierTrainer.training_step
+
+    def step(self: ClassifierTrainer, model: Any, inputs: Any, items: Any = None) -> torch.Tensor:
+        seen.append((inputs["input_ids"].clone(), model.classifier.weight.detach().clone()))
+        return original(self, model, inputs, items)
+
+    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+    train(options(epochs=2, group_by_length=True), progress=False)
+    base, seen = seen, []
+    train(
+        options(epochs=2, group_by_length=True, output_dir=str(tmp_path / "jump")),
+        JUMP,
+        progress=False,
+    )
+    assert len(seen) == len(base) == 6
+    assert all(torch.equal(one, other) for (one, _), (other, _) in zip(base, seen, strict=True))
+    assert torch.equal(base[0][1], seen[0][1])
+    assert not torch.equal(base[-1][1], seen[-1][1])
+
+
+def test_accumulation_counts_each_batch_once(
+    options: Options, tmp_path: Path, losses: list[float]
+) -> None:
+    # Without dropout, 1 x 16 and 2 x 8 are the same step; the loss-scaling trap doubles the second.
+    plain = {"epochs": 1, "select_best": False, "max_train_samples": 16}
+    model = without_dropout(options().model, tmp_path)
+    train(options(model=model, **plain), progress=False)
+    whole = losses.copy()
+    losses.clear()
+    halves = options(
+        model=model,
+        batch_size=8,
+        gradient_accumulation=2,
+        output_dir=str(tmp_path / "halves"),
+        **plain,
+    )
+    train(halves, progress=False)
+    assert sum(losses) == pytest.approx(sum(whole), rel=1e-5)
+    one, other = weights(options().output_dir), weights(halves.output_dir)
+    assert all(torch.allclose(one[name], other[name], atol=2e-5) for name in one)
+
+
+def without_dropout(model: str, tmp_path: Path) -> str:
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tmp_path / "no-dropout"
+    plain = AutoModel.from_pretrained(
+        model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    plain.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "stop"),
+    [
+        ({}, 4),
+        ({"save_steps": 2, "group_by_length": True}, 5),
+        ({"save_steps": 2, "gradient_accumulation": 2, "batch_size": 8}, 7),
+        ({"select_best": False}, 2),
+    ],
+    ids=["epochs", "mid-epoch, by length", "accumulated", "before the first save"],
+)
+def test_an_interrupted_run_resumes_exactly(
+    options: Options,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    stop: int,
+) -> None:
+    whole = options(output_dir=str(tmp_path / "whole"), **changes)
+    expected = train(whole, JUMP, progress=False)
+    cut = options(resume=True, **changes)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_after(patch, stop)
+        train(cut, JUMP, progress=False)
+    assert not Path(cut.output_dir, "model").exists()
+    assert same_result(train(cut, JUMP, progress=False), expected)
+    assert same_weights(whole.output_dir, cut.output_dir)
+
+
+KILLED = """
+import json, os, signal, sys
+import torch
+from jat_graph.config import JatConfig
+from jat_graph.training import TrainingOptions, train
+from jat_graph.training.trainer import ClassifierTrainer
+
+torch.set_num_threads(1)
+original = ClassifierTrainer.training_step
+
+def step(self, *args):
+    if self.state.global_step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, *args)
+
+ClassifierTrainer.training_step = step
+train(TrainingOptions(**json.loads(sys.argv[1])), JatConfig(threshold=1.0, heads=2), progress=False)
+"""
+
+
+def test_a_killed_run_resumes_exactly(options: Options, tmp_path: Path) -> None:
+    whole, cut = options(output_dir=str(tmp_path / "whole")), options(resume=True)
+    code = [sys.executable, "-c", KILLED, json.dumps(cut.to_dict())]
+    assert subprocess.run(code, check=False, capture_output=True).returncode == -9
+    checkpoints = Path(cut.output_dir, "checkpoints")
+    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-3"]
+    (checkpoints / "checkpoint-5").mkdir()  # as if the kill had come in the middle of a save
+    expected = train(whole, JUMP, progress=False)
+    assert same_result(train(cut, JUMP, progress=False), expected)
+    assert same_weights(whole.output_dir, cut.output_dir)
+
+
+def test_a_run_killed_before_its_results_are_written(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("jat_graph.training.runner._save", stop)
+        train(options(), progress=False)
+    assert not [p for p in Path(options().output_dir).iterdir() if p.name.startswith(".")]
+    assert train(options(resume=True), progress=False).steps == 9
+
+
+def test_a_finished_run_is_read_not_repeated(options: Options, losses: list[float]) -> None:
+    first = train(options(epochs=1), progress=False)
+    count = len(losses)
+    assert train(options(epochs=1, resume=True), progress=False) == first
+    assert len(losses) == count
+
+
+def test_a_folder_with_a_run_is_not_overwritten(options: Options) -> None:
+    train(options(epochs=1), progress=False)
+    with pytest.raises(ValueError, match="holds a run already"):
+        train(options(epochs=1), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "words"),
+    [
+        ({"learning_rate": 1e-3}, None, "learning_rate=0.003, not 0.001"),
+        ({}, JUMP, "backend=None, not 'auto'"),
+    ],
+)
+def test_another_run_is_not_resumed(
+    options: Options, changes: dict[str, Any], config: JatConfig | None, words: str
+) -> None:
+    train(options(epochs=1), progress=False)
+    with pytest.raises(ValueError, match=words):
+        train(options(epochs=1, resume=True, **changes), config, progress=False)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(options: Options) -> None:
+    chosen = options(learning_rate=1e38)
+    with pytest.raises(ValueError, match=r"the training loss became \S+ at step \d"):
+        train(chosen, progress=False)
+    assert [path.name for path in Path(chosen.output_dir).iterdir()] in ([], ["tensorboard"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"task": "colour"}, ValueError, "colour"),
+        ({"data_dir": "/nowhere"}, OSError, "/nowhere"),
+        ({"model": "/nowhere/model"}, ValueError, "/nowhere/model"),
+        ({"max_length": 65}, ValueError, "max_length must be at most 64"),
+        ({"mixed_precision": "fp16"}, ValueError, "needs a GPU"),
+    ],
+)
+def test_mistakes_are_one_clear_line(
+    options: Options, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    chosen = options(**changes)
+    with pytest.raises(error, match=words) as caught:
+        train(chosen, progress=False)
+    assert "\n" not in str(caught.value)
+    assert list(Path(chosen.output_dir).glob("*")) == []
+
+
+def test_an_output_folder_that_cannot_be_one(options: Options, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="must be a folder one can write to: Not a directory"):
+        train(options(output_dir=str(tmp_path / "file" / "run")), progress=False)
+
+
+def test_a_full_disk_leaves_nothing_half_written(options: Options) -> None:
+    resource = pytest.importorskip("resource", reason="limits of file sizes are POSIX")
+    chosen = options()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+        with pytest.raises(OSError, match=r"cannot write .*checkpoint-3: ") as caught:
+            train(chosen, progress=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(caught.value)
+    assert list(Path(chosen.output_dir, "checkpoints").iterdir()) == []
+    assert not Path(chosen.output_dir, "results.json").exists()
+
+
+def test_gradient_checkpointing_and_bf16_change_little(options: Options, tmp_path: Path) -> None:
+    plain = train(options(epochs=1), JUMP, progress=False)
+    frugal = options(
+        epochs=1,
+        gradient_checkpointing=True,
+        mixed_precision="bf16",
+        output_dir=str(tmp_path / "frugal"),
+    )
+    found = train(frugal, JUMP, progress=False).history[-1]["validation_loss"]
+    assert found == pytest.approx(plain.history[-1]["validation_loss"], abs=0.02)
