@@ -10,21 +10,26 @@ math, works in float32 and float64, and carries gradients. Fast code never impor
 - :mod:`~jat_graph.reference.released_code` has the rules of the authors' released code.
 """
 
-from .adjacency import (
+from jat_graph.reference.adjacency import (
     reference_adjacency,
     reference_normalize,
     reference_scores,
     reference_scores_propagated,
 )
-from .jump import ReferenceGraph, masked_softmax, reference_graph, reference_jump_attention
-from .keys import (
+from jat_graph.reference.jump import (
+    ReferenceGraph,
+    masked_softmax,
+    reference_graph,
+    reference_jump_attention,
+)
+from jat_graph.reference.keys import (
     reference_num_keys,
     reference_num_samples,
     reference_quantile_threshold,
     reference_voting_keys,
 )
-from .masks import ReferenceMask, reference_mask
-from .paper import (
+from jat_graph.reference.masks import ReferenceMask, reference_mask
+from jat_graph.reference.paper import (
     paper_adjacency,
     paper_factored_scores,
     paper_head,
@@ -35,7 +40,7 @@ from .paper import (
     paper_propagated_scores,
     paper_vote,
 )
-from .released_code import (
+from jat_graph.reference.released_code import (
     released_adjacency,
     released_attention,
     released_efficient_scores,

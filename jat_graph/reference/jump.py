@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .adjacency import (
+from jat_graph.reference.adjacency import (
     HopWeights,
     Threshold,
     reference_adjacency,
@@ -16,8 +16,8 @@ from .adjacency import (
     reference_scores,
     reference_scores_propagated,
 )
-from .keys import reference_quantile_threshold, reference_voting_keys
-from .masks import reference_mask
+from jat_graph.reference.keys import reference_quantile_threshold, reference_voting_keys
+from jat_graph.reference.masks import reference_mask
 
 
 class ReferenceGraph(NamedTuple):

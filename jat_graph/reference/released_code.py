@@ -211,9 +211,8 @@ def released_efficient_scores(
     """Return the mixed scores of the efficient variant, JAT-dagger.
 
     The graph lives on the u selected queries; the keys at the same positions vote. The scores among
-    them are mixed with their hops, all others stay S. The original's ``_merge`` writes in place, so
-    with several hops it sums copies of the last one and multiplies the untouched scores; here each
-    hop counts once. Its ``squeeze`` fails with one head; there is none here.
+    them are mixed with their hops, all others stay S. The original writes in place, so with several
+    hops it sums copies of the last one; here each counts once. It fails with one head; this works.
 
     Args:
         query: Q.

@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from jat_graph.operators import DenseOperator, NormalizedOperator
+from jat_graph.reference import reference_graph
+from jat_graph.testing import OperatorContract
+
+
+class TestDenseHolds(OperatorContract):
+    """An operator that holds its matrix passes."""
+
+    def create_operator(self, query, key):
+        return DenseOperator(reference_graph(query, key).adjacency)
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key).adjacency
+
+
+class TestSoftDenseHolds(OperatorContract):
+    """So does one whose matrix has gradients, which is not symmetric here."""
+
+    def create_inputs(self):
+        query, key = super().create_inputs()
+        return query, key, torch.ones_like(query[..., :1])
+
+    def create_operator(self, query, key, weight):
+        return DenseOperator(self.dense_truth(query, key, weight))
+
+    def dense_truth(self, query, key, weight):
+        hard = reference_graph(query, key).adjacency
+        soft = reference_graph(query, key, soft_temperature=1.0).adjacency
+        return weight * soft * (hard > 0) * torch.ones_like(soft).triu(-3)
+
+
+class TestNormalizedHolds(OperatorContract):
+    """A wrapper passes, too."""
+
+    def create_operator(self, query, key):
+        return NormalizedOperator(DenseOperator(reference_graph(query, key).adjacency))
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key).adj_norm
+
+
+class Wrong(TestDenseHolds):
+    """The same with another matrix."""
+
+    __test__ = False
+
+    def __init__(self, change):
+        self.change = change
+
+    def create_operator(self, query, key):
+        return DenseOperator(self.change(self.dense_truth(query, key)))
+
+
+CHECKS = sorted(name for name in dir(OperatorContract) if name.startswith("test_"))
+
+
+def failures(contract: OperatorContract) -> set[str]:
+    """Return the names of the checks that fail."""
+    failed = set()
+    for name in CHECKS:
+        try:
+            getattr(contract, name)()
+        except AssertionError:
+            failed.add(name)
+    return failed
+
+
+def test_a_wrong_matrix_fails():
+    failed = failures(Wrong(lambda truth: truth * 1.0001))
+    assert failed >= {"test_matmul", "test_rmatmul", "test_degree", "test_power", "test_to_dense"}
+    assert failed >= {"test_to_edge_index", "test_diagonal", "test_gradients_of_matmul"}
+
+
+def test_a_transposed_matrix_fails():
+    upper = Wrong(lambda truth: truth)
+    upper.dense_truth = lambda *inputs: reference_graph(*inputs).adjacency.triu()
+    upper.change = lambda truth: truth.mT
+    assert failures(upper) >= {"test_matmul", "test_rmatmul", "test_to_edge_index"}
+
+
+def test_a_batch_that_mixes_its_items_fails():
+    assert "test_batch_independence" in failures(Wrong(lambda truth: truth.flip(0)))
+
+
+@pytest.mark.parametrize("change", [torch.zeros_like, torch.ones_like])
+def test_an_empty_or_full_truth_fails(change):
+    contract = TestDenseHolds()
+    contract.dense_truth = lambda *inputs: change(reference_graph(*inputs).adjacency)
+    assert "test_truth_is_neither_empty_nor_full" in failures(contract)
+
+
+def test_the_contract_names_what_a_subclass_must_give():
+    for method in (OperatorContract().create_operator, OperatorContract().dense_truth):
+        with pytest.raises(NotImplementedError):
+            method()
