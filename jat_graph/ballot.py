@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,20 +9,11 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.key_selection import (
-    VotingKeys,
-    by_count,
-    draw,
-    number_of_keys,
-    select_keys,
-    valid_positions,
-)
+from jat_graph.key_selection import VotingKeys, key_slices, select_keys
 from jat_graph.masks import TokenMask
-from jat_graph.scores import BLOCK, ScoreSource
-from jat_graph.votes import VoteRule, vote_product
-
-# Triples of tokens whose products fix the threshold of ``vote_rate``.
-SAMPLED_TRIPLES = 16384
+from jat_graph.scores import ScoreSource
+from jat_graph.thresholds import adaptive_threshold, fixed_threshold
+from jat_graph.votes import VoteRule
 
 
 @dataclass(frozen=True)
@@ -49,7 +39,7 @@ class Ballot:
     @property
     def num_keys(self) -> int:
         """Number of entries of the voting keys, U."""
-        return self.source.shape[2] if self.keys.index is None else self.keys.index.size(-1)
+        return self.keys.number(self.source)
 
     def key_scores(self, keys: slice = slice(None)) -> tuple[Tensor, Tensor | None]:
         """Return the scores to some of the voting keys, NaN where masked, and their norms.
@@ -60,7 +50,7 @@ class Ballot:
         Returns:
             Scores ``[B, H, L, u]``, and max(1, ‖K_j‖) ``[B, H, u]`` or None.
         """
-        index = self._index(keys)
+        index = self.keys.positions(keys, self.source)
         scores = self.source.columns(index)
         visible = self._visible(keys)
         if visible is not None:
@@ -76,10 +66,7 @@ class Ballot:
         Yields:
             Which keys, and what :meth:`key_scores` returns for them.
         """
-        batch, heads, length = self.source.shape
-        step = max(1, elements // max(1, batch * heads * length))
-        for start in range(0, self.num_keys, step):
-            keys = slice(start, min(start + step, self.num_keys))
+        for keys in key_slices(self.source, self.num_keys, elements):
             yield keys, *self.key_scores(keys)
 
     def voters(self) -> Tensor:
@@ -105,14 +92,6 @@ class Ballot:
         allowed = self.mask.allowed(length, device)
         return off_diagonal if allowed is None else off_diagonal & allowed
 
-    def _index(self, keys: slice) -> Tensor | None:
-        if self.keys.index is not None:
-            return self.keys.index[..., keys]
-        if keys == slice(None) or keys.stop - keys.start == self.num_keys:
-            return None
-        batch, heads, length = self.source.shape
-        return torch.arange(length, device=self.source.device)[keys].expand(batch, heads, -1)
-
     def _visible(self, keys: slice) -> Tensor | None:
         """Return M_ij for nodes i and voting keys j, ``[B|1, H|1, L|1, u]``, or None."""
         parts = []
@@ -135,7 +114,7 @@ class Ballot:
         return visible
 
     def _pairs_at(self, pairs: Tensor, keys: slice) -> Tensor:
-        index = self._index(keys)
+        index = self.keys.positions(keys, self.source)
         if index is None:
             return pairs
         batch, heads, length = self.source.shape
@@ -159,10 +138,10 @@ def open_ballot(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Ball
     """
     keys = select_keys(config, source, mask)
     nodes = mask.valid if config.nodes == "all" else selected_nodes(keys, source, mask)
-    if config.vote_rate is not None:
-        threshold = _adaptive_threshold(config, source, keys, mask)
+    if config.vote_rate is None:
+        threshold = fixed_threshold(config, source)
     else:
-        threshold = _fixed_threshold(config, source)
+        threshold = adaptive_threshold(config, source, keys, mask)
     rule = VoteRule(threshold, config.inclusive, config.same_sign_only, config.soft_temperature)
     return Ballot(source, keys, rule, mask, nodes, config.normalize_keys)
 
@@ -186,82 +165,3 @@ def selected_nodes(keys: VotingKeys, source: ScoreSource, mask: TokenMask) -> Te
     nodes = torch.zeros(source.shape, dtype=torch.int32, device=source.device)
     # Padding entries of the index point at a position that may be chosen, too: add, don't set.
     return nodes.scatter_add(2, keys.index, chosen.int()) > 0
-
-
-def _fixed_threshold(config: JatConfig, source: ScoreSource) -> Tensor:
-    heads = source.shape[1]
-    if isinstance(config.threshold, tuple):
-        row = config.for_layer(0, tuple(range(heads))).threshold
-        if len(config.threshold) != 1:
-            raise ValueError(
-                f"threshold table must have one row for one layer, got {len(config.threshold)}"
-            )
-        return torch.tensor(row, dtype=source.dtype, device=source.device)  # [1, H]
-    return torch.full((1, 1), config.threshold, dtype=source.dtype, device=source.device)
-
-
-def _adaptive_threshold(
-    config: JatConfig, source: ScoreSource, keys: VotingKeys, mask: TokenMask
-) -> Tensor:
-    """Return the (1 − vote_rate) quantile of sampled products, ``[B, H]``, without a gradient."""
-    with torch.no_grad():
-        products = _sampled_products(config, source, keys, mask)
-        rank = max(1, -int(-(1 - config.vote_rate) * SAMPLED_TRIPLES // 1))  # type: ignore[operator]
-        threshold = products.kthvalue(min(rank, SAMPLED_TRIPLES), dim=-1).values
-        if not torch.compiler.is_compiling() and bool((threshold < 0).any()):
-            warnings.warn(
-                f"vote_rate={config.vote_rate} asks for a threshold below 0; 0 is used",
-                stacklevel=2,
-            )
-    return threshold.clamp(min=0.0)
-
-
-def _sampled_products(
-    config: JatConfig, source: ScoreSource, keys: VotingKeys, mask: TokenMask
-) -> Tensor:
-    """Return the products as voted on of sampled triples (i, k, j), i ≠ k, ``[B, H, triples]``.
-
-    A pair of negative scores that ``same_sign_only`` keeps from voting counts as −∞, and a sequence
-    without a pair has only +∞, so that nothing joins.
-    """
-    batch, heads, length = source.shape
-    left, right, voter, pairless = _sampled_triples(config, source, mask)
-    left, right, voter = (t.expand(batch, heads, -1) for t in (left, right, voter))
-    open_rule = VoteRule(torch.zeros(1, 1, device=source.device))
-    ballot = Ballot(source, keys, open_rule, TokenMask(), None, config.normalize_keys)
-    products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
-    for block, scores, norms in ballot.key_blocks(BLOCK):
-        here = (voter >= block.start) & (voter < block.stop)
-        column = (voter - block.start).clamp(0, block.stop - block.start - 1)
-        flat = scores.flatten(2)
-        x_left, x_right = (
-            flat.gather(2, token * scores.size(3) + column) for token in (left, right)
-        )
-        norm = None if norms is None else norms.gather(2, column)
-        product = vote_product(x_left, x_right, norm)
-        if config.same_sign_only:
-            product = product.masked_fill((x_left < 0) & (x_right < 0), -torch.inf)
-        products = torch.where(here, product, products)
-    return products.masked_fill(pairless, torch.inf)
-
-
-def _sampled_triples(
-    config: JatConfig, source: ScoreSource, mask: TokenMask
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return positions i and k, the voting key's rank, and which sequences have no pair."""
-    length, device = source.shape[2], source.device
-    valid = mask.valid
-    if valid is None:
-        valid = torch.ones(1, 1, length, dtype=torch.bool, device=device)
-    count = valid.sum(-1, keepdim=True)
-
-    def ranks(purpose: int, size: Tensor) -> Tensor:
-        return draw(config.seed, SAMPLED_TRIPLES, purpose, device) * size >> 31
-
-    first = ranks(2, count)
-    second = (first + 1 + ranks(3, (count - 1).clamp(min=0))) % count.clamp(min=1)
-    voter = ranks(4, by_count(config, count, length, number_of_keys))
-    position = valid_positions(valid)
-    if config.key_selection == "all":
-        voter = position.gather(-1, voter)  # every position is an entry of the voting keys
-    return position.gather(-1, first), position.gather(-1, second), voter, count < 2

@@ -18,7 +18,7 @@ def check_config(config: object) -> None:
         ValueError: If it is something else.
     """
     if not isinstance(config, JatConfig):
-        raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")  # noqa: TRY004
+        raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
 
 
 def check_heads(query: Tensor, key: Tensor, value: Tensor | None = None) -> None:

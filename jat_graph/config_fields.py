@@ -52,7 +52,7 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 def check_flag(name: str, value: Any) -> bool:
     """Return a bool."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}")  # noqa: TRY004
+        raise ValueError(f"{name} must be True or False, got {value!r}")
     return value
 
 

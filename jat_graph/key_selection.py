@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,45 @@ class VotingKeys:
 
     index: Tensor | None
     valid: Tensor | None
+
+    def number(self, source: ScoreSource) -> int:
+        """Return the number of entries, U.
+
+        Args:
+            source: Scores, for their length.
+        """
+        return source.shape[2] if self.index is None else self.index.size(-1)
+
+    def positions(self, entries: slice, source: ScoreSource) -> Tensor | None:
+        """Return the positions of some entries, ``[B, H, u]``; None for every position.
+
+        Args:
+            entries: Which of them.
+            source: Scores, for their shape.
+        """
+        if self.index is not None:
+            return self.index[..., entries]
+        batch, heads, length = source.shape
+        if entries.indices(length) == (0, length, 1):
+            return None
+        return torch.arange(length, device=source.device)[entries].expand(batch, heads, -1)
+
+
+def key_slices(source: ScoreSource, number: int, elements: int) -> Iterator[slice]:
+    """Yield the entries of the voting keys in blocks.
+
+    Args:
+        source: Scores, for their shape.
+        number: How many entries there are.
+        elements: Largest number of scores in a block, if one key allows it.
+
+    Yields:
+        Slices of the entries.
+    """
+    batch, heads, length = source.shape
+    step = max(1, elements // max(1, batch * heads * length))
+    for start in range(0, number, step):
+        yield slice(start, min(start + step, number))
 
 
 def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> VotingKeys:
