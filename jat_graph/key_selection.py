@@ -158,22 +158,27 @@ def number_of_keys(config: JatConfig, count: int) -> int:
         return -(-count // config.key_step)
     if config.num_keys is not None:
         return min(count, config.num_keys)
-    if config.key_selection == "sampled_queries":
-        return min(count, max(1, math.ceil(config.key_factor * math.ceil(math.log(count)))))
-    return min(count, max(1, sample_size(config, count)))
+    return sample_size(config, count)
 
 
 def sample_size(config: JatConfig, count: int) -> int:
     """Return min(n, ⌈key_factor · ln n⌉), at least 1: how many queries or keys are sampled.
 
+    The released code rounds the logarithm before it multiplies, for the sample as for U.
+
     Args:
-        config: ``key_factor``.
+        config: ``key_selection`` and ``key_factor``.
         count: Valid tokens n.
 
     Returns:
         The size of the sample, 0 for an empty sequence.
     """
-    return min(count, max(1, math.ceil(config.key_factor * math.log(count)))) if count else 0
+    if count == 0:
+        return 0
+    logarithm = math.log(count)
+    if config.key_selection == "sampled_queries":
+        logarithm = math.ceil(logarithm)
+    return min(count, max(1, math.ceil(config.key_factor * logarithm)))
 
 
 def valid_positions(valid: Tensor) -> Tensor:
@@ -200,9 +205,21 @@ def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:
     Returns:
         int64 ``[size]``.
     """
-    # The sequential engine fills in order, one draw an element: a prefix is stable.
+    numbers: Tensor = _draw(seed, size, purpose)
+    return numbers.to(device)
+
+
+@torch.library.custom_op("jat_graph::draw", mutates_args=())
+def _draw(seed: int, size: int, purpose: int) -> Tensor:
+    """Draw on the CPU; an operator, because torch.compile cannot trace a generator."""
+    # The engine fills in order, one draw an element: a prefix is stable.
     generator = torch.Generator().manual_seed((seed + purpose * 0x9E3779B97F4A7C15) % 2**63)
-    return torch.randint(2**31, (size,), generator=generator).to(device)
+    return torch.randint(2**31, (size,), generator=generator)
+
+
+@_draw.register_fake
+def _(seed: int, size: int, purpose: int) -> Tensor:
+    return torch.empty(size, dtype=torch.long)
 
 
 def by_count(
