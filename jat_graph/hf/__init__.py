@@ -1,0 +1,19 @@
+"""Jump heads in models of Hugging Face transformers."""
+
+from jat_graph.hf.adapter import attach, detach, disabled
+from jat_graph.hf.capture import CapturedLayer, capture_scores
+from jat_graph.hf.interface import register
+from jat_graph.hf.loading import from_pretrained
+from jat_graph.hf.state import attached_config
+
+register()
+
+__all__ = [
+    "CapturedLayer",
+    "attach",
+    "attached_config",
+    "capture_scores",
+    "detach",
+    "disabled",
+    "from_pretrained",
+]

@@ -1,0 +1,151 @@
+"""Record the queries and keys of jump heads while a model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from jat_graph.config import JatConfig
+from jat_graph.hf.state import JumpLayer, require_attachment
+from jat_graph.masks import TokenMask
+
+
+@dataclass(frozen=True)
+class CapturedLayer:
+    """What the jump heads of one layer saw.
+
+    Args:
+        layer: Number of the layer, as the library counts.
+        heads: The heads that jump.
+        query: Queries of the jump heads, after rotary embeddings, detached.
+        key: Keys of the jump heads; heads of one group have equal ones.
+        config: The settings over ``heads``.
+        mask: Which query may attend to which key.
+        scale: Factor of the scores.
+
+    Shapes:
+        - ``query``, ``key``: ``[B, H, L, D]``, H the layer's jump heads
+    """
+
+    layer: int
+    heads: tuple[int, ...]
+    query: Tensor
+    key: Tensor
+    config: JatConfig
+    mask: TokenMask
+    scale: float
+
+
+@dataclass
+class ScoreRecorder:
+    """Collects what :func:`capture_scores` hands out.
+
+    Args:
+        layers: What was recorded so far, in the order of the layers.
+    """
+
+    layers: list[CapturedLayer] = field(default_factory=list)
+
+    def record(
+        self, jump: JumpLayer, query: Tensor, key: Tensor, mask: TokenMask, scale: float
+    ) -> None:
+        """Add one call of a layer.
+
+        Args:
+            jump: The layer.
+            query: Queries of all heads ``[B, H, L, D]``.
+            key: Keys of all heads ``[B, H, L, D]``.
+            mask: Which query may attend to which key.
+            scale: Factor of the scores.
+
+        Raises:
+            ValueError: If the layer was called before with another length.
+        """
+        heads = list(jump.heads)
+        captured = CapturedLayer(
+            jump.index,
+            jump.heads,
+            query[:, heads].detach(),
+            key[:, heads].detach(),
+            jump.config,
+            mask.select_heads(jump.heads),
+            scale,
+        )
+        places = [layer.layer for layer in self.layers]
+        if jump.index in places:
+            place = places.index(jump.index)
+            self.layers[place] = _joined(self.layers[place], captured)
+        else:
+            self.layers.append(captured)
+            self.layers.sort(key=lambda layer: layer.layer)
+
+
+@contextmanager
+def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
+    """Record queries and keys of all jump heads in every forward inside the ``with``.
+
+    Calls of one layer are joined along the batch: of ALBERT's, whose one module serves all layers,
+    and of several forwards, which must then have one length. Inside :func:`disabled` the scores are
+    recorded, too, but nothing jumps.
+
+    Args:
+        model: A model with jump heads, or a wrapper around it.
+
+    Yields:
+        A list that fills as the model runs: one entry for each jump layer, in their order.
+
+    Raises:
+        ValueError: If the model has no jump heads, or two forwards differ in length.
+    """
+    attachment = require_attachment(model)
+    previous, recorder = attachment.recorder, ScoreRecorder()
+    attachment.recorder = recorder
+    try:
+        yield recorder.layers
+    finally:
+        attachment.recorder = previous
+
+
+def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
+    shapes = [tuple(layer.query.shape[1:]) for layer in (first, second)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            "capture_scores joins forwards of one length only, "
+            f"got {shapes[0][1]} and {shapes[1][1]} tokens; use a new `with` for each"
+        )
+    return CapturedLayer(
+        first.layer,
+        first.heads,
+        torch.cat([first.query, second.query]),
+        torch.cat([first.key, second.key]),
+        first.config,
+        _joined_mask((first.mask, second.mask), (first.query, second.query)),
+        first.scale,
+    )
+
+
+def _joined_mask(masks: tuple[TokenMask, TokenMask], queries: tuple[Tensor, Tensor]) -> TokenMask:
+    if masks[0].causal != masks[1].causal:
+        raise ValueError("capture_scores cannot join a causal and a bidirectional call of a layer")
+
+    def joined(parts: list[Tensor | None], fill: float) -> Tensor | None:
+        known = next((part for part in parts if part is not None), None)
+        if known is None:
+            return None
+        heads = max(part.size(1) for part in parts if part is not None)
+        whole = [known.new_full(known.shape, fill) if part is None else part for part in parts]
+        sizes = [query.size(0) for query in queries]
+        return torch.cat(
+            [p.expand(b, heads, *p.shape[2:]) for p, b in zip(whole, sizes, strict=True)]
+        )
+
+    return TokenMask(
+        joined([mask.valid for mask in masks], 1),
+        masks[0].causal,
+        joined([mask.pairs for mask in masks], 1),
+        joined([mask.bias for mask in masks], 0),
+    )
