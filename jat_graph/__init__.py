@@ -1,1 +1,52 @@
 """Jump self-attention on PyTorch Geometric, for any pretrained transformer."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from jat_graph.attention import jump_attention, jump_operator
+from jat_graph.config import JatConfig
+from jat_graph.graph import attention_graph
+
+if TYPE_CHECKING:
+    from jat_graph import nn, transforms
+    from jat_graph.calibration import calibrate
+    from jat_graph.hf import attach, detach, disabled, from_pretrained
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "JatConfig",
+    "attach",
+    "attention_graph",
+    "calibrate",
+    "detach",
+    "disabled",
+    "from_pretrained",
+    "jump_attention",
+    "jump_operator",
+    "nn",
+    "transforms",
+]
+
+# Imported at their first use: transformers takes seconds, and not everybody needs it.
+_MODULE_OF = {
+    "attach": "jat_graph.hf",
+    "calibrate": "jat_graph.calibration",
+    "detach": "jat_graph.hf",
+    "disabled": "jat_graph.hf",
+    "from_pretrained": "jat_graph.hf",
+}
+_SUBMODULES = ("nn", "transforms")
+
+if not TYPE_CHECKING:  # a type checker would take this for every name there could be
+
+    def __getattr__(name: str) -> object:
+        if name in _SUBMODULES:
+            return import_module(f"jat_graph.{name}")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'jat_graph' has no attribute {name!r}")
+        return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
