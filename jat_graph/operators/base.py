@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -70,7 +69,7 @@ class Operator(ABC):
         with full_precision(self.device):
             return self._rmatmul(x.to(self.dtype), diagonal).to(x.dtype)
 
-    @cached_property
+    @property
     def degree(self) -> Tensor:
         """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
         ones = torch.ones(*self.shape[:3], 1, dtype=self.dtype, device=self.device)

@@ -37,7 +37,7 @@ class ThresholdOperator(Operator):
         self.dtype, self.device = ballot.source.dtype, ballot.source.device
         self._voters = ballot.voters().unsqueeze(-1)  # [B|1, H|1, 1, 1]
 
-    @cached_property
+    @property
     def degree(self) -> Tensor:
         """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
         with torch.no_grad():
