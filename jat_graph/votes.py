@@ -192,14 +192,15 @@ def _sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Ten
     threshold = rule.threshold[..., None, None, None]
     block = max(1, TILE // max(1, batch * heads * length * length))
 
-    def add(total: Tensor, part: Tensor, norm: Tensor | None) -> Tensor:
+    # The running total stays outside: a checkpoint keeps its inputs, one L×L a block.
+    def count(part: Tensor, norm: Tensor | None) -> Tensor:
         norm = None if norm is None else norm[:, :, None, None, :]
         left, right = part[:, :, :, None, :], part[:, :, None, :, :]
-        return total + rule.soft_votes(left, right, norm, threshold).sum(-1)
+        return rule.soft_votes(left, right, norm, threshold).sum(-1)
 
     total = scores.new_zeros(batch, heads, length, length)
     for start in range(0, num_keys, block):
         keys = slice(start, start + block)
         norm = None if norms is None else norms[..., keys]
-        total = checkpoint(add, total, scores[..., keys], norm, use_reentrant=False)
+        total = total + checkpoint(count, scores[..., keys], norm, use_reentrant=False)
     return total
