@@ -6,7 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.checks import check_config, check_heads, clean_padding
+from jat_graph.checks import (
+    check_config,
+    check_dropout,
+    check_heads,
+    check_scale,
+    clean_padding,
+)
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import NormalizedOperator
@@ -55,7 +61,8 @@ def jump_attention(
     """
     check_config(config)
     check_heads(query, key, value)
-    scale = query.size(-1) ** -0.5 if scale is None else scale
+    check_dropout(dropout_p)
+    scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     attn_mask, causal = mask.attention_mask(query.size(2), query)
@@ -107,7 +114,7 @@ def jump_operator(
     """
     check_config(config)
     check_heads(query, key)
-    scale = query.size(-1) ** -0.5 if scale is None else scale
+    scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     return graph_operator(query, key, config, mask, scale)[0]
@@ -153,17 +160,11 @@ def attend(
     outputs = []
     for group in groups:
         members = slice(None) if len(group.heads) == value.size(1) else list(group.heads)
-        outputs.append(
-            _wide_attention(
-                group.query,
-                group.key,
-                value[:, members],
-                _cut_heads(attn_mask, members),
-                is_causal,
-                dropout_p,
-                scale,
-            )
-        )
+        features = group.query, group.key, value[:, members]
+        masks = _cut_heads(attn_mask, members)
+        # Untouched heads go as they are: their outputs are the base model's, bit for bit.
+        run = F.scaled_dot_product_attention if group.query is query else _wide_attention
+        outputs.append(run(*features, masks, dropout_p, is_causal, scale=scale))
     return merge_heads([group.heads for group in groups], outputs)
 
 
@@ -210,8 +211,8 @@ def _wide_attention(
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None,
-    is_causal: bool,
     dropout_p: float,
+    is_causal: bool,
     scale: float,
 ) -> Tensor:
     """Run SDPA; features wider than the values would leave its fast path, so values are padded."""

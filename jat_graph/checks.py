@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import check_finite, check_number
+from jat_graph.scores import default_scale
 
 
 def check_config(config: object) -> None:
@@ -33,30 +35,72 @@ def check_heads(query: Tensor, key: Tensor, value: Tensor | None = None) -> None
         ValueError: If a shape or dtype does not fit, L is 0, or a number is not finite.
     """
     check_layout("query", query)
+    check_layout("key", key)
     if key.shape != query.shape:
         raise ValueError(f"key must be {list(query.shape)} like query, got {list(key.shape)}")
-    if value is not None and (value.dim() != 4 or value.shape[:3] != query.shape[:3]):
+    _check_dtype("key", key, query)
+    if value is None:
+        return
+    check_layout("value", value)
+    if value.shape[:3] != query.shape[:3]:
         wanted = ", ".join(str(size) for size in query.shape[:3])
         raise ValueError(f"value must be [{wanted}, Dv], got {list(value.shape)}")
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor is not None and not tensor.is_floating_point():
-            raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+    _check_dtype("value", value, query)
 
 
-def check_layout(name: str, tensor: Tensor) -> None:
-    """Check that a tensor has four axes and at least one token.
+def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Check that a tensor has the query's dtype, which autocast would see to."""
+    if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
+        raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
+
+
+def check_scale(scale: float | None, head_dim: int) -> float:
+    """Check the factor of the scores.
+
+    Args:
+        scale: The factor; None means 1/√D.
+        head_dim: D.
+
+    Returns:
+        The factor.
+
+    Raises:
+        ValueError: If it is not finite.
+    """
+    return default_scale(head_dim) if scale is None else check_finite("scale", scale)
+
+
+def check_dropout(dropout_p: float) -> None:
+    """Check a probability of dropout.
+
+    Args:
+        dropout_p: The probability.
+
+    Raises:
+        ValueError: If it is not in [0, 1].
+    """
+    if check_number("dropout_p", dropout_p, least=0.0) > 1:
+        raise ValueError(f"dropout_p must be at most 1, got {dropout_p}")
+
+
+def check_layout(name: str, tensor: object) -> None:
+    """Check that a tensor of floats has four axes and at least one token.
 
     Args:
         name: What to call it.
         tensor: ``[B, H, L, D]``.
 
     Raises:
-        ValueError: If it has other axes, or L or D is 0.
+        ValueError: If it is no such tensor, or one of its axes is empty.
     """
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.dim() != 4:
         raise ValueError(f"{name} must be [B, H, L, D], got {list(tensor.shape)}")
     if 0 in tensor.shape:
         raise ValueError(f"{name} must have no empty axis, got {list(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
 
 
 def clean_padding(valid: Tensor | None, **tensors: Tensor) -> tuple[Tensor, ...]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
 from jat_graph.ballot import open_ballot
-from jat_graph.checks import check_config, check_heads, check_layout, clean_padding
+from jat_graph.checks import (
+    check_config,
+    check_heads,
+    check_layout,
+    check_scale,
+    clean_padding,
+)
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import check_integer, check_number
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.sparse import vote_edges
@@ -116,10 +121,9 @@ def prune_edges(
 
 
 def _check_pruning(min_weight: float, max_neighbors: int | None) -> None:
-    if math.isnan(min_weight) or min_weight < 0:
-        raise ValueError(f"min_weight must be at least 0, got {min_weight}")
-    if max_neighbors is not None and max_neighbors < 1:
-        raise ValueError(f"max_neighbors must be at least 1, got {max_neighbors}")
+    check_number("min_weight", min_weight, least=0.0)
+    if max_neighbors is not None:
+        check_integer("max_neighbors", max_neighbors, least=1)
 
 
 def _read_source(
@@ -140,7 +144,7 @@ def _read_source(
         check_heads(query, key)
         mask = resolve_mask(attention_mask, is_causal, query)
         query, key = clean_padding(mask.valid, query=query, key=key)
-        scale = query.size(-1) ** -0.5 if scale is None else scale
+        scale = check_scale(scale, query.size(-1))
         return QueryKeyScores(query, key, scale), mask
     if query is not None or key is not None or scale is not None:
         raise ValueError("query, key and scale must be None with scores, got one of them")
@@ -151,6 +155,8 @@ def _read_source(
         # A map may hold anything where it is masked, -inf for one.
         scores = scores.masked_fill(~allowed, 0.0)
     (scores,) = clean_padding(None, scores=scores)
+    if kind == "probabilities" and bool((scores < 0).any()):
+        raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
     return MapScores(scores), mask
 
 

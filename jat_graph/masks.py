@@ -107,7 +107,7 @@ def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) 
         The mask.
 
     Raises:
-        ValueError: If the mask's dtype or shape does not fit.
+        ValueError: If the mask's dtype or shape does not fit, or it holds NaN or +inf.
     """
     if attention_mask is None:
         return TokenMask(causal=is_causal)
@@ -122,7 +122,9 @@ def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) 
     return _recognise(allowed, is_causal, bias)
 
 
-def _check_mask(mask: Tensor, query: Tensor) -> None:
+def _check_mask(mask: object, query: Tensor) -> None:
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"attention_mask must be a tensor, got {type(mask).__name__}")
     batch, heads, length = query.shape[:3]
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"attention_mask must be bool or additive floats, got {mask.dtype}")
@@ -147,11 +149,13 @@ def _split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
     """Split an additive mask into what is allowed and the finite biases, if there are any."""
     if mask.dtype == torch.bool:
         return mask, None
-    allowed = mask > torch.finfo(mask.dtype).min / 2
+    allowed = ~(mask <= torch.finfo(mask.dtype).min / 2)
     bias = mask.masked_fill(~allowed, 0.0)
-    if torch.compiler.is_compiling() or bool(bias.count_nonzero()):
+    if torch.compiler.is_compiling():
         return allowed, bias
-    return allowed, None
+    if not bool(bias.isfinite().all()):
+        raise ValueError("attention_mask must hold finite biases or -inf, got NaN or +inf")
+    return allowed, bias if bool(bias.count_nonzero()) else None
 
 
 def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask:

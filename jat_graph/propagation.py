@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from jat_graph.config_fields import HopWeights
 from jat_graph.masks import TokenMask
 from jat_graph.operators import NormalizedOperator, build_operator
 from jat_graph.scores import QueryKeyScores
+from jat_graph.thresholds import head_thresholds
 
 
 class HeadGroup(NamedTuple):
@@ -41,7 +43,8 @@ def head_groups(
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, heads of one width together.
 
-    Heads of one hop keep their width and stay with the ordinary ones; every further hop widens.
+    Untouched heads come back as the very tensors that were given. Heads of one hop keep their
+    width and stay with the ordinary ones; every further hop widens.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -57,7 +60,7 @@ def head_groups(
     Raises:
         ValueError: If the mask or the backend does not fit the config.
     """
-    if not heads:
+    if not heads or is_ordinary(config, len(heads)):
         return [HeadGroup(tuple(range(query.size(1))), query, key)]
     everyone = len(heads) == query.size(1)
     members = slice(None) if everyone else list(heads)
@@ -69,6 +72,28 @@ def head_groups(
         narrow.append(HeadGroup(ordinary, query[:, rest], key[:, rest]))
     wide = [group for group in jumping if group.query.size(-1) != query.size(-1)]
     return ([_join(narrow)] if narrow else []) + wide
+
+
+def is_ordinary(config: JatConfig, num_heads: int) -> bool:
+    """Return whether no head can differ from ordinary attention, whatever its scores.
+
+    Args:
+        config: The settings over the heads at hand.
+        num_heads: How many there are.
+
+    Returns:
+        True if each head has one hop, of weight 1, which is hop 0 or has ρ = ∞.
+
+    Raises:
+        ValueError: If a table or a mapping in the config does not fit the heads.
+    """
+    thresholds = head_thresholds(config, num_heads)
+    isolated = [config.vote_rate is None and threshold == math.inf for threshold in thresholds]
+    return all(
+        [weight for weight in weights if weight != 0] == [1]
+        and (weights[0] == 1 or all(isolated[head] for head in heads))
+        for heads, weights in config.hop_groups(num_heads).items()
+    )
 
 
 def _join(groups: list[HeadGroup]) -> HeadGroup:

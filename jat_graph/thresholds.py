@@ -25,28 +25,46 @@ from jat_graph.votes import vote_product
 SAMPLED_TRIPLES = 16384
 
 
+def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
+    """Return ρ of each head: the config's number, or its table's only row.
+
+    Args:
+        config: ``threshold``.
+        num_heads: Heads of the tensors at hand.
+
+    Returns:
+        One number a head.
+
+    Raises:
+        ValueError: If a table does not have one row with an entry for each head.
+    """
+    if not isinstance(config.threshold, tuple):
+        return (config.threshold,) * num_heads
+    if len(config.threshold) != 1:
+        raise ValueError(
+            f"threshold table must have one row for one layer, got {len(config.threshold)}"
+        )
+    (row,) = config.threshold
+    if len(row) != num_heads:
+        raise ValueError(f"threshold table must have {num_heads} entries a row, got {len(row)}")
+    return row
+
+
 def fixed_threshold(config: JatConfig, source: ScoreSource) -> Tensor:
-    """Return the config's number, or its table's only row.
+    """Return the config's ρ as a tensor.
 
     Args:
         config: ``threshold``.
         source: Scores, for their heads and dtype.
 
     Returns:
-        ρ, ``[1, 1]`` or ``[1, H]``.
+        ρ, ``[1, H]``.
 
     Raises:
         ValueError: If a table does not have one row with an entry for each head.
     """
-    heads = source.shape[1]
-    if isinstance(config.threshold, tuple):
-        row = config.for_layer(0, tuple(range(heads))).threshold
-        if len(config.threshold) != 1:
-            raise ValueError(
-                f"threshold table must have one row for one layer, got {len(config.threshold)}"
-            )
-        return torch.tensor(row, dtype=source.dtype, device=source.device)  # [1, H]
-    return torch.full((1, 1), config.threshold, dtype=source.dtype, device=source.device)
+    row = head_thresholds(config, source.shape[1])
+    return torch.tensor([row], dtype=source.dtype, device=source.device)
 
 
 def adaptive_threshold(

@@ -15,6 +15,7 @@ from jat_graph.attention import attend, attention_probabilities
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.state import Attachment, JumpLayer, layer_state
 from jat_graph.masks import TokenMask
+from jat_graph.scores import default_scale
 
 NAME = "jat"
 
@@ -116,7 +117,7 @@ def jat_attention_forward(
     _refuse(module, kwargs, SDPA_IGNORES)
     shared, jump = state.attachment, state.jump
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
-    scale = query.size(-1) ** -0.5 if scaling is None else scaling
+    scale = default_scale(query.size(-1)) if scaling is None else scaling
     causal = _is_causal(module, query, attention_mask, kwargs)
     call = AttentionCall(module, query, key, value, attention_mask, causal, dropout, scale)
     if jump is not None and (shared.enabled or shared.recorder is not None):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from jat_graph.config import JatConfig
+from jat_graph.propagation import is_ordinary
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -36,9 +37,8 @@ class JumpLayer:
 
     @property
     def is_ordinary(self) -> bool:
-        """Tell whether the hop weights ask for ordinary attention in every head."""
-        groups = self.config.hop_groups(len(self.heads)).values()
-        return all(weights[0] == 1 and not any(weights[1:]) for weights in groups)
+        """Tell whether the settings ask for ordinary attention in every head."""
+        return is_ordinary(self.config, len(self.heads))
 
 
 @dataclass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import torch
+
 from jat_graph.ballot import Ballot
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
@@ -98,6 +100,6 @@ def choose_backend(
 def _may_be_zero(config: JatConfig) -> bool:
     if config.vote_rate is not None:
         return True
-    if isinstance(config.threshold, tuple):
-        return any(entry == 0 for row in config.threshold for entry in row)
-    return config.threshold == 0
+    rows = config.threshold if isinstance(config.threshold, tuple) else ((config.threshold,),)
+    # Smaller ones are 0 in the scores' float32.
+    return any(entry < torch.finfo(torch.float32).tiny for row in rows for entry in row)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 from torch_geometric.typing import SparseTensor
@@ -39,9 +43,10 @@ class SparseOperator(Operator):
         batch, heads, length = ballot.source.shape
         edge_index, edge_weight = vote_edges(ballot)
         size = batch * heads * length
-        matrix = to_torch_csr_tensor(
-            edge_index.flip(0), edge_weight, (size, size), is_coalesced=True
-        )
+        with _beta_unsaid():
+            matrix = to_torch_csr_tensor(
+                edge_index.flip(0), edge_weight, (size, size), is_coalesced=True
+            )
         return cls(matrix, torch.Size((batch, heads, length, length)))
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
@@ -50,7 +55,8 @@ class SparseOperator(Operator):
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         matrix = self.matrix.t()
         if isinstance(matrix, Tensor):
-            matrix = matrix.to_sparse_csr()
+            with _beta_unsaid():
+                matrix = matrix.to_sparse_csr()
         return self._multiply(matrix, x) + diagonal * x
 
     @staticmethod
@@ -70,6 +76,14 @@ class SparseOperator(Operator):
             return torch.stack([source, target]), weight
         edges = self.matrix.to_sparse_coo()
         return edges.indices().flip(0), edges.values()
+
+
+@contextmanager
+def _beta_unsaid() -> Iterator[None]:
+    """Keep torch from warning that CSR is in beta; only this module sees the matrix."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse", UserWarning)
+        yield
 
 
 def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:
