@@ -28,7 +28,7 @@ __all__ = [
     "transforms",
 ]
 
-# Imported at their first use: transformers takes seconds, and not everybody needs it.
+# Imported at their first use: what works on tensors needs neither the models nor the layers.
 _MODULE_OF = {
     "attach": "jat_graph.hf",
     "calibrate": "jat_graph.calibration",

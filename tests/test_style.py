@@ -1,0 +1,278 @@
+"""The house rules that a linter does not know, as tests over the source."""
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "jat_graph"
+
+# A module may import those of earlier lines and of its own line's package, never of later lines.
+# Modules that share a line know nothing of each other.
+LAYERS = (
+    ("files",),
+    ("config_fields",),
+    ("config",),
+    ("checks", "masks", "reports"),
+    ("scores",),
+    ("key_selection", "votes"),
+    ("thresholds",),
+    ("ballot",),
+    ("graph", "operators"),
+    ("propagation",),
+    ("attention",),
+    ("nn", "transforms"),
+    ("hf",),
+    ("tracing",),
+    ("calibration",),
+    ("inspection", "tasks"),
+    ("training", "viz"),
+    ("cli",),
+)
+RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}
+APART = ("reference", "testing")  # reference knows nothing of ours, testing only reference and Â
+
+MEDIAN_BODY, NINTH_DECILE_BODY, FILE = 12, 40, 300  # lines
+
+
+class Function(NamedTuple):
+    """A function or method, and where it stands."""
+
+    place: str
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    public: bool
+    method: bool
+
+
+def _files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _module(path: Path) -> str:
+    """Name the module or package directly under jat_graph that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imported_names(path: Path) -> Iterator[str]:
+    """Yield the absolute names that a file imports, anywhere in it."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            base = ".".join((*above, *([node.module] if node.module else [])))
+            if base == "jat_graph":
+                yield from (f"jat_graph.{alias.name}" for alias in node.names)
+            else:
+                yield base
+
+
+def _imports_of_ours(path: Path) -> set[str]:
+    """Name the modules directly under jat_graph that a file imports, its own left out."""
+    names = (name.split(".") for name in _imported_names(path))
+    found = {parts[1] for parts in names if parts[0] == "jat_graph" and len(parts) > 1}
+    return found - {_module(path), "__version__"}
+
+
+def _functions() -> Iterator[Function]:
+    for path in _files():
+        for outer in ast.walk(_tree(path)):
+            for node in ast.iter_child_nodes(outer):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield _function(path, outer, node)
+
+
+def _function(
+    path: Path, outer: ast.AST, node: ast.FunctionDef | ast.AsyncFunctionDef
+) -> Function:
+    method = isinstance(outer, ast.ClassDef)
+    owner = outer.name if isinstance(outer, ast.ClassDef) else ""
+    hidden = node.name.startswith("_") or owner.startswith("_")
+    public = not hidden and isinstance(outer, ast.Module | ast.ClassDef)
+    place = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+    return Function(place, node, public, method)
+
+
+def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count the lines of a body, its docstring left out."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+# --- imports -------------------------------------------------------------------------------------
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(_files()) > 20
+    assert sum(function.public for function in _functions()) > 100
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    module = _module(path)
+    if module in (*APART, "__init__"):
+        return
+    assert module in RANK, f"give {module} its line in LAYERS of {Path(__file__).name}"
+    for other in _imports_of_ours(path):
+        assert other not in APART, f"{path.name} imports {other}"
+        assert other in RANK, f"give {other} its line in LAYERS of {Path(__file__).name}"
+        assert RANK[other] < RANK[module], f"{path.name} of {module} imports {other}, which is above"
+
+
+def test_the_reference_imports_nothing_of_ours() -> None:
+    for path in sorted((PACKAGE / "reference").glob("*.py")):
+        tops = {name.split(".")[0] for name in _imported_names(path)}
+        assert not _imports_of_ours(path), path
+        assert tops <= {"__future__", "collections", "jat_graph", "math", "torch", "typing"}, path
+
+
+def test_the_helpers_for_tests_import_only_the_reference_and_operators() -> None:
+    for path in sorted((PACKAGE / "testing").glob("*.py")):
+        assert _imports_of_ours(path) <= {"config", "masks", "operators", "reference"}, path
+
+
+def test_the_library_imports_no_models_examples_or_tests() -> None:
+    for path in _files():
+        tops = {name.split(".")[0] for name in _imported_names(path)}
+        assert not tops & {"benchmarks", "docs", "examples", "models", "tests"}, path
+
+
+# --- length --------------------------------------------------------------------------------------
+
+
+def test_functions_are_short() -> None:
+    lengths = sorted(_body_lines(function.node) for function in _functions())
+    assert statistics.median(lengths) <= MEDIAN_BODY
+    assert statistics.quantiles(lengths, n=10)[-1] <= NINTH_DECILE_BODY
+
+
+def test_files_are_short() -> None:
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in _files()}
+    assert not {str(path): count for path, count in lines.items() if count > FILE}
+
+
+# --- docstrings ----------------------------------------------------------------------------------
+
+
+def _own_arguments(function: Function) -> list[str]:
+    arguments = function.node.args
+    named = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    static = any(getattr(d, "id", "") == "staticmethod" for d in function.node.decorator_list)
+    return named[1:] if function.method and not static else named
+
+
+def _returns_something(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    returned = node.returns
+    if isinstance(returned, ast.Constant):
+        return returned.value is not None
+    return getattr(returned, "id", "") not in ("NoReturn", "Never")
+
+
+def _raises(node: ast.AST) -> bool:
+    """Tell whether a function's own body raises an error of its choice."""
+    return any(
+        isinstance(inner, ast.Raise) and "NotImplementedError" not in ast.dump(inner)
+        for inner in ast.walk(node)
+    )
+
+
+def _takes_tensors(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("'Tensor'" in ast.dump(a) for a in (node.args, node.returns) if a is not None)
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("property" in ast.dump(decorator) for decorator in node.decorator_list)
+
+
+def _faults(function: Function) -> list[str]:
+    """List what a public function's docstring lacks."""
+    node, text = function.node, ast.get_docstring(function.node)
+    if text is None:
+        overrides = any("override" in ast.dump(decorator) for decorator in node.decorator_list)
+        return [] if overrides else ["a docstring"]
+    faults = [f"{name} under Args" for name in _missing_arguments(function, text)]
+    results = ("Returns:", "Yields:")
+    if _returns_something(node) and not _is_property(node) and not _has(text, *results):
+        faults.append("Returns")
+    if _raises(node) and not _has(text, "Raises:"):
+        faults.append("Raises")
+    return faults
+
+
+def _missing_arguments(function: Function, text: str) -> list[str]:
+    return [
+        name
+        for name in _own_arguments(function)
+        if not re.search(rf"^\s+(\w+, )*\*?{name}(, \w+)*( \(.*\))?:", text, re.MULTILINE)
+    ]
+
+
+def _has(text: str, *titles: str) -> bool:
+    return any(f"\n{title}\n" in text for title in titles)
+
+
+def test_public_docstrings_have_their_fields() -> None:
+    lacking = [
+        f"{function.place}: {', '.join(faults)}"
+        for function in _functions()
+        if function.public and (faults := _faults(function))
+    ]
+    assert not lacking, "\n".join(lacking)
+
+
+def _exports(path: Path) -> list[str]:
+    """List what ``__all__`` of a file names."""
+    for node in _tree(path).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return []
+
+
+def _exported_functions() -> Iterator[Function]:
+    """Yield the functions that a package's ``__all__`` names."""
+    names = {name for path in _files() for name in _exports(path)}
+    for function in _functions():
+        if function.public and not function.method and function.node.name in names:
+            yield function
+
+
+def test_exported_functions_of_tensors_give_shapes_and_a_reference() -> None:
+    lacking = []
+    for function in _exported_functions():
+        text = ast.get_docstring(function.node) or ""
+        if _takes_tensors(function.node):
+            shapes = _has(text, "Shapes:") or re.search(r"\[[A-Z][^\]]*\]", text)
+            lacking += [] if shapes else [f"{function.place}: Shapes"]
+        if _takes_tensors(function.node) and "testing" not in function.place:
+            lacking += [] if _has(text, "Reference:") else [f"{function.place}: Reference"]
+    assert not lacking, "\n".join(lacking)
+
+
+def test_every_public_name_is_in_the_docs() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    whole = set(re.findall(r"automodule::? *\{?\}? *([\w.]+)", pages))
+    missing = []
+    for path in _files():
+        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for name in _exports(path):
+            full = f"{dotted}.{name}"
+            if dotted not in whole and full not in whole and not _documented(full, pages):
+                missing.append(full)
+    assert not missing, "\n".join(missing)
+
+
+def _documented(full: str, pages: str) -> bool:
+    directive = r"auto(function|class|data|method|exception)::? *"
+    return re.search(rf"{directive}{re.escape(full)}\b", pages) is not None
