@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from jat_graph.config import JatConfig
 from jat_graph.training.loading import has_jump_heads, load_config
@@ -20,12 +21,20 @@ from jat_graph.training.statistics import (
     summarize,
     verdict,
 )
-from jat_graph.training.storage import MODEL_FOLDER, RESULTS_FILE, prepare_folder, write_json
+from jat_graph.training.storage import (
+    MODEL_FOLDER,
+    RESULTS_FILE,
+    prepare_folder,
+    read_json,
+    write_json,
+)
 
 BASE = "base"
 COMPARISON_VERSION = 1
 
-Arms = Mapping[str, JatConfig | None]
+Arms: TypeAlias = Mapping[str, JatConfig | None]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -175,11 +184,15 @@ def compare(
     if has_jump_heads(load_config(options.model)):
         raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
     folder = prepare_folder(options.output_dir)
+    found = read_json(folder / RESULTS_FILE)
+    if found is not None and "arms" not in found:
+        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
     runs: dict[str, list[RunResult]] = {arm: [] for arm in configs}
     for seed in seeds:  # all arms of a seed before the next: an early stop leaves whole pairs
         for arm, config in configs.items():
             place = folder / arm / f"seed-{seed}"
             run = replace(options, seed=seed, output_dir=str(place), resume=True)
+            logger.info("seed %d, arm %s", seed, arm)
             runs[arm].append(train(run, config, progress=progress))
             if not keep_models:
                 shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)

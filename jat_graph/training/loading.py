@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,13 +154,11 @@ def _load(path: str, config: PreTrainedConfig) -> PreTrainedModel:
 
     from jat_graph.hf import from_pretrained
 
+    load: Callable[..., Any] = partial(from_pretrained, AutoModelForSequenceClassification)
+    if not has_jump_heads(config):
+        load = AutoModelForSequenceClassification.from_pretrained
     try:
-        if has_jump_heads(config):
-            model: PreTrainedModel = from_pretrained(
-                AutoModelForSequenceClassification, path, config=config, **_offline(path)
-            )
-            return model
-        model, found = AutoModelForSequenceClassification.from_pretrained(
+        model, found = load(
             path,
             config=config,
             output_loading_info=True,
@@ -168,7 +168,8 @@ def _load(path: str, config: PreTrainedConfig) -> PreTrainedModel:
     except (OSError, KeyError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"model {path!r} cannot be loaded: {reason(error)}") from error
     _check_body(path, model.base_model_prefix, found)
-    return model
+    loaded: PreTrainedModel = model
+    return loaded
 
 
 def _check_body(path: str, prefix: str, found: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """A tiny model, a tiny corpus, and options for runs of a second."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "
 MARK = "not"  # sentences with it are unacceptable
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
     """Sums in one order, whatever the machine."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
@@ -49,12 +53,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=64,
+        initializer_range=0.25,  # 12 times the usual: with that, no product reaches any ρ
     )
     model = BertModel(config)
-    with torch.no_grad():
-        for layer in model.encoder.layer:
-            layer.attention.self.query.weight.mul_(20)
-            layer.attention.self.key.weight.mul_(20)
     folder = tmp_path_factory.mktemp("tiny")
     model.save_pretrained(folder)
     _tokenizer().save_pretrained(folder)

@@ -11,9 +11,7 @@ from scipy import stats
 
 from jat_graph.config import JatConfig
 from jat_graph.training import compare, train
-from tests.training.support import Options, made_up
-
-JUMP = JatConfig(threshold=1.0, heads=2)
+from tests.training.support import JUMP, Options, made_up
 
 
 def test_statistics_agree_with_scipy() -> None:
@@ -66,7 +64,7 @@ def test_a_comparison_is_written_and_resumed(
     assert [run.options["seed"] for run in comparison.runs["jump"]] == [1, 2]
     assert comparison.runs["base"][0].config is None
     assert not list(folder.rglob("model")) and not list(folder.rglob("checkpoints"))
-    with pytest.raises(ValueError, match=r"threshold=1\.0, not 2\.0"):
+    with pytest.raises(ValueError, match=r"threshold=4\.0, not 2\.0"):
         compare(chosen, replace(JUMP, threshold=2.0), [1, 2], progress=False)
 
 
@@ -94,8 +92,10 @@ def test_bad_arms_and_seeds(options: Options, arms: Any, seeds: list[int], words
         compare(options(), arms, seeds, progress=False)
 
 
-def test_a_base_with_jump_heads_is_no_base(options: Options) -> None:
+def test_single_runs_and_models_with_jump_heads_are_no_base(options: Options) -> None:
     train(options(epochs=1), JUMP, progress=False)
+    with pytest.raises(ValueError, match="holds a single run: name another folder"):
+        compare(options(), JUMP, [0], progress=False)
     jumping = options(model=str(Path(options().output_dir, "model")))
     with pytest.raises(ValueError, match="must have no jump heads to be the base"):
         compare(jumping, JUMP, [0], progress=False)

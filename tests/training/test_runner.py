@@ -1,6 +1,7 @@
 """Runs: what they write, that they resume exactly, and how they fail."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from jat_graph.calibration import graph_statistics
 from jat_graph.config import JatConfig
+from jat_graph.hf import attach
+from jat_graph.tasks import get_task
 from jat_graph.training import RunResult, evaluate, train
+from jat_graph.training.data import load_splits
+from jat_graph.training.loading import load_for_training, load_tokenizer
 from jat_graph.training.trainer import ClassifierTrainer
-from tests.training.support import Options
-
-JUMP = JatConfig(threshold=1.0, heads=2)
+from tests.training.support import JUMP, Options
 
 
 def weights(folder: str) -> dict[str, torch.Tensor]:
@@ -30,6 +34,20 @@ def same_weights(one: str, other: str) -> bool:
 def same_result(one: RunResult, other: RunResult) -> bool:
     names = ("metrics", "history", "steps", "best_step", "fingerprint", "config")
     return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def test_the_jump_heads_of_these_tests_jump(tiny_model: str, cola_dir: str) -> None:
+    task, tokenizer = get_task("cola"), load_tokenizer(tiny_model, 16)
+    rows = load_splits(task, ("train",), tokenizer, data_dir=cola_dir, max_length=16)["train"]
+    batch = tokenizer.pad(rows.remove_columns("labels")[:16], return_tensors="pt")
+    model = load_for_training(tiny_model, task, tokenizer).eval()
+    with torch.no_grad():
+        base = model(**batch).logits
+        jumping = attach(model, JUMP)(**batch).logits
+    found = graph_statistics(model, [batch])
+    assert len(found) == 2
+    assert all(0.1 < head.density < 0.9 for head in found)
+    assert not torch.allclose(base, jumping, atol=1e-3)
 
 
 @pytest.fixture
@@ -189,12 +207,14 @@ def test_an_interrupted_run_resumes_exactly(
     assert same_weights(whole.output_dir, cut.output_dir)
 
 
+ROOT = Path(__file__).resolve().parents[2]
+
 KILLED = """
 import json, os, signal, sys
 import torch
-from jat_graph.config import JatConfig
 from jat_graph.training import TrainingOptions, train
 from jat_graph.training.trainer import ClassifierTrainer
+from tests.training.support import JUMP
 
 torch.set_num_threads(1)
 original = ClassifierTrainer.training_step
@@ -205,14 +225,15 @@ def step(self, *args):
     return original(self, *args)
 
 ClassifierTrainer.training_step = step
-train(TrainingOptions(**json.loads(sys.argv[1])), JatConfig(threshold=1.0, heads=2), progress=False)
+train(TrainingOptions(**json.loads(sys.argv[1])), JUMP, progress=False)
 """
 
 
 def test_a_killed_run_resumes_exactly(options: Options, tmp_path: Path) -> None:
     whole, cut = options(output_dir=str(tmp_path / "whole")), options(resume=True)
     code = [sys.executable, "-c", KILLED, json.dumps(cut.to_dict())]
-    assert subprocess.run(code, check=False, capture_output=True).returncode == -9
+    done = subprocess.run(code, check=False, capture_output=True, cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     checkpoints = Path(cut.output_dir, "checkpoints")
     assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-3"]
     (checkpoints / "checkpoint-5").mkdir()  # as if the kill had come in the middle of a save
