@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import check_finite, check_number
-from jat_graph.scores import default_scale
 
 
 def check_config(config: object) -> None:
@@ -52,6 +53,18 @@ def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
     """Check that a tensor has the query's dtype, which autocast would see to."""
     if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
         raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
+
+
+def default_scale(head_dim: int) -> float:
+    """Return 1/√D to the bit as SDPA takes it; ``D ** -0.5`` is another number for D = 8, say.
+
+    Args:
+        head_dim: D.
+
+    Returns:
+        The factor of the scores.
+    """
+    return 1.0 / math.sqrt(head_dim)
 
 
 def check_scale(scale: float | None, head_dim: int) -> float:

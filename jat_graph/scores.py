@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -137,18 +136,6 @@ def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
     dtype = score_dtype(query, key)
     with full_precision(query.device):
         return query.to(dtype) @ key.to(dtype).transpose(-1, -2) * scale
-
-
-def default_scale(head_dim: int) -> float:
-    """Return 1/√D to the bit as SDPA takes it; ``D ** -0.5`` is another number for D = 8, say.
-
-    Args:
-        head_dim: D.
-
-    Returns:
-        The factor of the scores.
-    """
-    return 1.0 / math.sqrt(head_dim)
 
 
 def score_dtype(query: Tensor, key: Tensor) -> torch.dtype:

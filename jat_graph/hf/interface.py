@@ -12,10 +12,10 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.masking_utils import sdpa_mask
 
 from jat_graph.attention import attend, attention_probabilities
+from jat_graph.checks import default_scale
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.state import Attachment, JumpLayer, layer_state
 from jat_graph.masks import TokenMask
-from jat_graph.scores import default_scale
 
 NAME = "jat"
 
