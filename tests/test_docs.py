@@ -1,0 +1,142 @@
+"""Every code block of README.md and docs/ runs, or says why not and is only read."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+FENCE = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?"
+    r"^```(?P<language>[\w{}-]*)[^\n]*\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+RUN = ("python", "bash")
+SHOWN = ("", "text", "json", "{eval-rst}", "{toctree}")  # output, and directives
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: Path
+    line: int  # the first of its code
+    language: str
+    code: str
+    reason: str | None  # why it is not run
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def _blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page,
+            text.count("\n", 0, found.start("code")) + 1,
+            found["language"],
+            found["code"],
+            found["reason"],
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def _name(item: Path | Block) -> str:
+    return item.place if isinstance(item, Block) else str(item.relative_to(ROOT))
+
+
+BLOCKS = [block for page in PAGES for block in _blocks(page)]
+
+
+def test_every_block_is_found_and_of_a_known_kind() -> None:
+    fences = sum(
+        len(re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)) for page in PAGES
+    )
+    assert fences == 2 * len(BLOCKS)
+    assert {block.language for block in BLOCKS} <= {*RUN, *SHOWN}
+    assert sum(block.language == "python" for block in BLOCKS) >= 5
+
+
+@pytest.mark.usefixtures("minilm_path")
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(b.language in RUN and not b.reason for b in _blocks(page))],
+    ids=_name,
+)
+def test_the_blocks_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in _blocks(page):
+        if block.reason is None and block.language == "python":
+            padding = "\n" * (block.line - 1)  # so that a traceback names the page's own line
+            exec(compile(padding + block.code, str(page), "exec"), names)
+        elif block.reason is None and block.language == "bash":
+            script = ["bash", "-euo", "pipefail", "-c", block.code]
+            run = subprocess.run(script, capture_output=True, text=True)
+            assert run.returncode == 0, f"{block.place}\n{run.stdout}{run.stderr}"
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN], ids=_name)
+def test_the_commands_of_a_block_exist(block: Block) -> None:
+    if block.language == "python":
+        compile(block.code, block.place, "exec")
+    else:
+        for words in _commands(block.code):
+            _check_command(words)
+    if block.reason is not None:
+        pytest.skip(f"{block.place} was read and not run: {block.reason}")
+
+
+def _commands(script: str) -> list[list[str]]:
+    """Split a script into the words of its commands; comments and line breaks are gone."""
+    lines = script.replace("\\\n", " ").splitlines()
+    commands = (shlex.split(line, comments=True) for line in lines)
+    return [words for words in commands if words]
+
+
+def _check_command(words: list[str]) -> None:
+    program, *arguments = words
+    if program == "jat-graph":
+        _check_our_command(arguments)
+    elif program == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        for target in (word for word in arguments if "=" not in word):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"no target {target}"
+    elif program == "pip":
+        _check_install(arguments)
+    else:
+        assert program in ("cat", "cd", "echo", "git", "head", "ls", "python", "sphinx-build")
+
+
+def _check_our_command(arguments: list[str]) -> None:
+    """Let the command line read its options, and run nothing."""
+    from jat_graph.cli import app
+
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    name, *rest = arguments
+    if name.startswith("-"):
+        return
+    command = group.commands[name]
+    command.make_context(name, rest)
+
+
+def _check_install(arguments: list[str]) -> None:
+    described = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert arguments[0] == "install"
+    for extras in re.findall(r"\[([\w,]+)\]", " ".join(arguments)):
+        for extra in extras.split(","):
+            assert re.search(rf"^{extra} = \[", described, re.MULTILINE), f"no extra {extra}"
