@@ -167,13 +167,18 @@ def _checked(batches: Iterable[Inputs]) -> list[Inputs]:
 def _measure_table(
     model: PreTrainedModel, batches: list[Inputs], density: float, config: JatConfig
 ) -> tuple[tuple[float, ...], ...]:
-    """Fill the table row by row; layers not yet measured have ρ = ∞, which joins nothing."""
+    """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
     _attach_again(model, replace(config, threshold=math.inf))
-    first = capture_batch(model, batches[0])
-    table = [(math.inf,) * len(layer.heads) for layer in first]
-    for row in range(len(table)):
-        _attach_again(model, replace(config, threshold=tuple(table)))
-        table[row] = _measure_row(model, batches, row, density)
+    closed = [
+        (layer.layer, (math.inf,) * len(layer.heads)) for layer in capture_batch(model, batches[0])
+    ]
+    table: list[tuple[float, ...]] = []
+    for row, (_, infinite) in enumerate(closed):
+        is_last = row == len(closed) - 1
+        layers = config.layers if is_last else tuple(layer for layer, _ in closed[: row + 1])
+        part = replace(config, threshold=(*table, infinite), layers=layers)
+        _attach_again(model, part)
+        table.append(_measure_row(model, batches, row, density))
     return tuple(table)
 
 

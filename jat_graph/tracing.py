@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention import attention_probabilities, head_groups
+from jat_graph.attention import attention_probabilities
 from jat_graph.ballot import Ballot, open_ballot
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.operators import DenseOperator
+from jat_graph.propagation import head_groups
 from jat_graph.scores import QueryKeyScores, attention_scores
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
 def _evaluating(model: PreTrainedModel) -> Iterator[None]:
     """Switch dropout off, and give every module back the mode it had."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    model.eval()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:

@@ -1,0 +1,222 @@
+"""A picture of one jump head on one sentence: its scores, its graph, its propagated scores."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jat_graph.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    from jat_graph.reports import HeadView, Jump
+
+# Both maps keep their order of brightness under every common colour blindness.
+SCORE_COLOURS = "PuOr_r"
+GRAPH_COLOURS = "Blues"
+JUMP_COLOUR = "#d81b60"
+INCHES_PER_TOKEN = 0.2
+LINE_HEIGHT = 0.18  # inches
+MAX_LABEL = 16
+MAX_STONES = 6
+
+
+def draw_head(view: HeadView) -> Figure:
+    """Draw one head: scores, graph and propagated scores as matrices, with the jumps marked.
+
+    Rows are the tokens that look, columns the tokens looked at. Scores before and after share
+    one colour scale. A numbered ring is a jump; the list below the matrices gives its
+    probabilities and its stepping stones.
+
+    Args:
+        view: what the head did, from :func:`jat_graph.inspection.view_head`.
+
+    Shapes:
+        - ``view.scores``, ``view.weights``, ``view.propagated``: [L, L]
+
+    Returns:
+        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+
+    Raises:
+        ImportError: if matplotlib is missing (``pip install 'jat_graph[viz]'``).
+
+    Reference:
+        Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
+    """
+    names = _distinct_names(view)
+    legend = _legend_lines(view, names)
+    side = max(2.6, INCHES_PER_TOKEN * len(view.tokens))
+    notes = LINE_HEIGHT * (len(legend) + 1)
+    height = side + 2.5 + notes
+    figure = _new_figure(3 * (side + 1.1), height, notes / height)
+    figure.suptitle(_title(view), fontsize=12)
+    axes = figure.subplots(1, 3)
+    _draw_matrices(axes, view, list(names.values()))
+    _mark_jumps(axes, view)
+    top = (notes - LINE_HEIGHT / 2) / height
+    figure.text(0.02, top, "\n".join(legend), fontsize=9, va="top", linespacing=1.35)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as PNG, beside its place first and then renamed into it.
+
+    Args:
+        figure: the figure.
+        path: file to write; must end in ``.png``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: if the name does not end in ``.png``.
+        OSError: if the folder is missing or cannot be written; nothing is left behind.
+
+    Reference:
+        POSIX ``rename``: readers see the old file or the new one, never half of it.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"picture must be a file name ending in .png, got {str(path)!r}")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150, format="png")
+    return path
+
+
+def _new_figure(width: float, height: float, notes: float) -> Figure:
+    """Return a figure whose panels leave the share ``notes`` of its height free below them."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
+    engine = ConstrainedLayoutEngine(rect=(0, notes, 1, 1 - notes))
+    return Figure(figsize=(width, height), layout=engine)
+
+
+def _title(view: HeadView) -> str:
+    """Name layer, head, threshold and density in one line."""
+    report = view.report
+    threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
+    return (
+        f"Layer {report.layer}, head {report.head}: threshold ρ = {threshold}, "
+        f"density {report.density:.1%}, mean weight {report.mean_weight:.2f}"
+    )
+
+
+def _draw_matrices(axes: Sequence[Axes], view: HeadView, names: Sequence[str]) -> None:
+    """Fill the three panels; the two score panels share limits, so that a change is a change."""
+    scores, propagated = view.scores.numpy(), view.propagated.numpy()
+    limit = _limit(scores, propagated)
+    weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
+    panels: tuple[tuple[str, np.ndarray, str | Colormap, tuple[float, float], str], ...] = (
+        ("Scores before", scores, SCORE_COLOURS, (-limit, limit), "scaled score"),
+        ("Graph", weights, _graph_colours(), (0.0, weights.max() or 1.0), "share of keys voting"),
+        ("Scores after propagation", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
+    )
+    for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
+        image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+        axis.set_title(title, fontsize=10)
+        _label_tokens(axis, names)
+        _add_colour_bar(axis, image, label)
+    axes[0].set_ylabel("token that looks (i)", fontsize=9)
+
+
+def _graph_colours() -> Colormap:
+    """Return blues without the palest ones, so that the weakest edge differs from none."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(colormaps[GRAPH_COLOURS](np.linspace(0.2, 1.0, 256)))
+
+
+def _limit(scores: np.ndarray, propagated: np.ndarray) -> float:
+    """Return the size of the largest finite score of both panels; 1 where there is none."""
+    both = np.concatenate([scores.ravel(), propagated.ravel()])
+    finite = np.abs(both[np.isfinite(both)])
+    return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+
+
+def _label_tokens(axis: Axes, names: Sequence[str]) -> None:
+    """Write the tokens along both sides."""
+    size = 9 if len(names) <= 16 else 8
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
+    axis.set_yticks(range(len(names)), names, fontsize=size)
+    axis.set_xlabel("token looked at (k)", fontsize=9)
+
+
+def _distinct_names(view: HeadView) -> dict[int, str]:
+    """Return a label for each shown position; words that come twice carry their position."""
+    counts = Counter(token.text for token in view.tokens)
+    return {
+        token.index: _shorten(token.text) + (f" {token.index}" if counts[token.text] > 1 else "")
+        for token in view.tokens
+    }
+
+
+def _shorten(token: str) -> str:
+    """Cut long tokens and show dollar signs as they are (matplotlib would read mathematics)."""
+    short = token if len(token) <= MAX_LABEL else token[: MAX_LABEL - 1] + "…"
+    return short.replace("$", r"\$")
+
+
+def _add_colour_bar(axis: Axes, image: AxesImage, name: str) -> None:
+    """Put a thin bar below the panel, so that the token labels keep their room."""
+    bar = axis.figure.colorbar(image, ax=axis, location="bottom", shrink=0.8, aspect=30)
+    bar.set_label(name, fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
+    """Ring every jump in all three panels and number it in the graph."""
+    from matplotlib.patches import Rectangle
+
+    place = {token.index: position for position, token in enumerate(view.tokens)}
+    for number, jump in enumerate(view.report.jumps, start=1):
+        row, column = place[jump.query.index], place[jump.key.index]
+        for axis in axes:
+            corner = (column - 0.5, row - 0.5)
+            axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=JUMP_COLOUR, lw=1.8))
+        axes[1].annotate(
+            str(number),
+            (column, row),
+            color="white",
+            fontsize=7,
+            ha="center",
+            va="center",
+            fontweight="bold",
+            bbox={"boxstyle": "round,pad=0.12", "facecolor": JUMP_COLOUR, "edgecolor": "none"},
+        )
+
+
+def _legend_lines(view: HeadView, names: dict[int, str]) -> list[str]:
+    """Describe every jump in one line below the matrices."""
+    jumps = view.report.jumps
+    if not jumps:
+        return ["No pair of shown tokens is joined by this head's graph."]
+    heading = "Jumps by gain: attention probability before → after, and the keys that voted"
+    return [heading, *(_jump_line(n, jump, names) for n, jump in enumerate(jumps, start=1))]
+
+
+def _jump_line(number: int, jump: Jump, names: dict[int, str]) -> str:
+    """Describe one jump: tokens, probability before and after, its first stepping stones."""
+    stones = ", ".join(names[stone.token.index] for stone in jump.stones[:MAX_STONES])
+    more = len(jump.stones) - MAX_STONES
+    if more > 0:
+        stones += f" and {more} more"
+    if jump.hidden_stones:
+        stones += f"{' and ' if stones else ''}{jump.hidden_stones} special token"
+    pair = f"{names[jump.query.index]} → {names[jump.key.index]}"
+    return (
+        f"{number}.  {pair}:  {jump.before:.1%} → {jump.after:.1%} "
+        f"({jump.gain:+.1%}),  through {stones}"
+    )
