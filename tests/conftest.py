@@ -76,6 +76,8 @@ def _filled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     @wraps(function)
     def build(*args: Any, **kwargs: Any) -> torch.Tensor:
         tensor = function(*args, **kwargs)
+        if torch.compiler.is_compiling():  # the compiler plans its memory itself
+            return tensor
         if tensor.layout is torch.strided and tensor.dtype.is_floating_point:
             with torch.no_grad():
                 tensor.fill_(float("nan"))
