@@ -10,12 +10,12 @@ from jat_graph.training.statistics import Difference, Summary
 if TYPE_CHECKING:
     from rich.table import Table
 
-_COLUMNS = ("dev set", "metric", "arm", "mean", "std", "difference", "95 % interval", "p")
+_COLUMNS = ("score", "arm", "mean ± std", "change", "95 % interval", "p")
 _NOTHING = "-"
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Draw a comparison.
+    """Draw a comparison, at most 80 columns wide if the names are short.
 
     Args:
         comparison: The comparison.
@@ -23,15 +23,24 @@ def comparison_table(comparison: Comparison) -> Table:
     Returns:
         A table with a row for each dev set, metric and arm; the verdicts are its caption.
     """
+    from rich import box
     from rich.table import Table
 
     count = len(comparison.seeds)
-    title = f"{comparison.task}, {count} seed{'' if count == 1 else 's'}"
-    table = Table(title=title, caption="\n".join(comparison.verdicts), caption_justify="left")
+    table = Table(
+        title=f"{comparison.task}, {count} seed{'' if count == 1 else 's'}",
+        caption="\n".join(comparison.verdicts),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in _COLUMNS[:3] else "right")
+        is_name = column in _COLUMNS[:2]
+        table.add_column(column, justify="left" if is_name else "right", no_wrap=not is_name)
+    last = list(comparison.runs)[-1]
     for row in _rows(comparison):
-        table.add_row(*row, end_section=row[2] == list(comparison.runs)[-1])
+        table.add_row(*row, end_section=row[1] == last)
     return table
 
 
@@ -44,7 +53,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     Returns:
         Lines of Markdown.
     """
-    lines = [_COLUMNS, ("---",) * len(_COLUMNS), *_rows(comparison)]
+    lines = [_COLUMNS, ("---", "---", "---:", "---:", "---:", "---:"), *_rows(comparison)]
     table = ["| " + " | ".join(line) + " |" for line in lines]
     return "\n".join([*table, "", *(f"- {sentence}" for sentence in comparison.verdicts)])
 
@@ -55,14 +64,14 @@ def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
         for arm in comparison.runs:
             summary = comparison.summary(arm, split, metric)
             difference = None if arm == BASE else comparison.difference(arm, split, metric)
-            rows.append((split, metric, arm, *_spread(summary), *_change(difference)))
+            rows.append((f"{split} {metric}", arm, _spread(summary), *_change(difference)))
     return rows
 
 
-def _spread(summary: Summary | None) -> tuple[str, str]:
+def _spread(summary: Summary | None) -> str:
     if summary is None:
-        return "undefined", _NOTHING
-    return f"{summary.mean:.4f}", _NOTHING if summary.std is None else f"{summary.std:.4f}"
+        return "undefined"
+    return f"{summary.mean:.4f}" + ("" if summary.std is None else f" ± {summary.std:.4f}")
 
 
 def _change(difference: Difference | None) -> tuple[str, str, str]:

@@ -132,7 +132,10 @@ def verdict(name: str, metric: str, difference: Difference, base: str = "base") 
             "and no measure of chance; use at least two."
         )
     if difference.is_zero:
-        return f"No difference: {name} and {base} have the same {metric} on each of {seeds} seeds."
+        return (
+            f"No difference: {name} and {base} have the same {metric} on each of {seeds} seeds; "
+            "equal scores often mean that neither has learned to tell the classes apart."
+        )
     if difference.low is None or difference.high is None:
         return (
             f"{name} differs from {base} by {change} {metric} on each of {seeds} seeds; with no "
