@@ -1,0 +1,237 @@
+"""Graph convolution with Â: the propagation of jump attention as a PyG layer."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.nn.inits import reset
+from torch_geometric.typing import Adj, OptTensor, SparseTensor
+from torch_geometric.utils import (
+    is_torch_sparse_tensor,
+    remove_self_loops,
+    spmm,
+    to_edge_index,
+    to_torch_csr_tensor,
+)
+
+from jat_graph.config_fields import check_integer
+
+
+class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
+    r"""The graph convolution of jump self-attention, with hops side by side as in MixHop.
+
+    .. math::
+        \mathbf{X}^{\prime} = {\Big\Vert}_{p \in P} \mathbf{\hat{A}}^p \mathbf{X} \mathbf{W}_p,
+        \qquad \mathbf{\hat{A}} =
+        \mathbf{\tilde{D}}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{\tilde{D}}^{-1/2}
+
+    where :math:`\mathbf{\tilde{D}}` holds the row sums of :math:`\mathbf{A} + \mathbf{I}`. Row i of
+    A holds the edges into i: ``edge_index`` has rows (source k, target i), and a sparse matrix is
+    PyG's ``adj_t``, its rows the targets. A has no self-loops: one that is given counts as
+    the one of weight 1 that Â adds.
+
+    Sums accumulate in float32, or in float64 for float64 features.
+
+    Args:
+        in_channels: Size of each input sample, or -1 to take it from the first input.
+        out_channels: Size of the output of each power. (default: None, which means no filter and
+            no parameters: pure propagation, as in jump attention)
+        powers: The powers P of Â; 0 is the input itself. (default: (1,))
+        bias: Add a learnable bias to the filter's output; without a filter there is none.
+            (default: True)
+
+    Raises:
+        ValueError: If a number of channels or a power does not fit.
+
+    Shapes:
+        - **input:** node features ``[N, F_in]``; edge indices ``[2, E]`` with optional weights
+          ``[E]``, or a ``torch_sparse.SparseTensor`` or torch sparse tensor ``[N, N]``
+        - **output:** node features ``[N, |P| · F_out]``; F_out is F_in without a filter
+
+    Reference:
+        Eq. 4 and 5 of the JAT paper; Abu-El-Haija et al., *MixHop: Higher-Order Graph Convolutional
+        Architectures via Sparsified Neighborhood Mixing*, ICML 2019.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        powers: Sequence[int] = (1,),
+        bias: bool = True,
+    ) -> None:
+        _check_channels(in_channels, out_channels)
+        super().__init__(aggr="add")
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.powers = _check_powers(powers)
+        filters = () if out_channels is None else self.powers
+        self.lins = torch.nn.ModuleList(
+            Linear(in_channels, out_channels, bias=False) for _ in filters
+        )
+        if bias and out_channels is not None:
+            self.bias = torch.nn.Parameter(torch.zeros(len(filters) * out_channels))
+        else:
+            self.register_parameter("bias", None)
+
+    def reset_parameters(self) -> None:
+        """Draw the filter anew and set the bias to 0."""
+        super().reset_parameters()
+        reset(self.lins)
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
+        """Return the filtered powers of Â times the features, side by side.
+
+        Args:
+            x: Node features ``[N, F_in]``.
+            edge_index: ``[2, E]``, or the sparse matrix A itself.
+            edge_weight: ``[E]``; a sparse matrix holds its own. (default: None, all weights 1)
+
+        Returns:
+            Node features in the dtype of ``x``.
+
+        Raises:
+            ValueError: If a shape does not fit, or weights come with a sparse matrix.
+
+        Shapes:
+            - **output:** ``[N, |P| · F_out]``
+        """
+        self._check_features(x)
+        # At least float32: a bfloat16 sum of weights stops growing at 256.
+        hop = x.to(torch.promote_types(x.dtype, torch.float32))
+        adj_norm, weight_norm = _normalize_graph(edge_index, edge_weight, x.size(0), hop.dtype)
+        hops = [x]
+        for _ in range(max(self.powers)):
+            # propagate_type: (x: Tensor, edge_weight: OptTensor)
+            hop = self.propagate(adj_norm, x=hop, edge_weight=weight_norm)
+            hops.append(hop.to(x.dtype))
+        chosen = [hops[power] for power in self.powers]
+        if self.out_channels is not None:
+            chosen = [lin(hop) for lin, hop in zip(self.lins, chosen, strict=True)]
+        out = torch.cat(chosen, dim=-1)  # [N, |P| · F_out]
+        return out if self.bias is None else out + self.bias
+
+    def message(self, x_j: Tensor, edge_weight: Tensor) -> Tensor:
+        """Return what goes along each edge: the road of an edge list.
+
+        Args:
+            x_j: Features of the sources.
+            edge_weight: Normalised weights.
+
+        Returns:
+            The messages.
+
+        Shapes:
+            - **x_j, output:** ``[E, F]``
+            - **edge_weight:** ``[E]``
+        """
+        return edge_weight.unsqueeze(-1) * x_j
+
+    def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
+        """Return Â x as one sparse product: the road of a sparse matrix.
+
+        Args:
+            adj_t: Â, its rows the targets.
+            x: Node features.
+
+        Returns:
+            What arrives at each node.
+
+        Shapes:
+            - **adj_t:** ``[N, N]``
+            - **x, output:** ``[N, F]``
+        """
+        product: Tensor = spmm(adj_t, x)
+        return product
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, powers={self.powers})"
+        )
+
+    def _check_features(self, x: Tensor) -> None:
+        width = self.in_channels if self.in_channels >= 0 else x.size(-1)
+        if x.dim() != 2 or x.size(-1) != width:
+            wanted = f"[N, {self.in_channels if self.in_channels >= 0 else 'F_in'}]"
+            raise ValueError(f"x must be {wanted}, got {list(x.shape)}")
+        if not x.is_floating_point():
+            raise ValueError(f"x must be floating point, got {x.dtype}")
+
+
+def _normalize_graph(
+    edge_index: Adj, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
+) -> tuple[Adj, OptTensor]:
+    """Return Â in the form that the graph came in: edges and weights, or a sparse matrix and None.
+
+    Every form goes through one edge list, because PyG's ``gcn_norm`` treats a self-loop that is
+    already there in three ways: as an edge it keeps its weight, in a ``SparseTensor`` it becomes 1,
+    and in a torch sparse tensor it grows by 1.
+    """
+    sparse = isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index)
+    if not sparse:
+        _check_edges(edge_index, edge_weight)
+        return _normalize_edges(edge_index, edge_weight, num_nodes, dtype)
+    size = (num_nodes, num_nodes)
+    _check_matrix(edge_index, edge_weight, size)
+    if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_coo:
+        edge_index = edge_index.to_sparse_csr()  # COO may hold an edge in parts
+    edges, weight = to_edge_index(edge_index)  # rows (target, source)
+    edges, weight = _normalize_edges(edges.flip(0), weight, num_nodes, dtype)
+    if isinstance(edge_index, SparseTensor):
+        return SparseTensor(row=edges[1], col=edges[0], value=weight, sparse_sizes=size), None
+    return to_torch_csr_tensor(edges.flip(0), weight, size), None
+
+
+def _normalize_edges(
+    edge_index: Tensor, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    if edge_weight is not None:
+        edge_weight = edge_weight.to(dtype)
+    edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
+    normalized: tuple[Tensor, Tensor] = gcn_norm(
+        edge_index, edge_weight, num_nodes, add_self_loops=True, dtype=dtype
+    )
+    return normalized
+
+
+def _check_edges(edge_index: Tensor, edge_weight: OptTensor) -> None:
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise ValueError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
+    if edge_index.is_floating_point():
+        raise ValueError(f"edge_index must hold integers, got {edge_index.dtype}")
+    if edge_weight is not None and edge_weight.shape != edge_index.shape[1:]:
+        raise ValueError(
+            f"edge_weight must be [{edge_index.size(1)}], got {list(edge_weight.shape)}"
+        )
+
+
+def _check_matrix(matrix: Adj, edge_weight: OptTensor, size: tuple[int, int]) -> None:
+    if edge_weight is not None:
+        raise ValueError(
+            "edge_weight must be None with a sparse edge_index, which holds its own weights; "
+            f"got {list(edge_weight.shape)}"
+        )
+    if (matrix.size(0), matrix.size(1)) != size:
+        raise ValueError(
+            f"a sparse edge_index must be {list(size)} like the nodes of x, "
+            f"got [{matrix.size(0)}, {matrix.size(1)}]"
+        )
+
+
+def _check_channels(in_channels: int, out_channels: int | None) -> None:
+    if in_channels != -1:
+        check_integer("in_channels", in_channels, least=1)
+    if out_channels is not None:
+        check_integer("out_channels", out_channels, least=1)
+
+
+def _check_powers(powers: Sequence[int]) -> tuple[int, ...]:
+    powers = tuple(check_integer("powers", power, least=0) for power in powers)
+    if not powers or len(set(powers)) != len(powers):
+        raise ValueError(f"powers must be one or more different integers, got {powers}")
+    return powers
