@@ -1,0 +1,172 @@
+"""GLUE: nine tasks of understanding sentences, from the original files or from the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jat_graph.tasks.base import Task
+from jat_graph.tasks.tables import Layout, find_table, read_table
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+HUB_NAME = "nyu-mll/glue"
+
+_FILES = {
+    "train": "train",
+    "validation": "dev",
+    "validation_matched": "dev_matched",
+    "validation_mismatched": "dev_mismatched",
+}
+_SPLITS = ("train", "validation")
+_PAIR = ("sentence1", "sentence2")
+_ENTAILMENT = ("entailment", "not_entailment")
+
+
+@dataclass(frozen=True)
+class GlueTask(Task):
+    """A task of GLUE; names, columns and the meaning of labels are the Hub's.
+
+    Args:
+        layout: How the lines of the original files are built.
+
+    Reference:
+        Wang et al., *GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
+        Understanding*, ICLR 2019.
+    """
+
+    layout: Layout = field(kw_only=True)
+
+    def load(
+        self, data_dir: Path | None, splits: Sequence[str] | None = None
+    ) -> dict[str, Dataset]:
+        """Read splits from the original files, or from the Hub.
+
+        Args:
+            data_dir: The task's folder with ``train.tsv``, ``dev.tsv`` …, plain or gzipped, or the
+                folder that holds it; None asks the Hub.
+            splits: The splits wanted; files of others may be missing. (default: None, all)
+
+        Returns:
+            The splits by name, with the text columns and ``label``.
+
+        Raises:
+            ValueError: If a split is unknown, a row is malformed (named with its line), a file is
+                cut off, or the Hub cannot be reached.
+            OSError: If a file is missing or cannot be read.
+        """
+        from datasets import Dataset
+
+        chosen = self.chosen_splits(splits)
+        if data_dir is None:
+            return self._from_hub(chosen)
+        paths = {split: find_table(data_dir, self.name, _FILES[split]) for split in chosen}
+        return {
+            split: Dataset.from_dict(read_table(path, self.layout, self.text_columns))
+            for split, path in paths.items()
+        }
+
+    def _from_hub(self, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        from datasets import load_dataset
+
+        try:
+            loaded = load_dataset(HUB_NAME, self.name, split=list(splits))
+        except (OSError, ValueError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"task {self.name} cannot be loaded from the Hub; give the folder with its "
+                f"original files as data_dir (--data-dir). The Hub says: {reason}"
+            ) from None
+        columns = [*self.text_columns, "label"]
+        return {
+            split: dataset.select_columns(columns)
+            for split, dataset in zip(splits, loaded, strict=True)
+        }
+
+
+GLUE_TASKS: tuple[GlueTask, ...] = (
+    GlueTask(
+        name="cola",
+        text_columns=("sentence",),
+        labels=("unacceptable", "acceptable"),
+        splits=_SPLITS,
+        primary_metric="matthews",
+        layout=Layout(
+            texts=("sentence",), label="label", columns=("source", "label", "mark", "sentence")
+        ),
+    ),
+    GlueTask(
+        name="sst2",
+        text_columns=("sentence",),
+        labels=("negative", "positive"),
+        splits=_SPLITS,
+        primary_metric="accuracy",
+        layout=Layout(texts=("sentence",), label="label"),
+    ),
+    GlueTask(
+        name="mrpc",
+        text_columns=_PAIR,
+        labels=("not_equivalent", "equivalent"),
+        splits=_SPLITS,
+        primary_metric="accuracy",
+        other_metrics=("f1",),
+        layout=Layout(texts=("#1 String", "#2 String"), label="Quality"),
+    ),
+    GlueTask(
+        name="stsb",
+        text_columns=_PAIR,
+        labels=None,
+        splits=_SPLITS,
+        primary_metric="pearson",
+        other_metrics=("spearman",),
+        layout=Layout(texts=_PAIR, label="score", codes=None),
+    ),
+    GlueTask(
+        name="qqp",
+        text_columns=("question1", "question2"),
+        labels=("not_duplicate", "duplicate"),
+        splits=_SPLITS,
+        primary_metric="accuracy",
+        other_metrics=("f1",),
+        # The published train.tsv has lines cut in two inside a question (line 97931 is one), which
+        # every reader leaves out: https://github.com/nyu-mll/GLUE-baselines/issues/5
+        layout=Layout(texts=("question1", "question2"), label="is_duplicate", broken_lines=True),
+    ),
+    GlueTask(
+        name="mnli",
+        text_columns=("premise", "hypothesis"),
+        labels=("entailment", "neutral", "contradiction"),
+        splits=("train", "validation_matched", "validation_mismatched"),
+        primary_metric="accuracy",
+        layout=Layout(
+            texts=_PAIR, label="gold_label", codes=("entailment", "neutral", "contradiction")
+        ),
+    ),
+    GlueTask(
+        name="qnli",
+        text_columns=("question", "sentence"),
+        labels=_ENTAILMENT,
+        splits=_SPLITS,
+        primary_metric="accuracy",
+        layout=Layout(texts=("question", "sentence"), label="label", codes=_ENTAILMENT),
+    ),
+    GlueTask(
+        name="rte",
+        text_columns=_PAIR,
+        labels=_ENTAILMENT,
+        splits=_SPLITS,
+        primary_metric="accuracy",
+        layout=Layout(texts=_PAIR, label="label", codes=_ENTAILMENT),
+    ),
+    GlueTask(
+        name="wnli",
+        text_columns=_PAIR,
+        labels=("not_entailment", "entailment"),
+        splits=_SPLITS,
+        primary_metric="accuracy",
+        layout=Layout(texts=_PAIR, label="label"),
+    ),
+)

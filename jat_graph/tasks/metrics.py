@@ -1,0 +1,189 @@
+"""Measures of the GLUE tasks, from scikit-learn and scipy."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Measure: TypeAlias = Callable[[Array, Array], float]
+
+
+def score(
+    names: tuple[str, ...], predictions: Array, labels: Array, classes: int | None
+) -> dict[str, float]:
+    """Compare logits with labels, or a regression's outputs with its targets.
+
+    Args:
+        names: Measures, keys of :data:`MEASURES`.
+        predictions: Logits or outputs.
+        labels: Class numbers or targets.
+        classes: Number of classes; None for a regression.
+
+    Shapes:
+        predictions: ``[N, C]``; ``[N]`` or ``[N, 1]`` for a regression.
+        labels: ``[N]``.
+
+    Returns:
+        Each measure by name.
+
+    Raises:
+        ValueError: If shapes do not fit, a prediction is not finite, or a label is unknown.
+    """
+    _check(predictions, labels, classes)
+    if classes is None:
+        # float64, so that outputs that hardly differ are told apart as well as they can be
+        outputs = predictions.reshape(-1).astype(np.float64)
+        targets = labels.astype(np.float64)
+    else:
+        outputs, targets = predictions.argmax(axis=1), labels
+    return {name: float(MEASURES[name](outputs, targets)) for name in names}
+
+
+def accuracy(predicted: Array, labels: Array) -> float:
+    """Return the share of right answers.
+
+    Args:
+        predicted: Class numbers.
+        labels: Class numbers.
+
+    Shapes:
+        predicted, labels: ``[N]``.
+
+    Returns:
+        A number from 0 to 1.
+    """
+    return float((predicted == labels).mean())
+
+
+def f1(predicted: Array, labels: Array) -> float:
+    """Return the harmonic mean of precision and recall of class 1.
+
+    Args:
+        predicted: Class numbers, 0 or 1.
+        labels: Class numbers, 0 or 1.
+
+    Shapes:
+        predicted, labels: ``[N]``.
+
+    Returns:
+        A number from 0 to 1; 0 where class 1 is neither predicted nor present.
+
+    Reference:
+        scikit-learn's ``f1_score``.
+    """
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predicted, zero_division=0.0))
+
+
+def matthews(predicted: Array, labels: Array) -> float:
+    """Return Matthews' correlation coefficient.
+
+    Args:
+        predicted: Class numbers.
+        labels: Class numbers.
+
+    Shapes:
+        predicted, labels: ``[N]``.
+
+    Returns:
+        A number from -1 to 1; see :func:`_correlation` for what is constant.
+
+    Reference:
+        scikit-learn's ``matthews_corrcoef``.
+    """
+    from sklearn.metrics import matthews_corrcoef
+
+    return _correlation(lambda: matthews_corrcoef(labels, predicted), predicted, labels)
+
+
+def pearson(outputs: Array, targets: Array) -> float:
+    """Return Pearson's correlation coefficient.
+
+    Args:
+        outputs: What a regression says.
+        targets: What it should say.
+
+    Shapes:
+        outputs, targets: ``[N]``.
+
+    Returns:
+        A number from -1 to 1; see :func:`_correlation` for what is constant.
+
+    Reference:
+        scipy's ``pearsonr``.
+    """
+    from scipy.stats import pearsonr
+
+    return _correlation(lambda: pearsonr(outputs, targets).statistic, outputs, targets)
+
+
+def spearman(outputs: Array, targets: Array) -> float:
+    """Return Spearman's rank correlation coefficient.
+
+    Args:
+        outputs: What a regression says.
+        targets: What it should say.
+
+    Shapes:
+        outputs, targets: ``[N]``.
+
+    Returns:
+        A number from -1 to 1; see :func:`_correlation` for what is constant.
+
+    Reference:
+        scipy's ``spearmanr``.
+    """
+    from scipy.stats import spearmanr
+
+    return _correlation(lambda: spearmanr(outputs, targets).statistic, outputs, targets)
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+}
+
+
+def _correlation(compute: Callable[[], float], outputs: Array, targets: Array) -> float:
+    """Settle what correlation leaves undefined.
+
+    A model that always says the same knows nothing of the targets and gets 0, as scikit-learn has
+    it for Matthews. Constant targets are no fault of the model, and nothing can be said: NaN.
+    """
+    if np.all(targets == targets[0]):
+        return math.nan
+    if np.all(outputs == outputs[0]):
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy warns of outputs that are nearly constant
+        return float(compute())
+
+
+def _check(predictions: Array, labels: Array, classes: int | None) -> None:
+    """Refuse what cannot be scored."""
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"labels must have shape [N] with N > 0, got {list(labels.shape)}")
+    count = len(labels)
+    allowed = [(count,), (count, 1)] if classes is None else [(count, classes)]
+    if predictions.shape not in allowed:
+        wanted = " or ".join(str(list(shape)) for shape in allowed)
+        raise ValueError(f"predictions must have shape {wanted}, got {list(predictions.shape)}")
+    bad = np.flatnonzero(~np.isfinite(predictions.reshape(count, -1)).all(axis=1))
+    if len(bad):
+        first = predictions.reshape(count, -1)[bad[0]].tolist()
+        raise ValueError(f"predictions must be finite, got {first} for example {bad[0]}")
+    if classes is not None and not np.isin(labels, range(classes)).all():
+        first = labels[~np.isin(labels, range(classes))][0]
+        raise ValueError(f"labels must be class numbers from 0 to {classes - 1}, got {first}")
+    if classes is None and not np.isfinite(labels).all():
+        raise ValueError("labels must be finite, got NaN or infinity")
