@@ -93,7 +93,7 @@ def load_splits(
         OSError: If a file is missing or cannot be read.
         ValueError: If a row is malformed.
     """
-    splits = task.load(None if data_dir is None else Path(data_dir))
+    splits = task.load(None if data_dir is None else Path(data_dir), names)
     limits = {name: max_train_samples if name == TRAIN else max_eval_samples for name in names}
     return {
         name: encode(draw(splits[name], limits[name]), task, tokenizer, max_length)
