@@ -1,0 +1,7 @@
+"""What jat_graph.nn exports."""
+
+import jat_graph.nn
+
+
+def test_exports() -> None:
+    assert jat_graph.nn.__all__ == ["JumpConv", "JumpSelfAttention"]
