@@ -179,17 +179,13 @@ def _combine(
 ) -> tuple[Tensor, Tensor]:
     """Return features whose plain product is Σ_p w_p Φ_p; between nodes only, if there are some.
 
-    A lone hop of weight 1 is passed on untouched. A negative weight goes on the query side.
+    The weights go on the query side whole: roots of them would round on both sides.
     """
     if nodes is not None:
         return _combine_selected(hops, weights, nodes.unsqueeze(-1))
     terms = [(hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
-    if len(terms) == 1:
-        (query, key), weight = terms[0]
-        return (query if weight == 1 else query * weight), key
-    queries = [query * (weight / abs(weight) ** 0.5) for (query, _), weight in terms]
-    keys = [key * abs(weight) ** 0.5 for (_, key), weight in terms]
-    return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)
+    queries = [query * weight for (query, _), weight in terms]
+    return torch.cat(queries, dim=-1), torch.cat([key for (_, key), _ in terms], dim=-1)
 
 
 def _combine_selected(
