@@ -24,7 +24,7 @@ def dev_splits(task: Task) -> tuple[str, ...]:
         task: The task.
 
     Returns:
-        Their names: two for MNLI, one elsewhere.
+        Their names: MNLI has two.
     """
     return tuple(split for split in task.splits if split != TRAIN)
 

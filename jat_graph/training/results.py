@@ -23,8 +23,8 @@ class RunResult:
         task: Name of the task.
         primary_metric: The task's own measure.
         metrics: Scores of the saved model: ``metrics[dev set][metric]``; None where undefined.
-        history: Scores at each evaluation during training, in order: ``step``, ``epoch`` and one
-            entry ``<dev set>_<metric>`` each.
+        history: Scores on the first dev set at each evaluation during training, in order:
+            ``step``, ``epoch``, ``<dev set>_loss`` and ``<dev set>_<metric>``.
         steps: Optimizer steps of the whole training.
         best_step: Step whose weights were kept; None if the last were.
         seconds: Wall-clock time of training, evaluations included; of a resumed run, since then.

@@ -66,6 +66,7 @@ def train(
     """
     require_extra()
     task = get_task(options.task)
+    options = replace(options, task=task.name)
     folder = prepare_folder(options.output_dir)
     finished = _finished_run(folder, options, config)
     if finished is not None:

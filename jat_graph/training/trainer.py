@@ -236,7 +236,8 @@ def build_trainer(
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
         train_dataset=splits.get("train"),
-        eval_dataset={name: splits[name] for name in dev_splits(task) if name in splits},
+        # While training only the first dev set is scored: the one that decides what is best.
+        eval_dataset={name: splits[name] for name in dev_splits(task)[:1]},
         compute_metrics=_metrics_of(task),
         preprocess_logits_for_metrics=_first_output,
         callbacks=[LogBeforeSave(), *_tensorboard(log_folder)],

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from jat_graph.training import TrainingOptions
+from jat_graph.training.trainer import ClassifierTrainer
 from tests.training.support import Options
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -101,3 +102,18 @@ def options(tiny_model: str, cola_dir: str, tmp_path: Path) -> Options:
         return TrainingOptions(**(settings | changes))
 
     return build
+
+
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Losses of all training steps from here on."""
+    seen: list[float] = []
+    original = ClassifierTrainer.training_step
+
+    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
+        loss = original(self, *args)
+        seen.append(loss.item())
+        return loss
+
+    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+    return seen

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
 
 from jat_graph.config import JatConfig
 from jat_graph.training import Comparison, RunResult, TrainingOptions
@@ -41,3 +45,12 @@ def made_up(**scores: list[float | None]) -> Comparison:
     }
     seeds = tuple(range(len(scores["base"])))
     return Comparison("mrpc", "accuracy", seeds, dict.fromkeys(scores), runs)
+
+
+def weights(folder: str) -> dict[str, torch.Tensor]:
+    return load_file(Path(folder, "model", "model.safetensors"))
+
+
+def same_weights(one: str, other: str) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)

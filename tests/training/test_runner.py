@@ -1,15 +1,11 @@
-"""Runs: what they write, that they resume exactly, and how they fail."""
+"""Runs: what they write, what they share, and how they fail."""
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from jat_graph.calibration import graph_statistics
 from jat_graph.config import JatConfig
@@ -19,21 +15,7 @@ from jat_graph.training import RunResult, evaluate, train
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training, load_tokenizer
 from jat_graph.training.trainer import ClassifierTrainer
-from tests.training.support import JUMP, Options
-
-
-def weights(folder: str) -> dict[str, torch.Tensor]:
-    return load_file(Path(folder, "model", "model.safetensors"))
-
-
-def same_weights(one: str, other: str) -> bool:
-    ours, theirs = weights(one), weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
-
-
-def same_result(one: RunResult, other: RunResult) -> bool:
-    names = ("metrics", "history", "steps", "best_step", "fingerprint", "config")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+from tests.training.support import JUMP, Options, same_weights, weights
 
 
 def test_the_jump_heads_of_these_tests_jump(tiny_model: str, cola_dir: str) -> None:
@@ -48,32 +30,6 @@ def test_the_jump_heads_of_these_tests_jump(tiny_model: str, cola_dir: str) -> N
     assert len(found) == 2
     assert all(0.1 < head.density < 0.9 for head in found)
     assert not torch.allclose(base, jumping, atol=1e-3)
-
-
-@pytest.fixture
-def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Losses of all training steps from here on."""
-    seen: list[float] = []
-    original = ClassifierTrainer.training_step
-
-    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
-        loss = original(self, *args)
-        seen.append(loss.item())
-        return loss
-
-    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
-    return seen
-
-
-def interrupt_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    original = ClassifierTrainer.training_step
-
-    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
-        if self.state.global_step == steps:
-            raise KeyboardInterrupt
-        return original(self, *args)
-
-    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
 
 
 def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> None:
@@ -179,110 +135,6 @@ def without_dropout(model: str, tmp_path: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("changes", "stop"),
-    [
-        ({}, 4),
-        ({"save_steps": 2, "group_by_length": True}, 5),
-        ({"save_steps": 2, "gradient_accumulation": 2, "batch_size": 8}, 7),
-        ({"select_best": False}, 2),
-    ],
-    ids=["epochs", "mid-epoch, by length", "accumulated", "before the first save"],
-)
-def test_an_interrupted_run_resumes_exactly(
-    options: Options,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    stop: int,
-) -> None:
-    whole = options(output_dir=str(tmp_path / "whole"), **changes)
-    expected = train(whole, JUMP, progress=False)
-    cut = options(resume=True, **changes)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        interrupt_after(patch, stop)
-        train(cut, JUMP, progress=False)
-    assert not Path(cut.output_dir, "model").exists()
-    assert same_result(train(cut, JUMP, progress=False), expected)
-    assert same_weights(whole.output_dir, cut.output_dir)
-
-
-ROOT = Path(__file__).resolve().parents[2]
-
-KILLED = """
-import json, os, signal, sys
-import torch
-from jat_graph.training import TrainingOptions, train
-from jat_graph.training.trainer import ClassifierTrainer
-from tests.training.support import JUMP
-
-torch.set_num_threads(1)
-original = ClassifierTrainer.training_step
-
-def step(self, *args):
-    if self.state.global_step == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(self, *args)
-
-ClassifierTrainer.training_step = step
-train(TrainingOptions(**json.loads(sys.argv[1])), JUMP, progress=False)
-"""
-
-
-def test_a_killed_run_resumes_exactly(options: Options, tmp_path: Path) -> None:
-    whole, cut = options(output_dir=str(tmp_path / "whole")), options(resume=True)
-    code = [sys.executable, "-c", KILLED, json.dumps(cut.to_dict())]
-    done = subprocess.run(code, check=False, capture_output=True, cwd=ROOT)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    checkpoints = Path(cut.output_dir, "checkpoints")
-    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-3"]
-    (checkpoints / "checkpoint-5").mkdir()  # as if the kill had come in the middle of a save
-    expected = train(whole, JUMP, progress=False)
-    assert same_result(train(cut, JUMP, progress=False), expected)
-    assert same_weights(whole.output_dir, cut.output_dir)
-
-
-def test_a_run_killed_before_its_results_are_written(
-    options: Options, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("jat_graph.training.runner._save", stop)
-        train(options(), progress=False)
-    assert not [p for p in Path(options().output_dir).iterdir() if p.name.startswith(".")]
-    assert train(options(resume=True), progress=False).steps == 9
-
-
-def test_a_finished_run_is_read_not_repeated(options: Options, losses: list[float]) -> None:
-    first = train(options(epochs=1), progress=False)
-    count = len(losses)
-    assert train(options(epochs=1, resume=True), progress=False) == first
-    assert len(losses) == count
-
-
-def test_a_folder_with_a_run_is_not_overwritten(options: Options) -> None:
-    train(options(epochs=1), progress=False)
-    with pytest.raises(ValueError, match="holds a run already"):
-        train(options(epochs=1), progress=False)
-
-
-@pytest.mark.parametrize(
-    ("changes", "config", "words"),
-    [
-        ({"learning_rate": 1e-3}, None, "learning_rate=0.003, not 0.001"),
-        ({}, JUMP, "backend=None, not 'auto'"),
-    ],
-)
-def test_another_run_is_not_resumed(
-    options: Options, changes: dict[str, Any], config: JatConfig | None, words: str
-) -> None:
-    train(options(epochs=1), progress=False)
-    with pytest.raises(ValueError, match=words):
-        train(options(epochs=1, resume=True, **changes), config, progress=False)
-
-
 def test_a_loss_that_is_not_finite_stops_the_run(options: Options) -> None:
     chosen = options(learning_rate=1e38)
     with pytest.raises(ValueError, match=r"the training loss became \S+ at step \d"):
@@ -341,3 +193,75 @@ def test_gradient_checkpointing_and_bf16_change_little(options: Options, tmp_pat
     )
     found = train(frugal, JUMP, progress=False).history[-1]["validation_loss"]
     assert found == pytest.approx(plain.history[-1]["validation_loss"], abs=0.02)
+
+
+def write_lines(path: Path, rows: list[tuple[str, ...]]) -> None:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_mnli_is_scored_on_both_dev_sets(options: Options, tmp_path: Path) -> None:
+    labels = ("entailment", "neutral", "contradiction")
+    rows = [("the book", "a pencil is", labels[n % 3]) for n in range(12)]
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        write_lines(tmp_path / f"{name}.tsv", [("sentence1", "sentence2", "gold_label"), *rows])
+    chosen = options(task="mnli", data_dir=str(tmp_path), epochs=1)
+    result = train(chosen, progress=False)
+    assert list(result.metrics) == ["validation_matched", "validation_mismatched"]
+    assert result.primary == result.metrics["validation_matched"]["accuracy"]
+    assert set(result.history[0]) == {
+        "step",
+        "epoch",
+        "validation_matched_loss",
+        "validation_matched_accuracy",
+    }
+
+
+def test_a_regression_is_scored_by_correlation(options: Options, tmp_path: Path) -> None:
+    rows = [
+        ("the book", " ".join(["not"] * (n % 6 + 1)), str(n % 6 - n % 2 / 2)) for n in range(24)
+    ]
+    rows = [(first, second, score.replace("-0.5", "0.0")) for first, second, score in rows]
+    for name in ("train", "dev"):
+        write_lines(tmp_path / f"{name}.tsv", [("sentence1", "sentence2", "score"), *rows])
+    chosen = options(task="STS-B", data_dir=str(tmp_path), epochs=2)
+    result = train(chosen, JUMP, progress=False)
+    assert result.task == result.options["task"] == "stsb"
+    assert set(result.metrics["validation"]) == {"pearson", "spearman"}
+    assert -1 <= (result.primary or 0) <= 1
+
+
+def test_agreement_is_scored_by_number_of_attractors(options: Options) -> None:
+    chosen = options(
+        task="agreement", data_dir=None, epochs=1, max_train_samples=32, max_eval_samples=24
+    )
+    metrics = train(chosen, progress=False).metrics
+    assert list(metrics) == ["validation", "validation_1", "validation_2", "validation_3"]
+
+
+def test_cola_from_its_original_files(options: Options, data_dir: Path) -> None:
+    chosen = options(
+        data_dir=str(data_dir / "glue" / "CoLA"),
+        epochs=1,
+        max_train_samples=64,
+        max_eval_samples=64,
+    )
+    metrics = train(chosen, JUMP, progress=False).metrics["validation"]
+    assert list(metrics) == ["matthews"]
+
+
+def test_training_and_evaluation_on_each_device(options: Options, device: torch.device) -> None:
+    choice = "cpu" if device.type == "cpu" else "auto"
+    chosen = options(epochs=1, device=choice, mixed_precision="bf16")
+    result = train(chosen, JUMP, progress=False)
+    model = str(Path(chosen.output_dir, "model"))
+    found = evaluate(
+        model,
+        "cola",
+        chosen.data_dir,
+        max_length=16,
+        mixed_precision="bf16",
+        device=choice,
+        progress=False,
+    )
+    assert result.device == device.type
+    assert found == result.metrics
