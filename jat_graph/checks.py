@@ -133,7 +133,8 @@ def clean_padding(valid: Tensor | None, **tensors: Tensor) -> tuple[Tensor, ...]
     """
     if valid is not None:
         padding = ~valid.unsqueeze(-1)
-        tensors = {name: tensor.masked_fill(padding, 0.0) for name, tensor in tensors.items()}
+        # A clone keeps the layout, without which SDPA may round in another way.
+        tensors = {name: t.clone().masked_fill_(padding, 0.0) for name, t in tensors.items()}
     if not torch.compiler.is_compiling():
         for name, tensor in tensors.items():
             _check_finite(name, tensor)
