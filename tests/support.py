@@ -1,0 +1,304 @@
+"""What the tests of the core share: random cases, and the oracle's answer to a config."""
+
+import dataclasses
+import math
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from jat_graph.config import JatConfig
+from jat_graph.key_selection import _sampled_ranks
+from jat_graph.masks import TokenMask
+from jat_graph.reference import (
+    reference_graph,
+    reference_jump_attention,
+    reference_mask,
+    reference_voting_keys,
+)
+from jat_graph.scores import QueryKeyScores
+from jat_graph.testing import random_padding_mask
+from jat_graph.thresholds import _sampled_triples
+
+PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")
+CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")
+PAIR_MASKS = ("pairs", "pairs per head", "pairs additive", "pairs causal", "documents")
+MASKS = PADDING_MASKS + CAUSAL_MASKS + PAIR_MASKS
+BACKENDS = ("dense", "sparse", "threshold", "auto")
+SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
+HOPS = ((0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5), (1.0, -0.5, 0.25), (-1.0, 0.5), (0.0, 2.0))
+
+
+class Case(NamedTuple):
+    """Heads and their mask."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    is_causal: bool
+    scale: float | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The mask and the scale, as the library's functions take them."""
+        return {
+            "attention_mask": self.mask,
+            "is_causal": self.is_causal,
+            "scale": self.scale,
+        }
+
+    @property
+    def pairs(self) -> Tensor:
+        """M."""
+        return reference_mask(self.query, self.mask, self.is_causal).pairs
+
+    @property
+    def valid(self) -> Tensor:
+        """1 for tokens that some query may attend to: [B, H, L, 1]."""
+        visible = reference_mask(self.query, self.mask).visible
+        return visible.any(-2).unsqueeze(-1).to(self.query.dtype)
+
+
+def random_tensors(seed: int, *shapes: tuple[int, ...], spread: float = 1.5) -> list[Tensor]:
+    """Return Gaussian float64 tensors."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        spread * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes
+    ]
+
+
+def make_mask(
+    kind: str, batch: int, heads: int, length: int, seed: int = 0
+) -> tuple[Tensor | None, bool]:
+    """Return a mask of a kind in ``MASKS``, and whether it goes with ``is_causal``."""
+    generator = torch.Generator().manual_seed(seed)
+    side = kind.removeprefix("causal ")
+    if kind in ("none", "causal"):
+        return None, kind == "causal"
+    if side in ("right", "left", "scattered"):
+        mask = random_padding_mask(batch, length, side=side, seed=seed)
+        return mask, kind.startswith("causal")
+    if kind == "per head":
+        return torch.rand(batch, heads, 1, length, generator=generator) < 0.7, False
+    if kind == "empty row":
+        mask = random_padding_mask(batch, length, seed=seed)
+        mask[-1] = False
+        return mask, False
+    if kind == "padding bias":
+        bias = torch.randn(batch, 1, 1, length, generator=generator, dtype=torch.float64)
+        hidden = ~random_padding_mask(batch, length, side="scattered", seed=seed)
+        return bias.masked_fill(hidden[:, None, None], -math.inf), False
+    triangle = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+    if kind == "causal 4d":
+        padding = random_padding_mask(batch, length, side="left", seed=seed)
+        return triangle & padding[:, None, None, :], False
+    if kind == "causal additive":
+        zeros = torch.zeros(1, 1, length, length, dtype=torch.float64)
+        return zeros.masked_fill(~triangle, torch.finfo(torch.float64).min), False
+    return _pair_mask(kind, batch, heads, length, generator)
+
+
+def _pair_mask(
+    kind: str, batch: int, heads: int, length: int, generator: torch.Generator
+) -> tuple[Tensor, bool]:
+    """Return a mask that is neither padding nor causal, most of the time."""
+    shape = (batch, heads if kind == "pairs per head" else 1, length, length)
+    pairs = torch.rand(shape, generator=generator) < 0.75
+    if kind == "documents":
+        document = torch.randint(2, (batch, length), generator=generator).cumsum(-1)
+        return (document[:, :, None] == document[:, None, :]).unsqueeze(1), False
+    if kind == "pairs additive":
+        bias = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return bias.masked_fill(~pairs, -math.inf), False
+    if kind == "pairs causal":
+        return pairs | torch.eye(length, dtype=torch.bool), True
+    return pairs, False
+
+
+def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
+    """Return the oracle's arguments for a config, with the library's own samples."""
+    names = (
+        "vote_rate",
+        "key_selection",
+        "num_keys",
+        "key_factor",
+        "key_step",
+        "same_sign_only",
+        "normalize_keys",
+        "inclusive",
+        "nodes",
+        "soft_temperature",
+    )
+    settings = {name: getattr(config, name) for name in names}
+    threshold = config.threshold
+    if isinstance(threshold, tuple):
+        threshold = torch.tensor(threshold, dtype=torch.float64)
+    settings["threshold"] = threshold
+    if config.key_selection in ("sampled", "sampled_queries"):
+        settings["sample_ranks"] = {n: sampled_ranks(config, n) for n in range(1, length + 1)}
+    if config.vote_rate is not None:
+        settings["triples"] = {n: sampled_triples(config, n) for n in range(2, length + 1)}
+    return settings
+
+
+def sampled_ranks(config: JatConfig, count: int) -> Tensor:
+    """Return the ranks that the library samples from a sequence of ``count`` tokens."""
+    valid = torch.ones(1, 1, count, dtype=torch.bool)
+    return _sampled_ranks(config, valid, valid.sum(-1, keepdim=True))[0, 0].nonzero().squeeze(-1)
+
+
+def sampled_triples(config: JatConfig, count: int) -> Tensor:
+    """Return the triples (i, k, j) that the library samples: ``[T, 3]``."""
+    nothing = torch.zeros(1, 1, count, 1)
+    *triples, _ = _sampled_triples(config, QueryKeyScores(nothing, nothing, 1.0), TokenMask())
+    return torch.stack([ranks[0, 0] for ranks in triples], dim=-1)
+
+
+def oracle_graph(config: JatConfig, case: Case) -> Any:
+    """Return the oracle's graph."""
+    settings = oracle_settings(config, case.query.size(2))
+    return reference_graph(case.query, case.key, **case.options, **settings)
+
+
+def oracle_output(config: JatConfig, case: Case) -> Tensor:
+    """Return the oracle's outputs."""
+    settings = oracle_settings(config, case.query.size(2))
+    return reference_jump_attention(
+        case.query,
+        case.key,
+        case.value,
+        hop_weights=config.hop_weights,
+        **case.options,
+        **settings,
+    )
+
+
+def critical_products(config: JatConfig, case: Case) -> Tensor:
+    """Return, for each allowed pair of nodes, the largest product that may vote; else NaN."""
+    settings = oracle_settings(config, case.query.size(2))
+    graph = reference_graph(
+        case.query,
+        case.key,
+        **case.options,
+        **(settings | {"threshold": math.inf, "vote_rate": None, "triples": None}),
+    )
+    pairs = case.pairs
+    left, right = graph.scores[:, :, :, None, :], graph.scores[:, :, None, :, :]
+    products = left * right  # [B, H, L, L, U]
+    if config.normalize_keys:
+        products = products / case.key.norm(dim=-1).clamp(min=1.0)[:, :, None, None, :]
+    votes = pairs[:, :, :, None, :] & pairs[:, :, None, :, :] & graph.voters[:, :, None, None, :]
+    if config.same_sign_only:
+        votes = votes & ~((left < 0) & (right < 0))
+    critical = products.masked_fill(~votes, -math.inf).amax(-1)
+    allowed = pairs & ~torch.eye(pairs.size(-1), dtype=torch.bool)
+    if config.nodes == "selected":
+        allowed = allowed & graph.voters[..., :, None] & graph.voters[..., None, :]
+    return critical.masked_fill(~allowed, math.nan)
+
+
+def with_half_joined(config: JatConfig, case: Case, *, least_pairs: int = 10) -> JatConfig:
+    """Return the config at a threshold that joins half of the allowed pairs, or of those it can.
+
+    The threshold lies between two products, so that no rounding decides a vote. With at least
+    ``least_pairs`` allowed pairs, 10 to 90 % are joined; the case is rejected where none could.
+    """
+    critical = critical_products(config, case)
+    critical = critical[~critical.isnan()]
+    positive = sorted({value for value in critical.tolist() if value > 0})
+    if len(critical) >= least_pairs:
+        assume(len(positive) >= 4 and (critical > 0).double().mean() > 0.2)
+    if not positive:
+        return config
+    place = min(len(positive) - 1, max(1, len(positive) - max(1, len(set(critical.tolist())) // 2)))
+    below = positive[place - 1] if place else 0.0
+    config = dataclasses.replace(config, threshold=(below + positive[place]) / 2)
+    if len(critical) >= least_pairs:
+        assert 0.1 <= (critical > config.threshold).double().mean() <= 0.9
+    return config
+
+
+@st.composite
+def heads_and_masks(draw: st.DrawFn, masks: tuple[str, ...] = MASKS) -> Case:
+    """Draw heads of odd and even sizes, and a mask of one of the kinds."""
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    length, head_dim = draw(st.sampled_from((1, 2, 3, 7, 8, 13))), draw(st.sampled_from((1, 4, 7)))
+    width = draw(st.sampled_from((head_dim, 3)))
+    seed = draw(st.integers(0, 2**20))
+    query, key, value = random_tensors(
+        seed, *[(batch, heads, length, size) for size in (head_dim, head_dim, width)]
+    )
+    mask, is_causal = make_mask(draw(st.sampled_from(masks)), batch, heads, length, seed)
+    return Case(query, key, value, mask, is_causal, draw(st.sampled_from((None, 0.8))))
+
+
+@st.composite
+def configs(draw: st.DrawFn, backend: str, masks: tuple[str, ...], heads: int) -> JatConfig:
+    """Draw a config that a backend can run under every mask of the given kinds."""
+    general = masks == PADDING_MASKS
+    settings: dict[str, Any] = {"backend": backend, "seed": draw(st.integers(0, 99))}
+    for name in ("same_sign_only", "normalize_keys", "inclusive"):
+        settings[name] = draw(st.booleans())
+    settings["key_selection"] = draw(st.sampled_from(SELECTIONS if general else ("all",)))
+    if masks == CAUSAL_MASKS and draw(st.booleans()):
+        settings |= {"key_selection": "strided", "key_step": draw(st.integers(1, 3))}
+    elif draw(st.booleans()):
+        settings["num_keys"] = draw(st.sampled_from((1, 2, 5)))
+    settings["key_factor"] = draw(st.sampled_from((0.3, 1.0, 2.5)))
+    settings["nodes"] = draw(st.sampled_from(("all", "selected")))
+    if backend in ("dense", "auto"):
+        settings["soft_temperature"] = draw(st.sampled_from((None, None, 0.1, 1.0)))
+    each = st.sampled_from(HOPS)
+    settings["hop_weights"] = draw(
+        each | st.fixed_dictionaries({(head,): each | st.just((1.0,)) for head in range(heads)})
+    )
+    return JatConfig(**settings)
+
+
+def assert_equal(got: Tensor, want: Tensor) -> None:
+    """Compare within the error that float64 is allowed."""
+    assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+class MemoryMeter(TorchDispatchMode):
+    """Record the largest tensor and the most memory that was alive at once, forward and backward.
+
+    Attributes:
+        largest: Elements of the largest tensor that an operation gave.
+        peak: Bytes that were alive at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = self.peak = self._alive = 0
+        self._storages: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._see(tensor)
+        return result
+
+    def _see(self, tensor: Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            tensor = tensor.values()
+        storage = tensor.untyped_storage()
+        self.largest = max(self.largest, storage.nbytes() // tensor.element_size())
+        if storage._cdata not in self._storages:
+            self._alive += storage.nbytes()
+            self.peak = max(self.peak, self._alive)
+            self._storages[storage._cdata] = weakref.finalize(
+                storage, self._forget, storage._cdata, storage.nbytes()
+            )
+
+    def _forget(self, name: int, size: int) -> None:
+        del self._storages[name]
+        self._alive -= size
