@@ -1,0 +1,248 @@
+"""Small random models whose queries and keys are large enough for votes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from jat_graph.ballot import open_ballot
+from jat_graph.config import JatConfig
+from jat_graph.hf import CapturedLayer, attach, capture_scores
+from jat_graph.operators import DenseOperator
+from jat_graph.reference import (
+    masked_softmax,
+    reference_graph,
+    reference_mask,
+    reference_scores_propagated,
+)
+from jat_graph.scores import QueryKeyScores
+
+VOCABULARY = 50
+LENGTH = 12
+PAD = 0
+# The tiny models' scores are about 0.02; SCALE makes a good half of their pairs join at THRESHOLD.
+SCALE = 9.0
+THRESHOLD = 1.0
+QUERIES_AND_KEYS = re.compile(
+    r"\b(query|key|q_lin|k_lin|q_proj|k_proj|Wqkv|c_attn"
+    r"|embeddings_project|embedding_hidden_mapping_in)\.weight$"
+)
+
+_WORDS: dict[str, Any] = {"vocab_size": VOCABULARY, "pad_token_id": PAD}
+_ENCODER: dict[str, Any] = _WORDS | {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+
+
+def _bert(**settings: Any) -> hf.PreTrainedModel:
+    return hf.BertModel(hf.BertConfig(**_ENCODER | settings))
+
+
+def _roberta(**settings: Any) -> hf.PreTrainedModel:
+    return hf.RobertaModel(hf.RobertaConfig(**_ENCODER | settings))
+
+
+def _distilbert(**settings: Any) -> hf.PreTrainedModel:
+    sizes = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48}
+    return hf.DistilBertModel(hf.DistilBertConfig(**_WORDS | sizes | settings))
+
+
+def _albert(**settings: Any) -> hf.PreTrainedModel:
+    return hf.AlbertModel(hf.AlbertConfig(**_ENCODER | {"embedding_size": 16} | settings))
+
+
+def _electra(**settings: Any) -> hf.PreTrainedModel:
+    return hf.ElectraModel(hf.ElectraConfig(**_ENCODER | {"embedding_size": 16} | settings))
+
+
+def _modernbert(**settings: Any) -> hf.PreTrainedModel:
+    special = {"cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+    window = {"local_attention": 8, "global_attn_every_n_layers": 3}
+    return hf.ModernBertModel(hf.ModernBertConfig(**_ENCODER | special | window | settings))
+
+
+def _vit(**settings: Any) -> hf.PreTrainedModel:
+    image = {"image_size": 16, "patch_size": 4, "num_channels": 3}
+    sizes = {name: _ENCODER[name] for name in ("hidden_size", "intermediate_size")}
+    depth = {"num_hidden_layers": 3, "num_attention_heads": 4}
+    return hf.ViTModel(hf.ViTConfig(**image | sizes | depth | settings), add_pooling_layer=False)
+
+
+def _gpt2(**settings: Any) -> hf.PreTrainedModel:
+    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+    special = {"bos_token_id": 1, "eos_token_id": 2}
+    return hf.GPT2LMHeadModel(hf.GPT2Config(**_WORDS | sizes | special | settings))
+
+
+def _llama(**settings: Any) -> hf.PreTrainedModel:
+    special = {"num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2}
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**_ENCODER | special | settings))
+
+
+def _opt(**settings: Any) -> hf.PreTrainedModel:
+    sizes = {"ffn_dim": 48, "word_embed_proj_dim": 32}
+    return hf.OPTForCausalLM(hf.OPTConfig(**_ENCODER | sizes | settings))
+
+
+def _bart(**settings: Any) -> hf.PreTrainedModel:
+    side = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+    sides = {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in side.items()}
+    sizes = {"d_model": 32, "max_position_embeddings": 64}
+    special = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return hf.BartModel(hf.BartConfig(**_WORDS | sides | sizes | special | settings))
+
+
+BUILDERS: dict[str, Callable[..., hf.PreTrainedModel]] = {
+    "bert": _bert,
+    "roberta": _roberta,
+    "distilbert": _distilbert,
+    "albert": _albert,
+    "electra": _electra,
+    "modernbert": _modernbert,
+    "vit": _vit,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "bart": _bart,
+}
+ARCHITECTURES = tuple(BUILDERS)
+DECODERS = ("gpt2", "llama", "bart")
+# Models that count padding among their positions, unless they are told otherwise.
+COUNTS_PADDING = ("bert", "distilbert", "albert", "electra", "gpt2", "llama", "opt")
+TEXT = tuple(name for name in ARCHITECTURES if name != "vit")
+
+
+def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTrainedModel:
+    """Return a small random model in evaluation mode, its queries and keys scaled up.
+
+    Args:
+        name: One of ``ARCHITECTURES``, or ``"opt"``.
+        scale: Factor of the query and key projections.
+        settings: Fields of its configuration to replace.
+    """
+    torch.manual_seed(0)
+    model = {"opt": _opt, **BUILDERS}[name](**settings).eval()
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            if QUERIES_AND_KEYS.search(path):
+                weight.mul_(scale)
+    return model
+
+
+def tiny_config(**overrides: Any) -> JatConfig:
+    """Return settings under which a good half of a tiny model's pairs join in two heads."""
+    return JatConfig(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
+
+
+def tiny_jump_model(name: str, **overrides: Any) -> hf.PreTrainedModel:
+    """Return a tiny model with jump heads."""
+    return attach(tiny_model(name), tiny_config(**overrides))
+
+
+def tiny_inputs(
+    name: str,
+    lengths: Sequence[int] = (LENGTH, LENGTH, LENGTH),
+    *,
+    side: str = "right",
+    padded_to: int | None = None,
+) -> dict[str, Tensor]:
+    """Return random inputs of a model; the same tokens for the same lengths, whatever the padding.
+
+    Args:
+        name: One of ``ARCHITECTURES``, or ``"opt"``.
+        lengths: Number of valid tokens of each sequence.
+        side: Side of the padding.
+        padded_to: Length of the batch, if it is not the longest. BART's decoder gets the same.
+    """
+    if name == "vit":
+        generator = torch.Generator().manual_seed(1)
+        return {"pixel_values": torch.randn(len(lengths), 3, 16, 16, generator=generator)}
+    width = padded_to or max(lengths)
+    ids = torch.full((len(lengths), width), PAD)
+    for row, length in enumerate(lengths):
+        ids[row, place(length, width, side)] = _tokens(row, length)
+    inputs = {"input_ids": ids}
+    if min(lengths) < width:
+        inputs["attention_mask"] = (ids != PAD).long()
+    if name == "bart":
+        inputs |= {f"decoder_{key}": value.clone() for key, value in inputs.items()}
+    if name in COUNTS_PADDING and "attention_mask" in inputs:
+        inputs["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    return inputs
+
+
+def _tokens(row: int, length: int) -> Tensor:
+    generator = torch.Generator().manual_seed(100 + row)
+    return torch.randint(3, VOCABULARY, (LENGTH * 4,), generator=generator)[:length]
+
+
+def place(length: int, width: int, side: str) -> slice:
+    """Return where the valid tokens of a padded row are."""
+    return slice(width - length, width) if side == "left" else slice(0, length)
+
+
+def run(model: nn.Module, inputs: Mapping[str, Tensor], **kwargs: Any) -> Tensor:
+    """Return a model's logits or last hidden states, without gradients."""
+    with torch.no_grad():
+        return main_output(model(**inputs, **kwargs))
+
+
+def main_output(outputs: Any) -> Tensor:
+    """Return logits or last hidden states."""
+    result: Tensor = outputs["logits"] if "logits" in outputs else outputs["last_hidden_state"]
+    return result
+
+
+def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[CapturedLayer]:
+    """Assert that every layer's jump heads join between 10 and 90 % of the allowed pairs.
+
+    Returns:
+        What was captured.
+    """
+    with capture_scores(model) as layers:
+        run(model, inputs)
+    assert layers
+    for layer in layers:
+        joined = density(layer)
+        assert 0.1 <= joined <= 0.9, f"layer {layer.layer} joins {joined:.0%} of its pairs"
+    return layers
+
+
+def density(layer: CapturedLayer) -> float:
+    """Return the share of the allowed pairs i ≠ k that are joined in a layer's jump heads."""
+    config = replace(layer.config, soft_temperature=None)  # hard votes are counted
+    ballot = open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
+    edges = ballot.edge_mask().expand(*layer.query.shape[:2], -1, -1)
+    joined = DenseOperator.from_ballot(ballot).to_dense() > 0
+    assert not bool((joined & ~edges).any())
+    return float(joined.sum() / edges.sum())
+
+
+def reference_rows(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tensor:
+    """Return the jump heads' attention probabilities in float64, by the reference.
+
+    Args:
+        layer: What was captured; all its keys must vote.
+        hop_weights: The weights of the hops.
+    """
+    query, key = layer.query.double(), layer.key.double()
+    threshold = torch.tensor(layer.config.threshold, dtype=torch.float64)
+    mask = layer.mask.allowed(query.size(2), query.device)
+    graph = reference_graph(
+        query,
+        key,
+        threshold=threshold.expand(query.size(0), query.size(1)),
+        attention_mask=mask,
+        scale=layer.scale,
+    )
+    scores = layer.scale * reference_scores_propagated(query, key, graph.adj_norm, hop_weights)
+    return masked_softmax(scores, reference_mask(query, mask).visible)

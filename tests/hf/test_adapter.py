@@ -1,0 +1,265 @@
+"""Putting jump heads on, taking them off, switching them off, and what is refused."""
+
+import copy
+import io
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, attached_config, detach, disabled
+from jat_graph.hf.state import layer_state
+from tests.hf.models import (
+    ARCHITECTURES,
+    LENGTH,
+    assert_joins,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+
+def traces(model: nn.Module) -> list[Any]:
+    """Return everything the adapter could have left on a model."""
+    states = [layer_state(module) for module in model.modules()]
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+    return [state for state in states if state is not None] + hooks
+
+
+@pytest.mark.parametrize("before", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attach_returns_the_model_and_detach_leaves_no_trace(name: str, before: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
+    model.set_attn_implementation(before)
+    base, settings, weights = run(model, inputs), model.config.to_dict(), list(model.state_dict())
+    assert attach(model, tiny_config()) is model
+    assert_joins(model, inputs)
+    assert not torch.allclose(run(model, inputs), base, atol=1e-3)
+    assert list(model.state_dict()) == weights
+    assert detach(model) is model
+    assert model.config._attn_implementation == before
+    assert model.config.to_dict() == settings
+    assert traces(model) == []
+    assert attached_config(model) is None
+    assert torch.equal(run(model, inputs), base)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_disabled_is_the_base_to_the_bit_and_enabled_again_is_as_before(name: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
+    base = run(model, inputs)
+    attach(model, tiny_config())
+    assert_joins(model, inputs)
+    jumping = run(model, inputs)
+    assert not torch.allclose(jumping, base, atol=1e-3)
+    with disabled(model) as same:
+        assert same is model
+        assert torch.equal(run(model, inputs), base)
+        with disabled(model):
+            assert torch.equal(run(model, inputs), base)
+        assert torch.equal(run(model, inputs), base)
+    assert torch.equal(run(model, inputs), jumping)
+    with pytest.raises(RuntimeError), disabled(model):
+        raise RuntimeError
+    assert torch.equal(run(model, inputs), jumping)
+
+
+def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
+    model = tiny_jump_model("bert")
+    with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
+        attach(model, tiny_config())
+    detach(model)
+    with pytest.raises(ValueError, match="must have jump heads, got a plain BertModel"):
+        detach(model)
+    with pytest.raises(ValueError, match="must have jump heads"), disabled(model):
+        pass
+    assert attached_config(attach(model, tiny_config(heads=1))) == tiny_config(heads=1)
+
+
+def test_a_part_cannot_be_detached_alone() -> None:
+    torch.manual_seed(0)
+    model = hf.BartForConditionalGeneration(tiny_model("bart").config)
+    attach(model, tiny_config())
+    with pytest.raises(ValueError, match=r"must be the whole model .* with 2 of its 6"):
+        detach(model.model.encoder)
+    detach(model)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "torch.save"])
+def test_copies_keep_their_jump_heads_to_themselves(way: str) -> None:
+    model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2")
+    assert_joins(model, inputs)
+    jumping = run(model, inputs)
+    if way == "deepcopy":
+        twin = copy.deepcopy(model)
+    elif way == "pickle":
+        twin = pickle.loads(pickle.dumps(model))
+    else:
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        twin = torch.load(file, weights_only=False)
+    assert torch.equal(run(twin, inputs), jumping)
+    with disabled(model):
+        base = run(model, inputs)
+        assert torch.equal(run(twin, inputs), jumping)
+    detach(model)
+    assert torch.equal(run(twin, inputs), jumping)
+    with torch.no_grad():
+        assert len(twin(**inputs, output_attentions=True).attentions) == 3
+    detach(twin)
+    assert traces(twin) == []
+    assert torch.equal(run(twin, inputs), base)
+
+
+def test_layers_are_numbered_encoder_first() -> None:
+    model, inputs = tiny_model("bart"), tiny_inputs("bart")
+    attach(model, tiny_config(layers=(1, 2)))
+    layers = assert_joins(model, inputs)
+    assert [layer.layer for layer in layers] == [1, 2]
+    assert [layer.mask.causal for layer in layers] == [False, True]
+    states = {name: layer_state(module) for name, module in model.named_modules()}
+    jumping = {name for name, state in states.items() if state and state.jump}
+    assert jumping == {"encoder.layers.1.self_attn", "decoder.layers.0.self_attn"}
+    ordinary = {name for name, state in states.items() if state and not state.jump}
+    assert "decoder.layers.0.encoder_attn" in ordinary
+
+
+def test_a_table_goes_to_the_jump_layers_in_order() -> None:
+    table = ((0.5, 1.0), (2.0, 3.0))
+    model = attach(tiny_model("distilbert"), tiny_config(layers=(0, 2), threshold=table))
+    states = [layer_state(module) for module in model.modules()]
+    jumps = [state.jump for state in states if state and state.jump]
+    assert [(jump.index, jump.heads) for jump in jumps] == [(0, (0, 2)), (2, (0, 2))]
+    assert [jump.config.threshold for jump in jumps] == [(table[0],), (table[1],)]
+    with pytest.raises(ValueError, match=r"threshold table must have 3 rows, .* got 2"):
+        attach(tiny_model("distilbert"), tiny_config(threshold=table))
+
+
+def test_heads_may_have_hop_weights_of_their_own() -> None:
+    weights = {(0,): (0.0, 1.0), (2,): (1.0,)}
+    model, inputs = tiny_jump_model("bert", hop_weights=weights, layers=(0,)), tiny_inputs("bert")
+    assert_joins(model, inputs)
+    with torch.no_grad():
+        mixed = model(**inputs, output_attentions=True).attentions[0]
+        with disabled(model):
+            base = model(**inputs, output_attentions=True).attentions[0]
+    assert torch.allclose(mixed[:, 1:], base[:, 1:], atol=1e-6)
+    assert not torch.allclose(mixed[:, 0], base[:, 0], atol=1e-3)
+
+
+def test_one_module_for_all_layers_takes_no_layers() -> None:
+    with pytest.raises(ValueError, match="layers must be None, because one AlbertAttention serves"):
+        attach(tiny_model("albert"), tiny_config(layers=(0,)))
+    with pytest.raises(ValueError, match="threshold table must have 1 rows"):
+        attach(tiny_model("albert"), tiny_config(threshold=((1.0, 1.0),) * 3))
+    groups = tiny_model("albert", num_hidden_groups=3)
+    attach(groups, tiny_config(layers=(1,)))
+
+
+REFUSED = [
+    ("bert", {"heads": 5}, r"heads=5 needs head 4, but the model has 4 heads"),
+    ("gpt2", {"heads": (1, 7)}, r"needs head 7, but the model has 4 heads"),
+    ("llama", {"layers": (3,)}, r"layers=\(3,\) needs layer 3, but the model has 3 layers"),
+    ("bart", {"layers": (4,)}, r"the model has 4 layers"),
+    ("gpt2", {"key_selection": "significance"}, "GPT2Attention is causal: .* later tokens"),
+    ("llama", {"key_selection": "strided"}, "LlamaAttention is causal: .* key_step"),
+    ("bart", {"vote_rate": 0.1}, "BartAttention is causal: vote_rate looks at later tokens"),
+    ("gpt2", {"backend": "threshold"}, "GPT2Attention is causal: .*use 'dense'"),
+    ("bert", {"hop_weights": {(0,): (0.0, 1.0)}}, "hop_weights must name each jump head once"),
+]
+
+
+@pytest.mark.parametrize(("name", "overrides", "message"), REFUSED)
+def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(
+    name: str, overrides: dict[str, Any], message: str
+) -> None:
+    model = tiny_model(name)
+    settings = model.config.to_dict()
+    with pytest.raises(ValueError, match=message):
+        attach(model, tiny_config(**overrides))
+    assert model.config._attn_implementation == "sdpa"
+    assert model.config.to_dict() == settings
+    assert traces(model) == []
+
+
+def test_an_encoder_may_look_anywhere_although_its_decoder_may_not() -> None:
+    config = tiny_config(key_selection="significance", layers=(0, 1), num_keys=6)
+    model, inputs = attach(tiny_model("bart"), config), tiny_inputs("bart")
+    assert_joins(model, inputs)
+
+
+def test_what_is_no_model_or_no_config_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a model of transformers, got Linear"):
+        attach(nn.Linear(2, 2), tiny_config())
+    with pytest.raises(ValueError, match="config must be a JatConfig, got dict"):
+        attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]
+
+
+def lora(model: nn.Module) -> Any:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(4)
+    config = peft.LoraConfig(target_modules=["query", "value"], init_lora_weights=False)
+    return peft.get_peft_model(model, config).eval()
+
+
+@pytest.mark.parametrize("order", ["LoRA on jump heads", "jump heads on LoRA"])
+def test_lora(order: str) -> None:
+    inputs, base = tiny_inputs("bert"), run(tiny_model("bert"), tiny_inputs("bert"))
+    if order == "LoRA on jump heads":
+        model = lora(tiny_jump_model("bert"))
+    else:
+        model = attach(lora(tiny_model("bert")), tiny_config())
+    assert attached_config(model) == tiny_config()
+    assert_joins(model, inputs)
+    jumping = run(model, inputs)
+    with disabled(model):
+        adapted = run(model, inputs)
+    assert not torch.allclose(adapted, base, atol=1e-3)
+    assert not torch.allclose(adapted, jumping, atol=1e-3)
+    model.train()
+    model(**inputs).last_hidden_state[..., 0].sum().backward()
+    grads = [p.grad for name, p in model.named_parameters() if "lora" in name]
+    assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads)
+    assert any(bool(grad.count_nonzero()) for grad in grads if grad is not None)
+    model.eval()
+    detach(model)
+    assert torch.equal(run(model, inputs), adapted)
+
+
+def test_two_towers_have_one_numbering() -> None:
+    model, inputs = tiny_clip()
+    base = run_clip(model, inputs)
+    attach(model, JatConfig(threshold=0.0, heads=2, layers=(0, 3)))
+    assert model.text_model.config._attn_implementation == "jat"
+    assert not torch.allclose(run_clip(model, inputs), base, atol=1e-4)
+    detach(model)
+    assert model.vision_model.config._attn_implementation == "sdpa"
+    assert torch.equal(run_clip(model, inputs), base)
+    attach(model, JatConfig(threshold=math.inf, heads=2))
+    assert torch.equal(run_clip(model, inputs), base)
+
+
+def tiny_clip() -> tuple[hf.CLIPModel, dict[str, torch.Tensor]]:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48}
+    depth = {"num_hidden_layers": 2, "num_attention_heads": 4}
+    text = hf.CLIPTextConfig(vocab_size=50, max_position_embeddings=32, **sizes, **depth)
+    vision = hf.CLIPVisionConfig(image_size=16, patch_size=4, **sizes, **depth)
+    config = hf.CLIPConfig(
+        text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=16
+    )
+    inputs = tiny_inputs("bert", (LENGTH, 8)) | tiny_inputs("vit", (1, 1))
+    return hf.CLIPModel(config).eval(), {k: v for k, v in inputs.items() if k != "position_ids"}
+
+
+def run_clip(model: hf.CLIPModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**inputs).logits_per_text

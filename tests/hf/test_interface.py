@@ -1,0 +1,200 @@
+"""Models with jump heads: the base where nothing jumps, the reference where something does."""
+
+import math
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from torch.testing import assert_close
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, detach
+from jat_graph.hf.interface import jat_attention_forward
+from jat_graph.reference import reference_jump_attention
+from tests.hf.models import (
+    ARCHITECTURES,
+    LENGTH,
+    TEXT,
+    THRESHOLD,
+    assert_joins,
+    main_output,
+    place,
+    reference_rows,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+PADDINGS = [
+    pytest.param((LENGTH,) * 3, "right", id="unpadded"),
+    pytest.param((LENGTH, 9, 6), "right", id="right"),
+    pytest.param((LENGTH, 9, 6), "left", id="left"),
+]
+IDENTITIES = [
+    pytest.param({"hop_weights": (1.0,)}, id="one hop of length 0"),
+    pytest.param({"threshold": math.inf, "hop_weights": (0.0, 1.0)}, id="nothing joins"),
+    pytest.param({"threshold": math.inf, "heads": 4}, id="nothing joins in any head"),
+]
+
+
+def on(device: torch.device, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.to(device) for name, value in inputs.items()}
+
+
+@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
+@pytest.mark.parametrize("overrides", IDENTITIES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_where_nothing_jumps_the_model_is_its_base_to_the_bit(
+    name: str,
+    overrides: dict[str, object],
+    lengths: tuple[int, ...],
+    side: str,
+    device: torch.device,
+) -> None:
+    model, inputs = tiny_model(name).to(device), on(device, tiny_inputs(name, lengths, side=side))
+    base = run(model, inputs)
+    attach(model, tiny_config(**overrides))
+    assert torch.equal(run(model, inputs), base)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_dropout_draws_what_the_base_draws(name: str) -> None:
+    rates = {"attention_dropout": 0.3} if name == "llama" else {}
+    model, inputs = tiny_model(name, **rates).train(), tiny_inputs(name)
+    torch.manual_seed(5)
+    base = run(model, inputs)
+    attach(model, tiny_config(threshold=math.inf))
+    torch.manual_seed(5)
+    assert torch.equal(run(model, inputs), base)
+    torch.manual_seed(6)
+    assert not torch.equal(run(model, inputs), base)
+
+
+@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_is_the_reference(
+    name: str, lengths: tuple[int, ...], side: str, device: torch.device
+) -> None:
+    model, inputs = tiny_model(name).to(device), on(device, tiny_inputs(name, lengths, side=side))
+    base = run(model, inputs)
+    attach(model, tiny_config())
+    layers = assert_joins(model, inputs)
+    with torch.no_grad():
+        outputs = model(**inputs, output_attentions=True)
+    assert not torch.allclose(main_output(outputs), base, atol=1e-3)
+    if name == "albert":  # one module, three calls
+        rows = torch.cat(outputs.attentions)
+        found = {0: rows}
+    elif name == "bart":
+        found = dict(enumerate((*outputs.encoder_attentions, *outputs.decoder_attentions)))
+    else:
+        found = dict(enumerate(outputs.attentions))
+    assert len(found) == len(layers)
+    for layer in layers:
+        wanted = reference_rows(layer)
+        got = found[layer.layer][:, list(layer.heads)]
+        if layer.mask.valid is not None:
+            valid = layer.mask.valid.unsqueeze(-1)
+            wanted, got = wanted * valid, got * valid
+        assert_close(got.double(), wanted, rtol=0, atol=2e-5)
+
+
+# BART's positions count padding on the left.
+PADDED = [(n, side) for n in TEXT for side in ("left", "right") if (n, side) != ("bart", "left")]
+
+
+@pytest.mark.parametrize(("name", "side"), PADDED)
+def test_padding_changes_no_valid_token(name: str, side: str, device: torch.device) -> None:
+    model, lengths, width = tiny_jump_model(name).to(device), (LENGTH, 9, 6), LENGTH + 3
+    inputs = on(device, tiny_inputs(name, lengths, side=side, padded_to=width))
+    assert_joins(model, inputs)
+    batch = run(model, inputs)
+    for row, length in enumerate(lengths):
+        alone = on(device, tiny_inputs(name, lengths))
+        alone = {
+            key: value[row : row + 1, :length]
+            for key, value in alone.items()
+            if key.endswith("input_ids")
+        }
+        valid = batch[row, place(length, width, side)]
+        assert_close(valid, run(model, alone)[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_batch_gives_what_its_items_give_one_by_one(name: str, device: torch.device) -> None:
+    model, inputs = tiny_jump_model(name).to(device), on(device, tiny_inputs(name))
+    assert_joins(model, inputs)
+    batch = run(model, inputs)
+    for row in range(len(batch)):
+        alone = run(model, {key: value[row : row + 1] for key, value in inputs.items()})
+        assert_close(batch[row : row + 1], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5), (0.2, 0.0, 0.8), (0.5, -0.5)])
+@pytest.mark.parametrize("padded", [False, True])
+def test_one_call_is_the_reference(hop_weights: tuple[float, ...], padded: bool) -> None:
+    model = tiny_jump_model("llama", hop_weights=hop_weights).double()
+    module = model.model.layers[0].self_attn
+    query, value = torch.randn(2, 2, 4, LENGTH, 8, dtype=torch.float64).unbind()
+    key, value = 1.5 * torch.randn(2, 2, LENGTH, 8, dtype=torch.float64), value[:, :2]
+    mask = None
+    if padded:
+        valid = torch.arange(LENGTH) >= torch.tensor([0, 4]).unsqueeze(-1)
+        mask = valid[:, None, None, :] & torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    got, _ = jat_attention_forward(module, query, key, value, mask, scaling=0.4)
+    base, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=0.4)
+    jumping = [0, 2]
+    wanted = reference_jump_attention(
+        query[:, jumping],
+        key,  # heads 0 and 1 read the first key head, 2 and 3 the second
+        value,
+        threshold=THRESHOLD,
+        hop_weights=hop_weights,
+        attention_mask=mask,
+        is_causal=True,
+        scale=0.4,
+    )
+    assert_close(got[:, :, jumping].transpose(1, 2), wanted, rtol=0, atol=1e-10)
+    assert torch.equal(got[:, :, [1, 3]], base[:, :, [1, 3]])
+    assert not torch.allclose(got[:, :, jumping], base[:, :, jumping], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_layers_that_do_not_jump_are_the_base_to_the_bit(name: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name)
+    with torch.no_grad():
+        base = model(**inputs, output_hidden_states=True).hidden_states
+        attach(model, tiny_config(layers=(1,)))
+        assert_joins(model, inputs)
+        got = model(**inputs, output_hidden_states=True).hidden_states
+    assert torch.equal(got[1], base[1])
+    assert not torch.allclose(got[2], base[2], atol=1e-3)
+
+
+def test_the_pretrained_model(minilm_path: str) -> None:
+    model = hf.AutoModel.from_pretrained(minilm_path).eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(minilm_path)
+    texts = ["Book costs more than pencil. Book costs less than computer.", "Keys."]
+    inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
+    base = run(model, inputs)
+    for overrides in ({"hop_weights": (1.0,)}, {"threshold": math.inf, "heads": 12}):
+        attach(model, JatConfig(**overrides))
+        assert torch.equal(run(model, inputs), base)
+        detach(model)
+    heads = (8, 9, 10)  # at 6, other heads of the first layer join nearly nothing or everything
+    attach(model, JatConfig(threshold=6.0, heads=heads, layers=(0,)))
+    (layer,) = assert_joins(model, inputs)
+    with torch.no_grad():
+        outputs = model(**inputs, output_attentions=True)
+    assert not torch.allclose(outputs.last_hidden_state, base, atol=1e-2)
+    valid = inputs["attention_mask"].bool()[:, None, :, None]
+    wanted = reference_rows(layer) * valid
+    assert_close(
+        (outputs.attentions[0][:, list(heads)] * valid).double(), wanted, rtol=0, atol=2e-5
+    )
+    short = {key: value[1:, : int(valid[1].sum())] for key, value in inputs.items()}
+    assert_close(run(model, short)[0], run(model, inputs)[1, valid[1, 0, :, 0]], rtol=0, atol=1e-5)

@@ -1,0 +1,166 @@
+"""Training: gradients, checkpointing, autocast, and compiled models."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+
+from jat_graph.hf import attach, disabled
+from tests.hf.models import (
+    ARCHITECTURES,
+    LENGTH,
+    THRESHOLD,
+    assert_joins,
+    main_output,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+
+def weighted(output: Tensor) -> Tensor:
+    """Return a loss that is not constant under layer norm."""
+    return (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
+
+
+def gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    model.zero_grad()
+    torch.manual_seed(3)  # dropout
+    weighted(main_output(model(**inputs))).backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_gradients_reach_queries_and_keys(name: str) -> None:
+    model, inputs = tiny_jump_model(name, hop_weights=(0.3, 0.7)), tiny_inputs(name)
+    assert_joins(model, inputs)
+    jumping = gradients(model, inputs)
+    with disabled(model):
+        base = gradients(model, inputs)
+    assert jumping.keys() == base.keys()
+    assert all(bool(grad.isfinite().all()) for grad in jumping.values())
+    changed = [name for name in base if not torch.allclose(base[name], jumping[name], rtol=1e-2)]
+    assert len(changed) > len(base) / 2
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama"])
+def test_gradient_checkpointing_changes_no_gradient(name: str, reentrant: bool) -> None:
+    model, inputs = tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7))
+    assert_joins(model, inputs)
+    model.train()
+    wanted = gradients(model, inputs)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    got = gradients(model, inputs)
+    assert got.keys() >= wanted.keys()
+    for parameter, grad in wanted.items():
+        assert torch.equal(got[parameter], grad), parameter
+
+
+COMPILED = [
+    pytest.param("bert", 1, (LENGTH, 7), id="bert-padded"),
+    pytest.param("gpt2", 1, (LENGTH, LENGTH), id="gpt2-unpadded"),
+    pytest.param("llama", 1, (LENGTH, 7), id="llama-padded"),
+    pytest.param("modernbert", 2, (LENGTH, LENGTH), id="modernbert-local"),
+]
+
+
+def tiny_deep_model(name: str, depth: int, **overrides: Any) -> PreTrainedModel:
+    """Return a model with jump heads of few layers: tracing them is slow."""
+    field = "n_layer" if name == "gpt2" else "num_hidden_layers"
+    torch._dynamo.reset()
+    settings = {"backend": "dense", "threshold": 3.0 if name == "bert" else THRESHOLD}
+    return attach(tiny_model(name, **{field: depth}), tiny_config(**settings | overrides))
+
+
+@pytest.mark.parametrize(("name", "depth", "lengths"), COMPILED)
+def test_a_model_compiled_without_graph_breaks_is_the_eager_one(
+    name: str, depth: int, lengths: tuple[int, ...]
+) -> None:
+    model, inputs = tiny_deep_model(name, depth), tiny_inputs(name, lengths)
+    assert_joins(model, inputs)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert_close(run(compiled, inputs), run(model, inputs), rtol=0, atol=1e-5)
+
+
+def test_a_compiled_model_trains_and_can_be_disabled() -> None:
+    model, inputs = tiny_deep_model("bert", 1), tiny_inputs("bert", (LENGTH, 7))
+    assert_joins(model, inputs)
+    wanted = gradients(model, inputs)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    model.zero_grad()
+    weighted(main_output(compiled(**inputs))).backward()
+    for name, grad in wanted.items():
+        assert_close(model.get_parameter(name).grad, grad, rtol=1e-4, atol=1e-6)
+    jumping = run(model, inputs)
+    with disabled(model):
+        base = run(compiled, inputs)
+        assert_close(base, run(model, inputs), rtol=0, atol=1e-5)
+    assert not torch.allclose(base, jumping, atol=1e-3)
+
+
+@pytest.mark.parametrize("selection", ["significance", "sampled"])
+def test_a_compiled_model_takes_every_selection(selection: str) -> None:
+    model = tiny_deep_model("bert", 1, key_selection=selection, num_keys=3)
+    inputs = tiny_inputs("bert", (LENGTH, 7))
+    assert_joins(model, inputs)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert_close(run(compiled, inputs), run(model, inputs), rtol=0, atol=1e-5)
+
+
+def test_a_compiled_model_gives_rows() -> None:
+    model, inputs = tiny_deep_model("gpt2", 1), tiny_inputs("gpt2")
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        wanted = model(**inputs, output_attentions=True).attentions
+        got = compiled(**inputs, output_attentions=True).attentions
+    assert len(got) == 1
+    assert_close(got, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_where_nothing_joins_autocast_is_the_base_to_the_bit(name: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 7))
+    with torch.autocast("cpu", torch.bfloat16):
+        base = run(model, inputs)
+        attach(model, tiny_config(threshold=math.inf))
+        assert torch.equal(run(model, inputs), base)
+
+
+@pytest.mark.parametrize("use_cache", [False, True])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool) -> None:
+    """Votes near ρ flip in bfloat16, so soft ones are compared."""
+    model = tiny_jump_model(name, soft_temperature=1.0, backend="dense")
+    inputs = tiny_inputs(name)
+    if name != "bert":
+        inputs |= {"use_cache": use_cache}  # with a cache Llama's values are float32, too
+    assert_joins(model, inputs)
+
+    def error() -> float:
+        exact = run(model, inputs)
+        with torch.autocast("cpu", torch.bfloat16):
+            return float((run(model, inputs).float() - exact).abs().max())
+
+    jumping = error()
+    with disabled(model):
+        base = error()
+    assert jumping <= 2 * base + 1e-3
+
+
+def test_autocast_trains() -> None:
+    model, inputs = tiny_jump_model("llama"), tiny_inputs("llama", (LENGTH, 7))
+    assert_joins(model, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(**inputs, labels=inputs["input_ids"], use_cache=False).loss
+    loss.backward()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    assert all(bool(grad.isfinite().all()) for grad in grads)
+    assert sum(float(grad.abs().sum()) for grad in grads) > 0
