@@ -23,8 +23,9 @@ class RunResult:
         task: Name of the task.
         primary_metric: The task's own measure.
         metrics: Scores of the saved model: ``metrics[dev set][metric]``; None where undefined.
-        history: Scores on the first dev set at each evaluation during training, in order:
-            ``step``, ``epoch``, ``<dev set>_loss`` and ``<dev set>_<metric>``.
+        history: What was logged during training, by ``step`` and ``epoch``: ``loss``, the mean
+            training loss since the entry before, and at each save, where weights are selected,
+            ``<dev set>_loss`` and ``<dev set>_<metric>`` of the first dev set.
         steps: Optimizer steps of the whole training.
         best_step: Step whose weights were kept; None if the last were.
         seconds: Wall-clock time of training, evaluations included; of a resumed run, since then.

@@ -223,13 +223,14 @@ def _discard(folder: Path) -> None:
 
 
 def _history(log: list[dict[str, Any]]) -> tuple[dict[str, float | None], ...]:
-    """Gather the evaluations from the Trainer's log, one entry a step, times left out."""
+    """Gather losses and scores from the Trainer's log, one entry a step, times left out."""
     steps: dict[int, dict[str, Any]] = {}
     for entry in log:
         scores = {
             name.removeprefix("eval_"): value
             for name, value in entry.items()
-            if name.startswith("eval_") and not name.endswith(("_runtime", "_per_second"))
+            if name == "loss"
+            or (name.startswith("eval_") and not name.endswith(("_runtime", "_per_second")))
         }
         if scores:
             row = steps.setdefault(entry["step"], {"step": entry["step"], "epoch": entry["epoch"]})

@@ -45,6 +45,7 @@ def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> Non
     assert RunResult.from_dict(stored) == result
     assert result.primary is not None and result.primary > 0
     assert [row["step"] for row in result.history] == [3, 6, 9, 12, 15, 18]
+    assert all(row["loss"] > 0 for row in result.history)
     best = max(row["validation_matthews"] for row in result.history)
     assert result.primary == best
     assert {"python", "torch", "torch-geometric", "transformers", "jat_graph"} <= set(
@@ -211,16 +212,14 @@ def test_mnli_is_scored_on_both_dev_sets(options: Options, tmp_path: Path) -> No
     assert set(result.history[0]) == {
         "step",
         "epoch",
+        "loss",
         "validation_matched_loss",
         "validation_matched_accuracy",
     }
 
 
 def test_a_regression_is_scored_by_correlation(options: Options, tmp_path: Path) -> None:
-    rows = [
-        ("the book", " ".join(["not"] * (n % 6 + 1)), str(n % 6 - n % 2 / 2)) for n in range(24)
-    ]
-    rows = [(first, second, score.replace("-0.5", "0.0")) for first, second, score in rows]
+    rows = [("the book", "not " * (n % 6 + 1), f"{n % 6 * 0.8:.1f}") for n in range(24)]
     for name in ("train", "dev"):
         write_lines(tmp_path / f"{name}.tsv", [("sentence1", "sentence2", "score"), *rows])
     chosen = options(task="STS-B", data_dir=str(tmp_path), epochs=2)

@@ -49,6 +49,7 @@ def test_an_interrupted_run_resumes_exactly(
     changes: dict[str, Any],
     stop: int,
 ) -> None:
+    monkeypatch.setattr("jat_graph.training.trainer._LOGGING_STEPS", 2)  # 3 steps an epoch
     whole = options(output_dir=str(tmp_path / "whole"), **changes)
     expected = train(whole, JUMP, progress=False)
     cut = options(resume=True, **changes)
