@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_finite, check_number
+from jat_graph.config_fields import check_inside, check_number
 
 
 def check_config(config: object) -> None:
@@ -80,7 +80,11 @@ def check_scale(scale: float | None, head_dim: int) -> float:
     Raises:
         ValueError: If it is not finite.
     """
-    return default_scale(head_dim) if scale is None else check_finite("scale", scale)
+    return (
+        default_scale(head_dim)
+        if scale is None
+        else check_inside("scale", scale, -math.inf, math.inf)
+    )
 
 
 def check_dropout(dropout_p: float) -> None:

@@ -10,25 +10,15 @@ from typing import Any
 
 from jat_graph.config_fields import (
     HopWeights,
-    check_choice,
-    check_finite,
-    check_flag,
-    check_heads,
-    check_hops,
-    check_indices,
-    check_integer,
-    check_number,
-    check_threshold,
+    check_field,
+    hops_by_position,
     is_integer,
+    table_row,
     to_plain,
 )
 from jat_graph.files import write_text
 
 CONFIG_VERSION = 1
-
-KEY_SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
-NODE_CHOICES = ("all", "selected")
-BACKENDS = ("auto", "dense", "sparse", "threshold")
 
 
 @dataclass(frozen=True)
@@ -90,15 +80,9 @@ class JatConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._set("threshold", check_threshold(self.threshold))
-        self._set("hop_weights", check_hops(self.hop_weights))
-        self._set("heads", check_heads(self.heads))
-        if self.layers is not None:
-            self._set("layers", check_indices("layers", self.layers))
-        check_choice("key_selection", self.key_selection, KEY_SELECTIONS)
-        check_choice("nodes", self.nodes, NODE_CHOICES)
-        check_choice("backend", self.backend, BACKENDS)
-        self._check_numbers()
+        for field in fields(self):
+            checked = check_field(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, checked)
         self._check_combinations()
 
     @classmethod
@@ -175,8 +159,7 @@ class JatConfig:
         settings = {"version": CONFIG_VERSION} | asdict(self)
         if isinstance(self.hop_weights, dict):
             settings["hop_weights"] = [[heads, w] for heads, w in self.hop_weights.items()]
-        plain: dict[str, Any] = to_plain(settings)
-        return plain
+        return dict(to_plain(settings))
 
     def save(self, path: str | Path) -> None:
         """Write the config as JSON; the file appears whole or not at all.
@@ -272,9 +255,9 @@ class JatConfig:
         """
         changes: dict[str, Any] = {"heads": len(heads), "layers": None}
         if isinstance(self.threshold, tuple):
-            changes["threshold"] = (self._table_row(row, len(heads)),)
+            changes["threshold"] = (table_row(self.threshold, row, len(heads)),)
         if isinstance(self.hop_weights, dict):
-            changes["hop_weights"] = self._hops_by_position(self.hop_weights, heads)
+            changes["hop_weights"] = hops_by_position(self.hop_weights, heads)
         return replace(self, **changes)
 
     def hop_groups(self, num_heads: int) -> dict[tuple[int, ...], HopWeights]:
@@ -289,37 +272,9 @@ class JatConfig:
         Raises:
             ValueError: If a mapping leaves a head out or names one that is not there.
         """
-        if not isinstance(self.hop_weights, dict):
-            return {tuple(range(num_heads)): self.hop_weights}
-        named = sorted(head for heads in self.hop_weights for head in heads)
-        if named != list(range(num_heads)):
-            raise ValueError(
-                f"hop_weights must name each jump head once, wanted {list(range(num_heads))}, "
-                f"got {named}"
-            )
-        return self.hop_weights
-
-    def _table_row(self, row: int, num_heads: int) -> tuple[float, ...]:
-        table = self.threshold
-        if not isinstance(table, tuple) or row >= len(table):
-            raise ValueError(f"threshold needs a row for jump layer {row}, got {table!r}")
-        if len(table[row]) != num_heads:
-            raise ValueError(
-                f"threshold row {row} must have {num_heads} entries, one for each jump head, "
-                f"got {len(table[row])}"
-            )
-        return table[row]
-
-    @staticmethod
-    def _hops_by_position(
-        mapping: dict[tuple[int, ...], HopWeights], heads: tuple[int, ...]
-    ) -> dict[tuple[int, ...], HopWeights]:
-        named = sorted(head for group in mapping for head in group)
-        if named != sorted(heads):
-            raise ValueError(
-                f"hop_weights must name each jump head once, wanted {sorted(heads)}, got {named}"
-            )
-        return {tuple(heads.index(h) for h in group): w for group, w in mapping.items()}
+        heads = tuple(range(num_heads))
+        weights = self.hop_weights
+        return hops_by_position(weights, heads) if isinstance(weights, dict) else {heads: weights}
 
     @classmethod
     def _preset(cls, preset: Mapping[str, Any], overrides: Mapping[str, Any]) -> JatConfig:
@@ -329,27 +284,6 @@ class JatConfig:
         if unknown:
             raise ValueError(f"unknown config field {unknown[0]!r}, wanted one of {known}")
         return cls(**settings)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_numbers(self) -> None:
-        self._set("key_factor", check_finite("key_factor", self.key_factor, above=0.0))
-        check_integer("seed", self.seed, least=0)
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63, got {self.seed}")
-        for name in ("num_keys", "key_step"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), least=1)
-        for name in ("same_sign_only", "normalize_keys", "inclusive"):
-            check_flag(name, getattr(self, name))
-        if self.soft_temperature is not None:
-            temperature = check_finite("soft_temperature", self.soft_temperature, above=0.0)
-            self._set("soft_temperature", temperature)
-        if self.vote_rate is not None:
-            self._set("vote_rate", check_number("vote_rate", self.vote_rate, above=0.0))
-            if self.vote_rate >= 1:
-                raise ValueError(f"vote_rate must be below 1, got {self.vote_rate}")
 
     def _check_combinations(self) -> None:
         if self.vote_rate is not None and isinstance(self.threshold, tuple):

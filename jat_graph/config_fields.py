@@ -6,39 +6,51 @@ Every message names the field, what was wanted and what came.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 HopWeights: TypeAlias = tuple[float, ...]
 
+KEY_SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
+NODE_CHOICES = ("all", "selected")
+BACKENDS = ("auto", "dense", "sparse", "threshold")
 
-def check_number(
-    name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf
-) -> float:
-    """Return a number above ``above`` and at least ``least``; infinity is one, NaN is not."""
+
+def check_field(name: str, value: Any) -> Any:
+    """Return a field's value in its one form; None where the field may be None."""
+    if value is None and name in _OPTIONAL:
+        return None
+    return _CHECKS[name](value)
+
+
+def check_number(name: str, value: Any, *, least: float = -math.inf) -> float:
+    """Return a number of at least ``least``; infinity is one, NaN is not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise ValueError(f"{name} must be a number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least:g}, got {value}")
-    if value <= above:
-        raise ValueError(f"{name} must be above {above:g}, got {value}")
     return float(value)
 
 
-def check_finite(name: str, value: Any, *, above: float = -math.inf) -> float:
-    """Return a finite number above ``above``."""
-    number = check_number(name, value, above=above)
-    if math.isinf(number):
-        raise ValueError(f"{name} must be finite, got {value}")
+def check_inside(name: str, value: Any, low: float, high: float) -> float:
+    """Return a number between two bounds, neither of them included."""
+    number = check_number(name, value)
+    if number <= low:
+        raise ValueError(f"{name} must be above {low:g}, got {value}")
+    if number >= high:
+        wanted = "finite" if high == math.inf else f"below {high:g}"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
     return number
 
 
-def check_integer(name: str, value: Any, *, least: int) -> int:
-    """Return an integer of at least ``least``."""
+def check_integer(name: str, value: Any, *, least: int, below: int = 2**63) -> int:
+    """Return an integer of at least ``least`` and below ``below``."""
     if not is_integer(value):
         raise ValueError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value >= below:
+        raise ValueError(f"{name} must be below {below}, got {value}")
     return int(value)
 
 
@@ -118,6 +130,30 @@ def check_hops(value: Any) -> HopWeights | dict[tuple[int, ...], HopWeights]:
     return groups
 
 
+def table_row(table: Sequence[Sequence[float]], row: int, num_heads: int) -> tuple[float, ...]:
+    """Return a row of a table of thresholds, which must have an entry for each jump head."""
+    if row >= len(table):
+        raise ValueError(f"threshold needs a row for jump layer {row}, got {len(table)} rows")
+    if len(table[row]) != num_heads:
+        raise ValueError(
+            f"threshold row {row} must have {num_heads} entries, one for each jump head, "
+            f"got {len(table[row])}"
+        )
+    return tuple(table[row])
+
+
+def hops_by_position(
+    mapping: dict[tuple[int, ...], HopWeights], heads: tuple[int, ...]
+) -> dict[tuple[int, ...], HopWeights]:
+    """Return the mapping keyed by position in ``heads``, each of which it must name."""
+    named = sorted(head for group in mapping for head in group)
+    if named != sorted(heads):
+        raise ValueError(
+            f"hop_weights must name each jump head once, wanted {sorted(heads)}, got {named}"
+        )
+    return {tuple(heads.index(head) for head in group): w for group, w in mapping.items()}
+
+
 def is_integer(value: Any) -> bool:
     """Return whether a value is an int, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
@@ -135,7 +171,29 @@ def to_plain(value: Any) -> Any:
 def _check_hop_tuple(value: Any) -> HopWeights:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         raise ValueError(f"hop_weights must be one or more numbers, got {value!r}")
-    weights = tuple(check_finite("hop_weights", weight) for weight in value)
+    weights = tuple(check_inside("hop_weights", w, -math.inf, math.inf) for w in value)
     if not any(weights):
         raise ValueError(f"hop_weights must not be all zero, got {value!r}")
     return weights
+
+
+_OPTIONAL = ("layers", "vote_rate", "num_keys", "key_step", "soft_temperature")
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "threshold": check_threshold,
+    "vote_rate": lambda value: check_inside("vote_rate", value, 0.0, 1.0),
+    "hop_weights": check_hops,
+    "heads": check_heads,
+    "layers": lambda value: check_indices("layers", value),
+    "key_selection": lambda value: check_choice("key_selection", value, KEY_SELECTIONS),
+    "num_keys": lambda value: check_integer("num_keys", value, least=1),
+    "key_factor": lambda value: check_inside("key_factor", value, 0.0, math.inf),
+    "key_step": lambda value: check_integer("key_step", value, least=1),
+    "same_sign_only": lambda value: check_flag("same_sign_only", value),
+    "normalize_keys": lambda value: check_flag("normalize_keys", value),
+    "inclusive": lambda value: check_flag("inclusive", value),
+    "nodes": lambda value: check_choice("nodes", value, NODE_CHOICES),
+    "soft_temperature": lambda value: check_inside("soft_temperature", value, 0.0, math.inf),
+    "backend": lambda value: check_choice("backend", value, BACKENDS),
+    "seed": lambda value: check_integer("seed", value, least=0),
+}

@@ -9,15 +9,9 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.key_selection import (
-    VotingKeys,
-    by_count,
-    draw,
-    key_slices,
-    number_of_keys,
-    valid_positions,
-)
+from jat_graph.key_selection import VotingKeys, key_slices, number_of_keys
 from jat_graph.masks import TokenMask
+from jat_graph.sampling import by_count, draw, valid_positions
 from jat_graph.scores import BLOCK, ScoreSource
 from jat_graph.votes import vote_product
 

@@ -20,7 +20,8 @@ LAYERS = (
     ("config",),
     ("checks", "masks", "reports"),
     ("scores",),
-    ("key_selection", "votes"),
+    ("sampling", "votes"),
+    ("key_selection",),
     ("thresholds",),
     ("ballot",),
     ("operators",),
@@ -33,6 +34,7 @@ LAYERS = (
     ("calibration",),
     ("inspection", "tasks"),
     ("training", "viz"),
+    ("demo",),
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}

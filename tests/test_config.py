@@ -1,0 +1,227 @@
+import dataclasses
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph import JatConfig
+from jat_graph.config import CONFIG_VERSION
+from jat_graph.config_fields import BACKENDS, KEY_SELECTIONS
+
+thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
+hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
+indices = st.lists(st.integers(0, 40), min_size=1, max_size=5, unique=True)
+
+
+@st.composite
+def mapped_hops(draw):
+    heads = draw(st.lists(st.integers(0, 20), min_size=1, max_size=6, unique=True))
+    cut = draw(st.integers(0, len(heads) - 1))
+    groups = [tuple(heads[:cut]), tuple(heads[cut:])]
+    return {group: draw(hops) for group in groups if group}
+
+
+@st.composite
+def any_config(draw):
+    """Draw any config there is."""
+    selection = draw(st.sampled_from(KEY_SELECTIONS))
+    settings = {
+        "threshold": draw(
+            thresholds
+            | st.integers(0, 9)
+            | st.lists(st.lists(thresholds, min_size=1, max_size=3), min_size=1, max_size=3)
+        ),
+        "hop_weights": draw(hops | mapped_hops()),
+        "heads": draw(st.integers(1, 99) | indices | st.integers(1, 9).map("even:{}".format)),
+        "layers": draw(st.none() | indices),
+        "key_selection": selection,
+        "key_factor": draw(st.floats(1e-3, 1e3)),
+        "same_sign_only": draw(st.booleans()),
+        "normalize_keys": draw(st.booleans()),
+        "inclusive": draw(st.booleans()),
+        "nodes": draw(st.sampled_from(("all", "selected"))),
+        "soft_temperature": draw(st.none() | st.floats(1e-6, 1e6)),
+        "seed": draw(st.integers(0, 2**63 - 1)),
+    }
+    if selection == "strided" and draw(st.booleans()):
+        settings["key_step"] = draw(st.integers(1, 99))
+    else:
+        settings["num_keys"] = draw(st.none() | st.integers(1, 999))
+    if settings["soft_temperature"] is None:
+        settings["backend"] = draw(st.sampled_from(BACKENDS))
+    if not isinstance(settings["threshold"], list):
+        settings["vote_rate"] = draw(st.none() | st.floats(1e-6, 0.999))
+    return JatConfig(**settings)
+
+
+@given(config=any_config())
+def test_json_and_back(config, tmp_path_factory):
+    text = json.dumps(config.to_dict(), allow_nan=False)
+    assert JatConfig.from_dict(json.loads(text)) == config
+    assert JatConfig.from_dict(config.to_dict()) == config
+    path = tmp_path_factory.mktemp("config") / "jat.json"
+    config.save(path)
+    assert JatConfig.load(path) == config
+    assert json.loads(path.read_text())["version"] == CONFIG_VERSION
+
+
+def test_lists_are_taken_as_tuples_and_indices_are_sorted():
+    config = JatConfig(heads=[3, 1], layers=[5, 2], hop_weights=[0, 1], threshold=[[1, 2]])
+    assert (config.heads, config.layers) == ((1, 3), (2, 5))
+    assert (config.hop_weights, config.threshold) == ((0.0, 1.0), ((1.0, 2.0),))
+    assert JatConfig(hop_weights={2: [0, 1]}).hop_weights == {(2,): (0.0, 1.0)}
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        JatConfig().threshold = 3.0
+
+
+def test_presets():
+    paper = JatConfig.paper()
+    assert (paper.threshold, paper.hop_weights, paper.heads) == (6.0, (0.0, 1.0), 4)
+    assert (paper.layers, paper.key_selection) == (None, "all")
+    released = JatConfig.released()
+    assert (released.threshold, released.hop_weights) == (3.0, (0.5, 0.5))
+    assert released.inclusive and released.normalize_keys and not released.same_sign_only
+    assert (released.heads, released.layers) == ("even:2", (1, 2, 6, 7, 10))
+    assert (released.key_selection, released.nodes) == ("all", "all")
+    fast = JatConfig.released(efficient=True, layers=(0,))
+    assert (fast.nodes, fast.key_selection, fast.key_factor) == ("selected", "sampled_queries", 2.0)
+    assert fast.layers == (0,)
+    assert JatConfig.paper(threshold=4.0) == JatConfig(threshold=4.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"threshold": -1}, "threshold must be at least 0, got -1"),
+        ({"threshold": math.nan}, "threshold must be a number, got nan"),
+        ({"threshold": "6"}, "threshold must be a number, got '6'"),
+        ({"threshold": True}, "threshold must be a number, got True"),
+        ({"threshold": [1.0, 2.0]}, r"threshold must be a number or a table .*, got \[1.0, 2.0\]"),
+        ({"threshold": []}, r"threshold must be a number or a table .*, got \[\]"),
+        ({"threshold": [[1.0, -2.0]]}, "threshold must be at least 0, got -2.0"),
+        ({"threshold": [[1.0, math.nan]]}, "threshold must be a number, got nan"),
+        ({"vote_rate": 0.0}, "vote_rate must be above 0, got 0.0"),
+        ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
+        ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
+        ({"vote_rate": 0.1, "threshold": [[1.0]]}, "vote_rate must be None when threshold is a"),
+        ({"hop_weights": ()}, r"hop_weights must be one or more numbers, got \(\)"),
+        ({"hop_weights": (0, 0.0)}, r"hop_weights must not be all zero, got \(0, 0.0\)"),
+        ({"hop_weights": (1, math.inf)}, "hop_weights must be finite, got inf"),
+        ({"hop_weights": (1, math.nan)}, "hop_weights must be a number, got nan"),
+        ({"hop_weights": 1.0}, "hop_weights must be one or more numbers, got 1.0"),
+        ({"hop_weights": {}}, "hop_weights must name at least one group"),
+        ({"hop_weights": {(0,): (0, 1), (1, 0): (1,)}}, "hop_weights must name each head once"),
+        ({"hop_weights": {(-1,): (0, 1)}}, "hop_weights heads must be one or more indices from 0"),
+        ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"heads": -2}, "heads must be at least 1, got -2"),
+        ({"heads": 2.0}, "heads must be a sequence of indices, got 2.0"),
+        ({"heads": "odd:2"}, "heads must be a number, 'even:n' or indices, got 'odd:2'"),
+        ({"heads": "even:0"}, "heads must be a number, 'even:n' or indices, got 'even:0'"),
+        ({"heads": ()}, r"heads must be one or more indices from 0, got \(\)"),
+        ({"heads": (1, 1)}, r"heads must not name an index twice, got \(1, 1\)"),
+        ({"layers": (-1,)}, r"layers must be one or more indices from 0, got \(-1,\)"),
+        ({"layers": 3}, "layers must be a sequence of indices, got 3"),
+        ({"key_selection": "top"}, "key_selection must be one of all, .*, got 'top'"),
+        ({"nodes": "some"}, "nodes must be one of all, selected, got 'some'"),
+        ({"backend": "cuda"}, "backend must be one of auto, dense, .*, got 'cuda'"),
+        ({"num_keys": 0}, "num_keys must be at least 1, got 0"),
+        ({"num_keys": 2.5}, "num_keys must be an integer, got 2.5"),
+        ({"key_factor": 0}, "key_factor must be above 0, got 0"),
+        ({"key_factor": math.inf}, "key_factor must be finite, got inf"),
+        ({"key_step": 2}, "key_step needs key_selection='strided', got 'all'"),
+        ({"key_step": 0, "key_selection": "strided"}, "key_step must be at least 1, got 0"),
+        (
+            {"key_step": 2, "num_keys": 3, "key_selection": "strided"},
+            "num_keys must be None with key_step, .*, got 3",
+        ),
+        ({"same_sign_only": 1}, "same_sign_only must be True or False, got 1"),
+        ({"soft_temperature": 0.0}, "soft_temperature must be above 0, got 0.0"),
+        ({"soft_temperature": math.inf}, "soft_temperature must be finite, got inf"),
+        (
+            {"soft_temperature": 1.0, "backend": "threshold"},
+            "soft_temperature needs backend='dense' or 'auto', got 'threshold'",
+        ),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": 2**63}, "seed must be below"),
+        ({"temperature": 1}, "unknown config field 'temperature', wanted one of .*'threshold'"),
+        ({"version": CONFIG_VERSION + 1}, "config version must be at most 1 .* got 2; install"),
+        ({"version": 0}, "config version must be a positive integer, got 0"),
+        ({"version": "1"}, "config version must be a positive integer, got '1'"),
+        ({"hop_weights": [[[0], [0, 1], 2]]}, "hop_weights must be numbers or pairs"),
+    ],
+)
+def test_bad_fields_are_named_in_one_line(settings, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        JatConfig.from_dict(settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "nul"])
+def test_a_file_that_is_no_config_is_named(tmp_path, text):
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"config .*broken.json must be"):
+        JatConfig.load(path)
+    with pytest.raises(FileNotFoundError):
+        JatConfig.load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("heads", "chosen"), [(3, (0, 1, 2)), ("even:3", (0, 2, 4)), ((1, 5), (1, 5)), (12, range(12))]
+)
+def test_which_heads_jump(heads, chosen):
+    assert JatConfig(heads=heads).head_indices(12) == tuple(chosen)
+
+
+@pytest.mark.parametrize(("heads", "needed"), [(13, 12), ("even:7", 12), ((0, 12), 12)])
+def test_heads_that_a_model_lacks(heads, needed):
+    with pytest.raises(ValueError, match=rf"heads=.* needs head {needed}, but .* 12 heads"):
+        JatConfig(heads=heads).head_indices(12)
+
+
+def test_which_layers_jump():
+    assert JatConfig().layer_indices(3) == (0, 1, 2)
+    assert JatConfig(layers=(4, 1)).layer_indices(6) == (1, 4)
+    with pytest.raises(ValueError, match=r"layers=\(1, 4\) needs layer 4, but .* 4 layers"):
+        JatConfig(layers=(1, 4)).layer_indices(4)
+
+
+def test_the_config_of_one_layer():
+    config = JatConfig(
+        threshold=((1, 2, 3), (4, math.inf, 6)),
+        hop_weights={(5,): (0, 1), (1, 3): (0, 0, 1)},
+        heads=(1, 3, 5),
+        layers=(2, 7),
+    )
+    second = config.for_layer(1, (1, 3, 5))
+    assert second.threshold == ((4.0, math.inf, 6.0),)
+    assert second.hop_weights == {(2,): (0.0, 1.0), (0, 1): (0.0, 0.0, 1.0)}
+    assert (second.heads, second.layers) == (3, None)
+    assert second.for_layer(0, (0, 1, 2)) == second
+
+
+@pytest.mark.parametrize(
+    ("settings", "row", "heads", "words"),
+    [
+        ({"threshold": ((1, 2),)}, 1, (0, 1), "threshold needs a row for jump layer 1"),
+        ({"threshold": ((1, 2),)}, 0, (0, 1, 2), "threshold row 0 must have 3 entries.*got 2"),
+        ({"hop_weights": {(0,): (1,)}}, 0, (0, 1), r"wanted \[0, 1\], got \[0\]"),
+        ({"hop_weights": {(0, 3): (1,)}}, 0, (0, 1), r"wanted \[0, 1\], got \[0, 3\]"),
+    ],
+)
+def test_a_table_or_mapping_that_does_not_fit_a_layer(settings, row, heads, words):
+    with pytest.raises(ValueError, match=words):
+        JatConfig(**settings).for_layer(row, heads)
+
+
+def test_hop_groups_cover_each_head_once():
+    assert JatConfig().hop_groups(3) == {(0, 1, 2): (0.0, 1.0)}
+    mapping = {(0, 2): (1.0,), (1,): (0.0, 1.0)}
+    assert JatConfig(hop_weights=mapping).hop_groups(3) == mapping
+    with pytest.raises(ValueError, match=r"wanted \[0, 1\], got \[0, 1, 2\]"):
+        JatConfig(hop_weights=mapping).hop_groups(2)
