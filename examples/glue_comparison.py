@@ -35,6 +35,7 @@ def main() -> None:
             epochs=args.epochs,
             learning_rate=args.learning_rate,
             mixed_precision=args.mixed_precision,
+            max_train_samples=args.max_train_samples,
             select_best=False,
             group_by_length=True,
         )
@@ -75,6 +76,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="(default: 1e-4)")
+    parser.add_argument("--max-train-samples", type=int, help="(default: all)")
     parser.add_argument("--mixed-precision", default="no", help="no, bf16 or fp16 (default: no)")
     return parser.parse_args()
 
