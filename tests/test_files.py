@@ -1,0 +1,75 @@
+import os
+import stat
+
+import pytest
+
+from jat_graph.files import replacing, write_text
+
+
+def test_a_file_is_written_whole(tmp_path):
+    path = tmp_path / "settings.json"
+    write_text(path, "ρ = 6\n")
+    write_text(str(path), "ρ = 7\n")
+    assert path.read_text(encoding="utf-8") == "ρ = 7\n"
+    assert os.listdir(tmp_path) == ["settings.json"]
+
+
+def test_the_temporary_file_lies_beside_and_has_the_suffix(tmp_path):
+    with replacing(tmp_path / "picture.png") as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.suffix == ".png"
+        assert not (tmp_path / "picture.png").exists()
+        temporary.write_bytes(b"png")
+    assert (tmp_path / "picture.png").read_bytes() == b"png"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_old_file(tmp_path, error):
+    path = tmp_path / "results.json"
+    path.write_text("old")
+
+    def fail():
+        with replacing(path) as temporary:
+            temporary.write_text("half of the n")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["results.json"]
+
+
+def test_a_failed_first_write_leaves_nothing(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "broken.txt", "\ud800")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_folder_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_text(tmp_path / "missing" / "file.txt", "text")
+
+
+def test_a_folder_in_the_way_is_an_os_error(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_text(tmp_path / "taken", "text")
+    assert os.listdir(tmp_path) == ["taken"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder_is_an_os_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        write_text(tmp_path / "file.txt", "text")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_permissions_are_those_of_ordinary_files(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "file.txt", "text")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file.txt").stat().st_mode) == mode

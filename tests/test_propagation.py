@@ -1,0 +1,128 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph import JatConfig
+from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.propagation import graph_operator, head_groups, is_ordinary, merge_heads
+from jat_graph.reference import reference_scores_propagated
+from jat_graph.testing import random_heads
+from tests.support import (
+    PADDING_MASKS,
+    assert_equal,
+    configs,
+    heads_and_masks,
+    oracle_graph,
+    with_half_joined,
+)
+
+
+@given(data=st.data())
+def test_products_of_features_are_the_propagated_scores(data):
+    case = data.draw(heads_and_masks(PADDING_MASKS))._replace(scale=0.7)
+    num_heads = case.query.size(1)
+    config = data.draw(configs("auto", PADDING_MASKS, num_heads))
+    config = with_half_joined(config, case)
+    query, key = (t.nan_to_num() * case.valid for t in case[:2])
+    groups = head_groups(
+        query,
+        key,
+        config=config,
+        heads=tuple(range(num_heads)),
+        mask=resolve_mask(case.mask, False, query),
+        scale=0.7,
+    )
+    products = [group.query @ group.key.mT for group in groups]
+    found = merge_heads([group.heads for group in groups], products)
+    graph = oracle_graph(config, case)
+    nodes = graph.voters if config.nodes == "selected" else None
+    truth = reference_scores_propagated(query, key, graph.adj_norm, config.hop_weights, nodes=nodes)
+    assert_equal(found, truth)
+
+
+def test_only_scores_between_two_selected_nodes_change():
+    query, key, _, _ = random_heads(1, 2, 16, 8)
+    config = JatConfig(nodes="selected", key_selection="strided", num_keys=6, hop_weights=(0, 1))
+    options = {"config": config, "heads": (0, 1), "mask": TokenMask(), "scale": 8**-0.5}
+    (group,) = head_groups(query, key, **options)
+    changed = (group.query @ group.key.mT - query @ key.mT).abs() > 1e-9
+    nodes = torch.zeros(16, dtype=torch.bool)
+    nodes[[r * 16 // 6 for r in range(6)]] = True
+    between = nodes[:, None] & nodes[None, :]
+    assert not (changed & ~between).any()
+    assert changed[..., between].double().mean() > 0.3
+
+
+def test_each_head_has_its_own_hops():
+    query, key, _, _ = random_heads(2, 4, 12, 8)
+    mapping = {(0, 3): (0, 1), (1,): (1,), (2,): (0.5, 0, -0.5)}
+    options = {"heads": (0, 1, 2, 3), "mask": TokenMask(), "scale": 8**-0.5}
+    groups = head_groups(query, key, config=JatConfig(hop_weights=mapping), **options)
+    assert [group.heads for group in groups] == [(0, 1, 3), (2,)]
+    products = merge_heads([g.heads for g in groups], [g.query @ g.key.mT for g in groups])
+    for heads, weights in mapping.items():
+        alone = JatConfig(hop_weights=weights)
+        (group,) = head_groups(query, key, config=alone, **options)
+        assert_equal(products[:, heads], (group.query @ group.key.mT)[:, heads])
+    assert (products[:, 0] - query[:, 0] @ key[:, 0].mT).abs().max() > 0.1
+
+
+def test_heads_that_do_not_jump_stay():
+    query, key, _, _ = random_heads(2, 4, 12, 8)
+    groups = head_groups(
+        query,
+        key,
+        config=JatConfig(hop_weights=(0, 1)),
+        heads=(1, 3),
+        mask=TokenMask(),
+        scale=8**-0.5,
+    )
+    ((heads, features, keys),) = groups
+    assert heads == (0, 1, 2, 3)
+    assert torch.equal(features[:, ::2], query[:, ::2])
+    assert torch.equal(keys[:, ::2], key[:, ::2])
+    for head in (1, 3):
+        assert (features[:, head] - query[:, head]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "ordinary"),
+    [
+        ({"hop_weights": (1,)}, True),
+        ({"hop_weights": (1, 0, 0), "vote_rate": 0.1}, True),
+        ({"hop_weights": (2,)}, False),
+        ({"hop_weights": (0, 1)}, False),
+        ({"hop_weights": (0, 1), "threshold": math.inf}, True),
+        ({"hop_weights": (0, 1), "threshold": math.inf, "vote_rate": 0.1}, False),
+        ({"hop_weights": (0.5, 0.5), "threshold": math.inf}, False),
+        ({"hop_weights": (0, 1), "threshold": ((math.inf, 1.0),)}, False),
+        ({"hop_weights": {(0,): (0, 1), (1,): (1,)}, "threshold": ((math.inf, 1.0),)}, True),
+        ({"hop_weights": {(0,): (1,), (1,): (0, 1)}, "threshold": ((math.inf, 1.0),)}, False),
+    ],
+)
+def test_ordinary_heads_come_back_untouched(settings, ordinary):
+    query, key, _, _ = random_heads(1, 2, 6, 4)
+    config = JatConfig(**settings)
+    assert is_ordinary(config, 2) == ordinary
+    groups = head_groups(query, key, config=config, heads=(0, 1), mask=TokenMask(), scale=0.5)
+    assert (groups[0].query is query and groups[0].key is key) == ordinary
+
+
+def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
+    query, key, _, density = random_heads(1, 2, 8, 4)
+    assert 0.1 <= density <= 0.9
+    query.requires_grad_()
+    for temperature in (None, 0.5):
+        config = JatConfig(soft_temperature=temperature)
+        operator, _ = graph_operator(query, key, config, TokenMask(), 0.5)
+        assert operator.to_dense().requires_grad == (temperature is not None)
+    (grad,) = torch.autograd.grad(operator.to_dense().square().sum(), query)
+    assert grad.abs().max() > 0
+
+
+def test_heads_are_merged_in_rising_order():
+    parts = [torch.tensor([[30, 10]]), torch.tensor([[20, 0]])]
+    assert merge_heads([(3, 1), (2, 0)], parts).tolist() == [[0, 10, 20, 30]]
