@@ -208,7 +208,7 @@ def _split_graphs(
                 sequence=number // heads,
                 head=number % heads,
                 dropped_edges=int(mine.sum() - kept.sum()),
-                dropped_weight=float(edge_weight[mine & ~keep].sum()),
+                dropped_weight=float(edge_weight.detach()[mine & ~keep].sum()),
             )
         )
     return Batch.from_data_list(graphs)
