@@ -1,0 +1,120 @@
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+
+from jat_graph.tasks.metrics import MEASURES, accuracy, f1, matthews, pearson, score, spearman
+
+PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=40)
+NUMBERS = st.integers(-50, 50).map(lambda n: n / 8)
+POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=40)
+
+
+def columns(pairs: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    first, second = zip(*pairs, strict=True)
+    return np.array(first), np.array(second)
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def test_hand_computed_values() -> None:
+    predicted, labels = np.array([1, 1, 1, 0, 0, 0]), np.array([1, 1, 0, 1, 0, 0])
+    # 2 true positives, 1 false positive, 1 false negative, 2 true negatives
+    assert accuracy(predicted, labels) == pytest.approx(4 / 6)
+    assert f1(predicted, labels) == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    assert matthews(predicted, labels) == pytest.approx((2 * 2 - 1 * 1) / math.sqrt(3**4))
+    outputs, targets = np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0])
+    assert pearson(outputs, targets) == pytest.approx(1 / math.sqrt(42 / 9 * 2))
+    assert spearman(outputs, targets) == pytest.approx(0.5)
+
+
+@given(PAIRS)
+def test_classifications_are_scored_as_by_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    predicted, labels = columns(pairs)
+    assert accuracy(predicted, labels) == pytest.approx(
+        sklearn_metrics.accuracy_score(labels, predicted)
+    )
+    assert f1(predicted, labels) == pytest.approx(
+        sklearn_metrics.f1_score(labels, predicted, zero_division=0)
+    )
+    assume(len(set(labels.tolist())) == 2)
+    assert matthews(predicted, labels) == pytest.approx(
+        sklearn_metrics.matthews_corrcoef(labels, predicted)
+    )
+
+
+@given(POINTS)
+def test_correlations_are_those_of_scipy(points: list[tuple[float, float]]) -> None:
+    outputs, targets = columns(points)
+    assume(np.ptp(outputs) > 0 and np.ptp(targets) > 0)
+    assert pearson(outputs, targets) == pytest.approx(stats.pearsonr(outputs, targets)[0])
+    assert spearman(outputs, targets) == pytest.approx(stats.spearmanr(outputs, targets)[0])
+
+
+# --- what is constant ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+def test_a_model_that_always_says_the_same_gets_nought(name: str) -> None:
+    assert MEASURES[name](np.array([1, 1, 1]), np.array([0, 1, 1])) == 0.0
+
+
+@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+@pytest.mark.parametrize("predicted", [[0, 1, 1], [1, 1, 1], [0, 0, 0]])
+def test_constant_labels_leave_a_correlation_undefined(name: str, predicted: list[int]) -> None:
+    assert math.isnan(MEASURES[name](np.array(predicted), np.array([1, 1, 1])))
+
+
+def test_nearly_constant_outputs_are_no_warning() -> None:
+    outputs = np.array([1.0, 1.0, 1.0 + 1e-15])
+    assert -1 <= pearson(outputs, np.array([0.0, 1.0, 2.0])) <= 1
+
+
+def test_f1_without_any_positive_is_nought() -> None:
+    assert f1(np.array([0, 0]), np.array([0, 0])) == 0.0
+    assert f1(np.array([0, 0]), np.array([1, 1])) == 0.0
+
+
+def test_one_example_can_be_scored() -> None:
+    scores = score(tuple(MEASURES), np.array([[0.0, 1.0]]), np.array([1]), 2)
+    assert scores["accuracy"] == scores["f1"] == 1.0
+    assert math.isnan(scores["matthews"])
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "classes", "message"),
+    [
+        ([[0.0, math.nan], [0.0, 1.0]], [0, 1], 2, "finite, got [0.0, nan] for example 0"),
+        ([[0.0, 1.0], [0.0, math.inf]], [0, 1], 2, "finite, got [0.0, inf] for example 1"),
+        ([0.5, math.nan], [0.0, 1.0], None, "finite, got [nan] for example 1"),
+        ([[0.0, 1.0, 2.0]], [0], 2, "shape [1, 2], got [1, 3]"),
+        ([[0.0, 1.0]], [0, 1], 2, "shape [2, 2], got [1, 2]"),
+        ([[0.0, 1.0]], [0.5], None, "shape [1] or [1, 1], got [1, 2]"),
+        ([[0.0, 1.0]], [2], 2, "labels must be class numbers from 0 to 1, got 2"),
+        ([[0.0, 1.0]], [-100], 2, "labels must be class numbers from 0 to 1, got -100"),
+        ([[0.0, 1.0]], [[0]], 2, "labels must have shape [N] with N > 0, got [1, 1]"),
+        ([0.5], [math.nan], None, "labels must be finite"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(
+    predictions: Any, labels: Any, classes: int | None, message: str
+) -> None:
+    names = ("accuracy",) if classes else ("pearson",)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        score(names, np.array(predictions), np.array(labels), classes)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_examples_are_refused() -> None:
+    with pytest.raises(ValueError, match="N > 0"):
+        score(("accuracy",), np.zeros((0, 2)), np.zeros(0, dtype=int), 2)
