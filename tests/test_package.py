@@ -46,7 +46,7 @@ for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
 for name in jat_graph.__all__:
     getattr(jat_graph, name)
 torch.manual_seed(0)
-query, key, value = 3 * torch.randn(3, 1, 2, 12, 8)
+query, key, value = 1.5 * torch.randn(3, 1, 2, 12, 8)
 config = jat_graph.JatConfig.paper()
 graphs = jat_graph.attention_graph(query, key, config=config)
 density = graphs.num_edges / (2 * 12 * 11)
