@@ -128,7 +128,7 @@ def _run_text(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: 
         raise ValueError("model must have jump heads, got none: attach them first")
     if not text.strip():
         raise ValueError(f"text must not be empty, got {text!r}")
-    encoded = tokenizer(text, return_special_tokens_mask=True, return_tensors="pt")
+    encoded = tokenizer(text, return_special_tokens_mask=True, return_tensors="pt", verbose=False)
     special = tuple(bool(flag) for flag in encoded.pop("special_tokens_mask")[0])
     _check_length(model, tokenizer, len(special))
     names = tokenizer.convert_ids_to_tokens(encoded["input_ids"][0].tolist())

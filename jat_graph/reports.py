@@ -66,6 +66,14 @@ class Jump:
         """Attention probability after minus before."""
         return self.after - self.before
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the jump as JSON types, with its gain.
+
+        Returns:
+            A dictionary for ``json.dumps``.
+        """
+        return {**asdict(self), "gain": self.gain, "stones": [asdict(s) for s in self.stones]}
+
 
 @dataclass(frozen=True)
 class HeadReport:
@@ -143,8 +151,5 @@ class HeadView:
 def _head_dict(report: HeadReport) -> dict[str, Any]:
     """Return a report as JSON types."""
     threshold = "inf" if math.isinf(report.threshold) else report.threshold
-    jumps = [
-        {**asdict(jump), "gain": jump.gain, "stones": [asdict(stone) for stone in jump.stones]}
-        for jump in report.jumps
-    ]
+    jumps = [jump.to_dict() for jump in report.jumps]
     return {**asdict(report), "threshold": threshold, "jumps": jumps}

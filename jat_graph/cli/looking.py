@@ -1,0 +1,231 @@
+"""The commands that look at jump heads: ``inspect``, ``calibrate`` and ``plot``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from jat_graph.calibration import calibrate
+from jat_graph.cli.gather import gather
+from jat_graph.cli.inputs import ModelOption, load_model, read_text, text_batches
+from jat_graph.cli.options import JatOptions
+from jat_graph.config import JatConfig
+from jat_graph.files import write_text
+from jat_graph.inspection import inspect_text, view_head
+from jat_graph.reports import HeadReport, Inspection, Jump
+
+MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model
+
+TextOption = Annotated[Path | None, typer.Option("--text", help="File with one text, in UTF-8.")]
+SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
+TopOption = Annotated[int, typer.Option(help="Jumps shown for each head.")]
+
+
+@gather(jat=JatOptions)
+def inspect_command(
+    model: ModelOption,
+    text: Annotated[Path, typer.Option("--text", help="File with one text, in UTF-8.")],
+    jat: JatOptions,
+    top: TopOption = 3,
+    special_tokens: SpecialOption = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write everything to this file.")
+    ] = None,
+) -> None:
+    """Show what each jump head does on a text: density, mean weight, jumps, stepping stones.
+
+    A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
+    after propagation minus the one before; its stepping stones are the keys that voted for it.
+
+    Args:
+        model: Folder or Hub name.
+        text: File with the text; the whole file is one text.
+        jat: Settings of the jump heads; the model's own, or the paper's.
+        top: Jumps shown for each head.
+        special_tokens: Show special tokens, too.
+        json_file: File for the report.
+
+    Raises:
+        ValueError: If an option or the text does not fit.
+        OSError: If a file cannot be read or written.
+    """
+    content = read_text(text)
+    loaded, tokenizer = load_model(model, jat, JatConfig())
+    report = inspect_text(loaded, tokenizer, content, top=top, special_tokens=special_tokens)
+    Console().print(_inspection_table(report))
+    if json_file is not None:
+        write_text(json_file, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+
+
+@gather(jat=JatOptions)
+def calibrate_command(
+    model: ModelOption,
+    jat: JatOptions,
+    output: Annotated[Path, typer.Option(help="JSON file for the settings.")] = Path(
+        "jat_config.json"
+    ),
+    text: Annotated[
+        Path | None, typer.Option("--text", help="File with one text a line, in UTF-8.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Measure on this task's training texts instead.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the task's original files.")
+    ] = None,
+    density: Annotated[float, typer.Option(help="Share of token pairs to join.")] = 0.05,
+    batch_size: Annotated[int, typer.Option(help="Texts per batch.")] = 16,
+    batches: Annotated[int, typer.Option(help="Batches of a task's texts.")] = 10,
+) -> None:
+    """Find the threshold of each head that joins the wanted share of pairs, and save the settings.
+
+    Every fifth batch is held out, and the density reached on those is shown.
+
+    Args:
+        model: Folder or Hub name.
+        jat: The other settings of the jump heads.
+        output: File for the settings; other commands take it as --config.
+        text: File with one text a line.
+        task: Task whose training texts are used instead.
+        data_dir: Folder with the task's files.
+        density: Share of pairs to join.
+        batch_size: Texts per batch.
+        batches: Batches of a task's texts.
+
+    Raises:
+        ValueError: If an option or the text does not fit.
+        OSError: If a file cannot be read or written.
+    """
+    if (text is None) == (task is None):
+        raise ValueError("calibrate needs either --text or --task")
+    if text is not None:
+        texts = [line.strip() for line in read_text(text).splitlines() if line.strip()]
+        loaded, tokenizer = load_model(model, jat, JatConfig())
+        batched = text_batches(texts, tokenizer, batch_size)
+        result = calibrate(loaded, batched, density=density)
+    else:
+        result = _calibrate_task(model, str(task), data_dir, jat, density, batch_size, batches)
+    result.save(output)
+    Console().print(_threshold_table(result))
+    Console().print(f"Settings are in {output}; use them with --config {output}.")
+
+
+@gather(jat=JatOptions)
+def plot_command(
+    model: ModelOption,
+    output: Annotated[Path, typer.Option(help="Picture to write; ends in .png.")],
+    layer: Annotated[int, typer.Option(help="Layer, from 0.")],
+    head: Annotated[int, typer.Option(help="Head, from 0.")],
+    jat: JatOptions,
+    text: TextOption = None,
+    sentence: Annotated[str | None, typer.Option(help="The text itself.")] = None,
+    top: TopOption = 5,
+    special_tokens: SpecialOption = False,
+) -> None:
+    """Draw one head's scores, graph and propagated scores on a text, jumps marked.
+
+    Args:
+        model: Folder or Hub name.
+        output: File for the picture.
+        layer: Layer, from 0.
+        head: Head, from 0.
+        jat: Settings of the jump heads; the model's own, or the paper's.
+        text: File with the text.
+        sentence: The text itself.
+        top: Jumps marked.
+        special_tokens: Show special tokens, too.
+
+    Raises:
+        ValueError: If an option or the text does not fit.
+        OSError: If a file cannot be read or written.
+    """
+    from jat_graph.viz import draw_head, save_figure
+
+    if (text is None) == (sentence is None):
+        raise ValueError("plot needs either --text or --sentence")
+    content = read_text(text) if text is not None else str(sentence)
+    loaded, tokenizer = load_model(model, jat, JatConfig())
+    view = view_head(
+        loaded,
+        tokenizer,
+        content,
+        layer=layer,
+        head=head,
+        top=top,
+        special_tokens=special_tokens,
+    )
+    save_figure(draw_head(view), output)
+    Console().print(f"The picture is in {output}.")
+
+
+def _calibrate_task(
+    model: str,
+    task: str,
+    data_dir: Path | None,
+    jat: JatOptions,
+    density: float,
+    batch_size: int,
+    batches: int,
+) -> JatConfig:
+    from jat_graph.training import TrainingOptions, calibrate_on_task
+
+    options = TrainingOptions(
+        model=model,
+        task=task,
+        output_dir=".",
+        data_dir=None if data_dir is None else str(data_dir),
+        batch_size=batch_size,
+    )
+    return calibrate_on_task(options, jat.resolve(), density, batches=batches)
+
+
+def _inspection_table(report: Inspection) -> Table:
+    """Show one row for each head's numbers and one for each of its jumps."""
+    table = Table("layer", "head", "ρ", "density", "mean weight", "jump", "gain", "stepping stones")
+    for head in report.heads:
+        rows = [_jump_cells(jump) for jump in head.jumps] or [("none", "", "")]
+        for place, cells in enumerate(rows):
+            table.add_row(
+                *(_head_cells(head) if place == 0 else ("",) * 5),
+                *cells,
+                end_section=place == len(rows) - 1,
+            )
+    return table
+
+
+def _head_cells(head: HeadReport) -> tuple[str, ...]:
+    return (
+        str(head.layer),
+        str(head.head),
+        f"{head.threshold:.3g}",
+        f"{head.density:.1%}",
+        f"{head.mean_weight:.2f}",
+    )
+
+
+def _jump_cells(jump: Jump) -> tuple[str, str, str]:
+    stones = [
+        f"{stone.token.text} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
+        for stone in jump.stones[:3]
+    ]
+    left, hidden = len(jump.stones) - len(stones), jump.hidden_stones
+    more = [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
+    pair = f"{jump.query.text} → {jump.key.text}"
+    return escape(pair), f"{jump.gain:+.1%}", escape(", ".join(stones + more))
+
+
+def _threshold_table(config: JatConfig) -> Table:
+    """Show the thresholds: a row for each jump layer, a column for each jump head."""
+    rows = config.threshold if isinstance(config.threshold, tuple) else ()
+    layers = config.layers or range(len(rows))
+    heads = config.head_indices(MANY) if rows else ()
+    table = Table("ρ of layer", *(f"head {head}" for head in heads))
+    for layer, row in zip(layers, rows, strict=True):
+        table.add_row(str(layer), *(f"{value:.3g}" for value in row))
+    return table

@@ -1,0 +1,146 @@
+"""The command line's options for a :class:`~jat_graph.config.JatConfig`, each written down once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jat_graph.config import JatConfig
+
+PRESETS = ("paper", "released", "released-efficient")
+PANEL = "Jump attention"
+
+
+def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple[Any, ...]:
+    """Read comma-separated numbers."""
+    try:
+        return tuple(kind(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        word = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"--{name} must be {word} with commas between, got {text!r}") from None
+
+
+def _hop_weights(text: str) -> tuple[float, ...]:
+    return _numbers("hop-weights", text, float)
+
+
+def _heads(text: str) -> int | str | tuple[int, ...]:
+    """Read ``4`` (the first four), ``even:2``, or indices: ``0,3`` (``3,`` is head 3 alone)."""
+    if text.startswith("even:"):
+        return text
+    indices = _numbers("heads", text, int)
+    return indices[0] if len(indices) == 1 and "," not in text else indices
+
+
+def _layers(text: str) -> tuple[int, ...] | None:
+    return None if text == "all" else _numbers("layers", text, int)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "hop_weights": _hop_weights,
+    "heads": _heads,
+    "layers": _layers,
+}
+
+
+def _option(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=PANEL)
+
+
+@dataclass(frozen=True)
+class JatOptions:
+    """What the user said about jump attention; None where they said nothing.
+
+    Args:
+        config: JSON file written by ``calibrate`` or ``JatConfig.save``.
+        preset: Name of a preset.
+        threshold: and every further argument: the field of that name in :class:`JatConfig`.
+    """
+
+    config: Annotated[Path | None, _option("JSON file with the settings to start from.")] = None
+    preset: Annotated[str | None, _option(f"Settings to start from: {', '.join(PRESETS)}.")] = None
+    threshold: Annotated[float | None, _option("ρ: a key votes where the product is above.")] = None
+    vote_rate: Annotated[
+        float | None, _option("Choose ρ per sentence and head so that this share votes.")
+    ] = None
+    hop_weights: Annotated[
+        str | None, _option("Weight of each hop: 0,1 (paper) or 0.5,0.5 (released code).")
+    ] = None
+    heads: Annotated[
+        str | None, _option("4 (the first four), even:2 (0 and 2), or indices 0,3 ('3,' is one).")
+    ] = None
+    layers: Annotated[str | None, _option("Indices from 0, as 0,2,5; or all.")] = None
+    key_selection: Annotated[
+        str | None, _option("Which keys vote: all, significance, sampled, strided.")
+    ] = None
+    num_keys: Annotated[int | None, _option("Number of voting keys.")] = None
+    key_factor: Annotated[float | None, _option("c, where c·ln(n) keys vote.")] = None
+    key_step: Annotated[int | None, _option("Step of strided keys; causal models need it.")] = None
+    same_sign_only: Annotated[
+        bool | None,
+        _option("Two negative scores do not vote.", "--same-sign-only/--any-sign"),
+    ] = None
+    normalize_keys: Annotated[
+        bool | None,
+        _option("Divide products by the key's length.", "--normalize-keys/--raw-keys"),
+    ] = None
+    inclusive: Annotated[
+        bool | None, _option("A product equal to ρ votes.", "--inclusive/--exclusive")
+    ] = None
+    nodes: Annotated[str | None, _option("Tokens of the graph: all or selected.")] = None
+    soft_temperature: Annotated[float | None, _option("τ of the differentiable vote.")] = None
+    backend: Annotated[str | None, _option("auto, dense, sparse or threshold.")] = None
+    key_seed: Annotated[int | None, _option("Seed of sampled keys and queries.")] = None
+
+    def resolve(self, default: JatConfig | None = None) -> JatConfig | None:
+        """Return the config that the options describe.
+
+        Args:
+            default: What to start from where neither a file nor a preset is named.
+
+        Returns:
+            The config; ``default`` itself, which may be None, where no option was given.
+
+        Raises:
+            ValueError: If a value is wrong, or both a file and a preset are named.
+            OSError: If the file cannot be read.
+        """
+        changes = self._changes()
+        base = self._base()
+        if base is None and (default is not None or not changes):
+            base = default
+        elif base is None:
+            base = JatConfig()
+        return replace(base, **changes) if base is not None and changes else base
+
+    def _base(self) -> JatConfig | None:
+        if self.config is not None and self.preset is not None:
+            raise ValueError("--config and --preset exclude each other: name one of them")
+        if self.config is not None:
+            return JatConfig.load(self.config)
+        if self.preset is None:
+            return None
+        if self.preset not in PRESETS:
+            raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
+        if self.preset == "paper":
+            return JatConfig.paper()
+        return JatConfig.released(efficient=self.preset == "released-efficient")
+
+    def _changes(self) -> dict[str, Any]:
+        given = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("config", "preset") and getattr(self, field.name) is not None
+        }
+        changes = {name: _read(name, value) for name, value in given.items()}
+        if "key_seed" in changes:
+            changes["seed"] = changes.pop("key_seed")
+        return changes
+
+
+def _read(name: str, value: Any) -> Any:
+    return _READERS[name](value) if name in _READERS else value

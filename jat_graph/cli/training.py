@@ -1,0 +1,223 @@
+"""The commands ``train`` and ``eval``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jat_graph.cli.gather import gather
+from jat_graph.cli.inputs import ModelOption
+from jat_graph.cli.options import JatOptions
+from jat_graph.config import JatConfig
+from jat_graph.tasks import TASK_NAMES
+from jat_graph.training import (
+    Metrics,
+    TrainingOptions,
+    calibrate_on_task,
+    compare,
+    comparison_table,
+    evaluate,
+    train,
+)
+from jat_graph.training.loading import has_jump_heads, load_config
+from jat_graph.training.storage import write_json
+
+PANEL = "Training"
+
+TaskOption = Annotated[str, typer.Option(help=f"Name of the task: {', '.join(TASK_NAMES)}.")]
+DataOption = Annotated[
+    Path | None, typer.Option(help="Folder with the task's original files. Default: the Hub.")
+]
+
+
+def _option(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=PANEL)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run, as :class:`jat_graph.training.TrainingOptions` explains them.
+
+    Args:
+        seed: and every further argument: the field of that name there.
+    """
+
+    seed: Annotated[int, _option("Seed; with --compare the first of --seeds.")] = 0
+    epochs: Annotated[int, _option("Passes over the training data.")] = 5
+    batch_size: Annotated[int, _option("Sequences per step.")] = 32
+    eval_batch_size: Annotated[int, _option("Sequences per batch in evaluation.")] = 64
+    learning_rate: Annotated[float, _option("Peak learning rate.")] = 2e-5
+    weight_decay: Annotated[float, _option("Weight decay.")] = 0.01
+    warmup: Annotated[float, _option("Share of the steps in which the rate rises.")] = 0.1
+    max_length: Annotated[int, _option("Tokens kept of each text or pair.")] = 128
+    mixed_precision: Annotated[str, _option("no, bf16 or fp16.")] = "no"
+    gradient_checkpointing: Annotated[bool, _option("Less memory, more time.")] = False
+    gradient_accumulation: Annotated[int, _option("Batches per optimizer step.")] = 1
+    select_best: Annotated[bool, _option("Keep the weights best on the dev set.")] = True
+    save_steps: Annotated[int | None, _option("Checkpoint interval. Default: an epoch.")] = None
+    group_by_length: Annotated[bool, _option("Batch texts of similar length.")] = False
+    max_train_samples: Annotated[int | None, _option("Train on this many texts.")] = None
+    max_eval_samples: Annotated[int | None, _option("Evaluate on this many texts.")] = None
+    device: Annotated[str, _option("auto or cpu.")] = "auto"
+    resume: Annotated[bool, _option("Go on with the run in the output folder.")] = False
+
+
+@gather(jat=JatOptions, run=RunOptions)
+def train_command(
+    model: ModelOption,
+    task: TaskOption,
+    jat: JatOptions,
+    run: RunOptions,
+    data_dir: DataOption = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for model and results. Default: jat_graph_TASK.")
+    ] = None,
+    base: Annotated[bool, typer.Option("--base", help="Train without jump heads.")] = False,
+    density: Annotated[
+        float | None, typer.Option(help="First calibrate thresholds to this density.")
+    ] = None,
+    compare_arms: Annotated[
+        bool, typer.Option("--compare", help="Train base and jump model on the same seeds.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for --compare.")] = 3,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE.json: an arm of --compare; repeat for several."),
+    ] = None,
+) -> None:
+    """Fine-tune a pretrained model with jump heads on a task; --compare sets it against the base.
+
+    Without any option of jump attention the paper's settings are used.
+
+    Args:
+        model: Folder or Hub name.
+        task: Name of the task.
+        jat: Settings of the jump heads.
+        run: Settings of the run.
+        data_dir: Folder with the task's files.
+        output: Folder for model and results.
+        base: Train without jump heads.
+        density: Calibrate thresholds to this density first.
+        compare_arms: Compare with the base model.
+        seeds: Number of seeds of a comparison.
+        arm: Arms of a comparison with their config files.
+
+    Raises:
+        ValueError: If an option does not fit.
+        OSError: If a file cannot be read or written.
+    """
+    options = TrainingOptions(
+        model=model,
+        task=task,
+        output_dir=str(output or f"jat_graph_{task}"),
+        data_dir=None if data_dir is None else str(data_dir),
+        **asdict(run),
+    )
+    _check_choice(base, compare_arms, arm)
+    if compare_arms and arm:
+        _compare(options, {"base": None} | dict(_read_arm(text) for text in arm), seeds)
+        return
+    config = None if base else _jump_config(options, jat, density)
+    if compare_arms:
+        _compare(options, {"base": None, "jump": config}, seeds)
+    else:
+        result = train(options, config)
+        _print_metrics(result.metrics)
+        Console().print(f"Model and results are in {options.output_dir}.")
+
+
+def eval_command(
+    model: ModelOption,
+    task: TaskOption,
+    data_dir: DataOption = None,
+    batch_size: Annotated[int, typer.Option(help="Sequences per batch.")] = 64,
+    max_length: Annotated[int, typer.Option(help="Tokens kept of each text or pair.")] = 128,
+    max_eval_samples: Annotated[
+        int | None, typer.Option(help="Evaluate on this many texts.")
+    ] = None,
+    mixed_precision: Annotated[str, typer.Option(help="no, bf16 or fp16.")] = "no",
+    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the scores to this file.")
+    ] = None,
+) -> None:
+    """Score a trained model on the dev sets of a task.
+
+    Args:
+        model: Folder that ``train`` wrote.
+        task: Name of the task.
+        data_dir: Folder with the task's files.
+        batch_size: Sequences per batch.
+        max_length: Tokens kept of each text or pair.
+        max_eval_samples: Evaluate on this many texts.
+        mixed_precision: Number format.
+        device: Where to run.
+        json_file: File for the scores.
+
+    Raises:
+        ValueError: If an option does not fit.
+        OSError: If a file cannot be read or written.
+    """
+    metrics = evaluate(
+        model,
+        task,
+        None if data_dir is None else str(data_dir),
+        eval_batch_size=batch_size,
+        max_length=max_length,
+        max_eval_samples=max_eval_samples,
+        mixed_precision=mixed_precision,
+        device=device,
+    )
+    _print_metrics(metrics)
+    if json_file is not None:
+        write_json(json_file, {"model": model, "task": task, "metrics": metrics})
+
+
+def _check_choice(base: bool, compare_arms: bool, arm: list[str] | None) -> None:
+    if base and compare_arms:
+        raise ValueError("--base and --compare exclude each other: a comparison has a base arm")
+    if arm and not compare_arms:
+        raise ValueError("--arm needs --compare")
+
+
+def _jump_config(
+    options: TrainingOptions, jat: JatOptions, density: float | None
+) -> JatConfig | None:
+    """Return the settings of the jump arm; None leaves a model saved with jump heads as it is."""
+    has_own = has_jump_heads(load_config(options.model))
+    if has_own and (density is not None or jat != JatOptions()):
+        raise ValueError(
+            f"model {options.model!r} has jump heads already: train it without --density and "
+            "without options of jump attention"
+        )
+    config = None if has_own else jat.resolve(JatConfig())
+    return config if density is None else calibrate_on_task(options, config, density)
+
+
+def _read_arm(text: str) -> tuple[str, JatConfig]:
+    name, separator, file = text.partition("=")
+    if not separator or not name or not file:
+        raise ValueError(f"--arm must be NAME=FILE.json, got {text!r}")
+    return name, JatConfig.load(file)
+
+
+def _compare(options: TrainingOptions, arms: dict[str, JatConfig | None], count: int) -> None:
+    if count < 1:
+        raise ValueError(f"--seeds must be at least 1, got {count}")
+    seeds = range(options.seed, options.seed + count)
+    console = Console()
+    console.print(comparison_table(compare(options, arms, list(seeds))))
+    console.print(f"Results are in {options.output_dir}.")
+
+
+def _print_metrics(metrics: Metrics) -> None:
+    table = Table("dev set", "metric", "score")
+    for split, scores in metrics.items():
+        for name, value in scores.items():
+            table.add_row(split, name, "undefined" if value is None else f"{value:.4f}")
+    Console().print(table)

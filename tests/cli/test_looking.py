@@ -1,0 +1,127 @@
+"""inspect, calibrate and plot, from files to files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jat_graph.config import JatConfig
+from tests.cli.conftest import Run
+
+TEXT = "the book costs more than the pencil"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    words = TEXT.split()
+    lines = [" ".join(words[n % 5 :] + words[: n % 4]) for n in range(24)]
+    path = tmp_path / "texts.txt"
+    path.write_text("\n\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_inspect_shows_a_table_and_writes_json(
+    run: Run, tiny_model: str, text: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    shown = run(
+        "inspect", "--model", tiny_model, "--text", text, "--json", report, "--heads", "1,3",
+        "--layers", "1", "--threshold", "6", "--top", "2",
+    ).output  # fmt: skip
+    content = json.loads(report.read_text(encoding="utf-8"))
+    assert content["text"] == TEXT
+    assert [(head["layer"], head["head"]) for head in content["heads"]] == [(1, 1), (1, 3)]
+    for head in content["heads"]:
+        assert 0.1 < head["density"] < 0.9
+        assert len(head["jumps"]) == 2
+        assert f"{head['density']:.1%}" in shown
+        for jump in head["jumps"]:
+            assert f"{jump['query']['text']} → {jump['key']['text']}" in shown
+            assert f"{jump['gain']:+.1%}" in shown
+    assert "[CLS]" not in shown
+    everything = run(
+        "inspect", "--model", tiny_model, "--text", text, "--special-tokens", "--top", "50"
+    ).output
+    assert "[CLS]" in everything
+
+
+def test_calibrate_writes_a_config_that_inspect_takes(
+    run: Run, tiny_model: str, text: Path, texts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "config.json"
+    result = run(
+        "calibrate", "--model", tiny_model, "--text", texts, "--output", output,
+        "--density", "0.2", "--batch-size", "4", "--heads", "0,2", "--layers", "1", "--inclusive",
+    )  # fmt: skip
+    config = JatConfig.load(output)
+    assert (config.heads, config.layers, config.inclusive) == ((0, 2), (1,), True)
+    assert isinstance(config.threshold, tuple)
+    assert "density on held-out batches" in result.stderr
+    assert "(wanted 0.2000)" in " ".join(result.stderr.split())
+    assert "head 2" in result.output
+    assert f"{config.threshold[0][1]:.3g}" in result.output
+    report = tmp_path / "report.json"
+    run("inspect", "--model", tiny_model, "--text", text, "--config", output, "--json", report)
+    heads = json.loads(report.read_text(encoding="utf-8"))["heads"]
+    assert [head["threshold"] for head in heads] == list(config.threshold[0])
+
+
+def test_calibrate_on_a_task(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
+    output = tmp_path / "config.json"
+    run(
+        "calibrate", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", output, "--density", "0.2", "--batch-size", "8", "--batches", "3",
+    )  # fmt: skip
+    table = JatConfig.load(output).threshold
+    assert isinstance(table, tuple)
+    assert [len(row) for row in table] == [4, 4]
+
+
+def test_plot_draws_from_a_file_or_a_sentence(
+    run: Run, tiny_model: str, text: Path, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.png", tmp_path / "other.png"
+    place = ("--model", tiny_model, "--layer", "1", "--head", "2")
+    run("plot", *place, "--text", text, "--output", one)
+    run("plot", *place, "--sentence", TEXT, "--output", other)
+    assert one.read_bytes() == other.read_bytes()
+    assert one.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["calibrate"], "needs either --text or --task"),
+        (
+            ["plot", "--layer", "0", "--head", "0", "--output", "x.png"],
+            "either --text or --sentence",
+        ),
+        (
+            ["plot", "--layer", "7", "--head", "0", "--output", "x.png", "--sentence", "book"],
+            "layer 7, head 0 must be a jump head",
+        ),
+        (
+            ["plot", "--layer", "0", "--head", "0", "--output", "x.jpg", "--sentence", "book"],
+            "ending in .png",
+        ),
+        (["inspect", "--text", "TEXT", "--heads", "13"], "heads=13 .* has 4 heads"),
+        (["inspect", "--text", "TEXT", "--layers", "2"], "needs layer 2"),
+        (["inspect", "--text", "TEXT", "--key-selection", "best"], "key_selection must be one of"),
+        (["calibrate", "--text", "TEXT", "--density", "1.5"], "density must be in"),
+        (["calibrate", "--text", "TEXT", "--vote-rate", "0.1"], "vote_rate must be None"),
+    ],
+)
+def test_wrong_use_is_named(
+    run: Run, tiny_model: str, text: Path, arguments: list[str], message: str
+) -> None:
+    words = [str(text) if word == "TEXT" else word for word in arguments]
+    with pytest.raises(ValueError, match=message):
+        run(*words, "--model", tiny_model)
+    assert not Path("x.png").exists()

@@ -1,0 +1,77 @@
+"""From options to a config."""
+
+from pathlib import Path
+
+import pytest
+
+from jat_graph.cli.options import JatOptions
+from jat_graph.config import JatConfig
+
+
+def test_nothing_said_means_the_default() -> None:
+    assert JatOptions().resolve() is None
+    own = JatConfig(heads=2)
+    assert JatOptions().resolve(own) is own
+
+
+def test_fields_change_the_default() -> None:
+    own = JatConfig(heads=2, seed=7)
+    assert JatOptions(threshold=3.0).resolve(own) == JatConfig(heads=2, seed=7, threshold=3.0)
+    assert JatOptions(threshold=3.0).resolve() == JatConfig(threshold=3.0)
+    assert JatOptions(same_sign_only=False).resolve() == JatConfig()
+
+
+@pytest.mark.parametrize(
+    ("preset", "config"),
+    [
+        ("paper", JatConfig.paper()),
+        ("released", JatConfig.released()),
+        ("released-efficient", JatConfig.released(efficient=True)),
+    ],
+)
+def test_presets(preset: str, config: JatConfig) -> None:
+    assert JatOptions(preset=preset).resolve(JatConfig(heads=1)) == config
+
+
+def test_a_file_is_the_start_and_fields_change_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    JatConfig(threshold=((1.0, 2.0),), heads=2, layers=(3,)).save(path)
+    resolved = JatOptions(config=path, inclusive=True).resolve()
+    assert resolved == JatConfig(threshold=((1.0, 2.0),), heads=2, layers=(3,), inclusive=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "heads"),
+    [("4", 4), ("even:2", "even:2"), ("0,3", (0, 3)), ("3,", (3,)), ("1, 2", (1, 2))],
+)
+def test_heads(text: str, heads: object) -> None:
+    resolved = JatOptions(heads=text).resolve()
+    assert resolved is not None
+    assert resolved.heads == heads
+
+
+def test_lists() -> None:
+    resolved = JatOptions(hop_weights="0,0.5,-0.5", layers="0,2", key_seed=3).resolve()
+    assert resolved == JatConfig(hop_weights=(0.0, 0.5, -0.5), layers=(0, 2), seed=3)
+    assert JatOptions(layers="all").resolve(JatConfig(layers=(1,))) == JatConfig()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (JatOptions(preset="bert"), "--preset must be one of paper, released, .* got 'bert'"),
+        (JatOptions(heads="x"), "--heads must be whole numbers .* got 'x'"),
+        (JatOptions(layers="0;1"), "--layers must be whole numbers"),
+        (JatOptions(hop_weights="a"), "--hop-weights must be numbers"),
+        (JatOptions(threshold=-1.0), "threshold"),
+        (JatOptions(config=Path("x"), preset="paper"), "exclude each other"),
+    ],
+)
+def test_bad_values_are_named(options: JatOptions, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options.resolve()
+
+
+def test_every_field_of_the_config_has_its_option() -> None:
+    names = set(JatOptions.__dataclass_fields__) - {"config", "preset", "key_seed"} | {"seed"}
+    assert names == set(JatConfig.__dataclass_fields__)

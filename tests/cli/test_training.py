@@ -1,0 +1,88 @@
+"""train and eval, thin over jat_graph.training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jat_graph.config import JatConfig
+from tests.cli.conftest import Run
+
+QUICK = ("--epochs", "1", "--batch-size", "16", "--max-length", "16", "--device", "cpu")
+
+
+def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
+    task = ("--task", "cola", "--data-dir", cola_dir)
+    output = tmp_path / "run"
+    shown = run(
+        "train", "--model", tiny_model, *task, "--output", output, *QUICK, "--seed", "3",
+        "--heads", "2", "--threshold", "4",
+    ).output  # fmt: skip
+    result = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    assert result["options"]["seed"] == 3
+    assert JatConfig.from_dict(result["config"]) == JatConfig(heads=2, threshold=4.0)
+    score = result["metrics"]["validation"]["matthews"]
+    assert f"{score:.4f}" in shown
+    scores = tmp_path / "scores.json"
+    run(
+        "eval", "--model", output / "model", *task, "--max-length", "16", "--device", "cpu",
+        "--json", scores,
+    )  # fmt: skip
+    assert json.loads(scores.read_text())["metrics"] == result["metrics"]
+
+
+def test_train_without_jump_heads(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
+    run(
+        "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", tmp_path / "run", *QUICK, "--base",
+    )  # fmt: skip
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["config"] is None
+
+
+def test_compare_arms_from_files(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
+    JatConfig(threshold=4.0, heads=1).save(tmp_path / "one.json")
+    JatConfig(threshold=4.0, heads=3).save(tmp_path / "three.json")
+    shown = run(
+        "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", tmp_path / "runs", *QUICK, "--compare", "--seeds", "2", "--seed", "5",
+        "--arm", f"one={tmp_path / 'one.json'}", "--arm", f"three={tmp_path / 'three.json'}",
+    ).output  # fmt: skip
+    result = json.loads((tmp_path / "runs" / "results.json").read_text())
+    assert list(result["arms"]) == ["base", "one", "three"]
+    assert result["seeds"] == [5, 6]
+    assert result["arms"]["three"]["config"]["heads"] == 3
+    assert "three" in shown
+    assert " ".join(result["verdicts"][0].split()[:3]) in " ".join(shown.split())
+
+
+def test_compare_with_a_calibrated_arm(
+    run: Run, tiny_model: str, cola_dir: str, tmp_path: Path
+) -> None:
+    run(
+        "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", tmp_path / "runs", *QUICK, "--compare", "--seeds", "1", "--density", "0.2",
+    )  # fmt: skip
+    arms = json.loads((tmp_path / "runs" / "results.json").read_text())["arms"]
+    assert list(arms) == ["base", "jump"]
+    assert len(arms["jump"]["config"]["threshold"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "nothing"], "task must be one of cola, .* got 'nothing'"),
+        (["--task", "cola", "--base", "--compare"], "exclude each other"),
+        (["--task", "cola", "--arm", "a=b.json"], "--arm needs --compare"),
+        (["--task", "cola", "--compare", "--arm", "a"], "--arm must be NAME=FILE.json, got 'a'"),
+        (["--task", "cola", "--compare", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--task", "cola", "--epochs", "0"], "epochs must be a positive integer, got 0"),
+    ],
+)
+def test_wrong_use_is_named(
+    run: Run, tiny_model: str, cola_dir: str, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(
+            "train", "--model", tiny_model, "--data-dir", cola_dir,
+            "--output", tmp_path / "run", *arguments,
+        )  # fmt: skip

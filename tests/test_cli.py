@@ -1,0 +1,115 @@
+"""The command line as a whole: help, version, and one line for what went wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from jat_graph import __version__, cli
+from tests.cli.conftest import run, tiny_model
+
+__all__ = ["run", "tiny_model"]
+
+COMMANDS = ("demo", "train", "eval", "inspect", "calibrate", "plot")
+
+
+def test_help_lists_every_command_without_its_python_arguments(run) -> None:
+    shown = run("--help").output
+    for command in COMMANDS:
+        assert command in shown
+        assert "Args" not in run(command, "--help").output
+
+
+def test_version(run) -> None:
+    assert run("--version").output.strip() == f"jat-graph {__version__}"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ValueError("heads must be 1, got 2\nmore"), 2, "heads must be 1, got 2"),
+        (ImportError("pictures need matplotlib"), 2, "pictures need matplotlib"),
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), 1,
+         "a.txt: No such file or directory"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError("output_dir x must be a folder"), 1, "output_dir x must be a folder"),
+        (RuntimeError("CUDA out of memory. Tried"), 1, "out of memory; use a smaller batch size"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(
+    error: Exception,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        raise error
+
+    app = typer.Typer()
+    app.command()(fail)
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["jat-graph"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    shown = capsys.readouterr().err.strip()
+    assert shown.startswith(f"jat-graph: error: {line}")
+    assert "\n" not in shown
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("a shape is wrong")
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(fail)
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["jat-graph"])
+    with pytest.raises(RuntimeError, match="a shape is wrong"):
+        cli.main()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["inspect", "--model", "MODEL", "--text", "missing.txt"], 1,
+         "missing.txt: No such file or directory"),
+        (["inspect", "--model", "nothing", "--text", "good.txt"], 2, "model must be a folder"),
+        (["inspect", "--model", "MODEL", "--text", "latin.txt"], 2,
+         "text file latin.txt must be UTF-8"),
+        (["inspect", "--model", "MODEL", "--text", "good.txt", "--config", "newer.json"], 2,
+         "config version must be at most 1"),
+        (["plot", "--model", "MODEL", "--sentence", "book", "--layer", "0", "--head", "0",
+          "--output", "nowhere/x.png"], 1, "nowhere"),
+        (["train", "--model", "MODEL", "--task", "cola", "--data-dir", "nowhere"], 1, "nowhere"),
+    ],
+)  # fmt: skip
+def test_no_traceback_from_a_real_process(
+    tmp_path: Path, tiny_model: str, arguments: list[str], code: int, line: str
+) -> None:
+    (tmp_path / "good.txt").write_text("the book", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "newer.json").write_text('{"version": 99}', encoding="utf-8")
+    words = [tiny_model if word == "MODEL" else word for word in arguments]
+    result = subprocess.run(
+        [sys.executable, "-m", "jat_graph.cli", *words],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("jat-graph: error: ")
+    assert line in last
+
+
+def test_unknown_options_are_usage_errors(run) -> None:
+    assert run("train", "--nonsense").exit_code == 2
+    assert run("nonsense").exit_code == 2

@@ -1,0 +1,124 @@
+"""The picture of a head: written whole, its labels inside, its jumps marked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from jat_graph.reports import HeadReport, HeadView, Jump, SteppingStone, Token
+from jat_graph.viz import draw_head, save_figure
+
+
+def made_up_view(length: int, jumps: int = 3) -> HeadView:
+    """Return a view of random scores whose first tokens come twice."""
+    torch.manual_seed(0)
+    words = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
+    tokens = tuple(Token(n + 1, words[n % len(words)] + str(n // 8 or "")) for n in range(length))
+    scores = torch.randn(length, length) * 2
+    weights = torch.rand(length, length).round(decimals=1).fill_diagonal_(0)
+    marked = tuple(
+        Jump(
+            query=tokens[n],
+            key=tokens[length - 1 - n],
+            weight=0.25,
+            before=0.01,
+            after=0.11,
+            stones=tuple(SteppingStone(token, 2.0, 3.0) for token in tokens[: 4 * n]),
+            hidden_stones=1,
+        )
+        for n in range(jumps)
+    )
+    report = HeadReport(2, 5, 6.0, 0.4, 0.1, marked)
+    return HeadView(report, tokens, scores, weights, scores * 0.5)
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+
+
+@pytest.mark.parametrize("length", [2, 8, 16, 30])
+def test_every_label_lies_inside_the_picture_and_titles_apart(length: int) -> None:
+    figure = draw_head(made_up_view(length, jumps=1))
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    used = figure.get_tightbbox(renderer)  # inches, every text included
+    width, height = figure.get_size_inches()
+    assert min(used.x0, used.y0) >= 0
+    assert used.x1 <= width
+    assert used.y1 <= height
+    assert used.width > 0.8 * width
+    assert used.height > 0.8 * height
+    heading = figure._suptitle.get_window_extent(renderer)
+    titles = [axis.title.get_window_extent(renderer) for axis in figure.axes[:3]]
+    assert not any(heading.overlaps(title) for title in titles)
+
+
+def test_the_picture_says_which_head_and_which_jumps() -> None:
+    shown = texts(draw_head(made_up_view(12)))
+    assert any("Layer 2, head 5" in text and "ρ = 6" in text and "40.0%" in text for text in shown)
+    notes = next(text for text in shown if text.startswith("Jumps by gain"))
+    assert "1.  book 1 → \\$51:  1.0% → 11.0% (+10.0%)" in notes
+    assert "1 special token" in notes
+    assert "and 2 more" in notes  # eight stones, six named
+    assert "incomprehensibi…" in shown  # long words are cut
+    assert "book 1" in shown  # a word that comes twice carries its position
+    assert "book 3" in shown
+    assert "costs" in shown
+
+
+def test_every_jump_is_marked_in_every_panel() -> None:
+    from matplotlib.patches import Rectangle
+
+    figure = draw_head(made_up_view(12, jumps=3))
+    for axis in figure.axes[:3]:
+        marks = [p for p in axis.patches if isinstance(p, Rectangle) and not p.get_fill()]
+        corners = [(mark.get_x() + 0.5, mark.get_y() + 0.5) for mark in marks]
+        assert corners == [(11.0, 0.0), (10.0, 1.0), (9.0, 2.0)]  # column k, row i
+
+
+def test_an_empty_graph_is_drawn_and_said() -> None:
+    view = made_up_view(6, jumps=0)
+    report = replace(view.report, threshold=float("inf"))
+    figure = draw_head(replace(view, report=report, weights=torch.zeros(6, 6)))
+    figure.draw_without_rendering()
+    shown = texts(figure)
+    assert any("ρ = ∞" in text for text in shown)
+    assert any("No pair of shown tokens is joined" in text for text in shown)
+
+
+def test_score_panels_share_their_limits() -> None:
+    before, _, after = draw_head(made_up_view(8)).axes[:3]
+    assert before.images[0].get_clim() == after.images[0].get_clim()
+
+
+class TestSaving:
+    def test_writes_a_png_and_nothing_else(self, tmp_path: Path) -> None:
+        path = save_figure(draw_head(made_up_view(8)), tmp_path / "head.png")
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert [file.name for file in tmp_path.iterdir()] == ["head.png"]
+
+    def test_refuses_other_endings(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"ending in .png, got '.*head.pdf'"):
+            save_figure(Figure(), tmp_path / "head.pdf")
+
+    def test_an_error_leaves_the_old_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "head.png"
+        path.write_bytes(b"old")
+
+        def fail(*args: object, **kwargs: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Figure, "savefig", fail)
+        with pytest.raises(OSError, match="No space left"):
+            save_figure(Figure(), path)
+        assert path.read_bytes() == b"old"
+        assert [file.name for file in tmp_path.iterdir()] == ["head.png"]
+
+    def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="nowhere"):
+            save_figure(Figure(), tmp_path / "nowhere" / "head.png")
