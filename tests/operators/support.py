@@ -1,0 +1,59 @@
+"""Exact arithmetic: maps of small integers whose products meet the threshold all the time."""
+
+import torch
+from hypothesis import strategies as st
+
+from jat_graph.config import JatConfig
+from jat_graph.masks import resolve_mask
+from jat_graph.reference import reference_adjacency, reference_mask, reference_voting_keys
+
+
+@st.composite
+def integer_ballots(draw, causal=True, zero_threshold=True):
+    """Draw a config, a map ``[B, H, L, L]`` of small integers, its mask, and whether it is causal.
+
+    Some keys are strided: the choice among them depends on no rounding.
+    """
+    batch, heads, length = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 9))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    scores = torch.randint(-2, 3, (batch, heads, length, length), generator=generator).double()
+    padding = None
+    if draw(st.booleans()):
+        padding = torch.rand(batch, length, generator=generator) < 0.7
+    is_causal = causal and draw(st.booleans())
+    selection = {"key_selection": "strided"}
+    if is_causal:
+        selection |= {"key_step": draw(st.integers(1, 2))}
+    else:
+        selection |= {"num_keys": draw(st.integers(1, 5))}
+    config = JatConfig(
+        threshold=draw(st.integers(0 if zero_threshold else 1, 4)),
+        same_sign_only=draw(st.booleans()),
+        inclusive=draw(st.booleans()),
+        nodes=draw(st.sampled_from(("all", "selected"))),
+        **(selection if draw(st.booleans()) else {}),
+    )
+    mask = resolve_mask(padding, is_causal, scores)
+    return config, scores, mask, is_causal
+
+
+def integer_truth(config, scores, mask, is_causal):
+    """The oracle's adjacency of a drawn map."""
+    padding = None if mask.valid is None else mask.valid[:, 0]
+    pairs = reference_mask(scores, padding, is_causal).pairs
+    voters = reference_voting_keys(
+        scores,
+        pairs,
+        key_selection=config.key_selection,
+        num_keys=config.num_keys,
+        key_step=config.key_step,
+    )
+    return reference_adjacency(
+        scores,
+        config.threshold,
+        pairs=pairs,
+        voters=voters,
+        same_sign_only=config.same_sign_only,
+        inclusive=config.inclusive,
+        nodes=config.nodes,
+    )

@@ -1,0 +1,128 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+
+import jat_graph.operators.sparse
+from jat_graph import JatConfig, jump_operator
+from jat_graph.ballot import open_ballot
+from jat_graph.masks import TokenMask
+from jat_graph.operators import SparseOperator
+from jat_graph.operators.sparse import vote_edges
+from jat_graph.reference import reference_graph
+from jat_graph.scores import MapScores, QueryKeyScores
+from jat_graph.testing import OperatorContract, random_heads
+from tests.operators.support import integer_ballots, integer_truth
+
+
+class TestSparseOperator(OperatorContract):
+    def create_operator(self, query, key):
+        source = QueryKeyScores(query, key, 8**-0.5)
+        return SparseOperator.from_ballot(open_ballot(JatConfig(), source, TokenMask()))
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key).adjacency
+
+    def test_the_matrix_is_torchs_csr(self):
+        assert self.create_operator(*self.create_inputs()).matrix.layout == torch.sparse_csr
+
+
+class TestCausalSparseOperator(OperatorContract):
+    def create_inputs(self):
+        return random_heads(2, 3, 12, 8, is_causal=True)[:2]
+
+    def create_operator(self, query, key):
+        source = QueryKeyScores(query, key, 8**-0.5)
+        return SparseOperator.from_ballot(open_ballot(JatConfig(), source, TokenMask(causal=True)))
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key, is_causal=True).adjacency
+
+
+class TestSparseTensorOperator(OperatorContract):
+    """A ``torch_sparse.SparseTensor`` goes in and comes out."""
+
+    @pytest.fixture(autouse=True)
+    def _extra(self):
+        pytest.importorskip("torch_sparse", reason="the extra 'sparse' is not installed")
+
+    def create_operator(self, query, key):
+        from torch_sparse import SparseTensor
+
+        truth = self.dense_truth(query, key)
+        matrix = torch.block_diag(*truth.flatten(0, 1))
+        return SparseOperator(SparseTensor.from_dense(matrix), truth.shape)
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key, is_causal=True).adjacency
+
+    def create_inputs(self):
+        return random_heads(2, 3, 12, 8, is_causal=True)[:2]
+
+
+@given(drawn=integer_ballots())
+def test_votes_that_meet_the_threshold_are_exact(drawn):
+    config, scores, mask, is_causal = drawn
+    ballot = open_ballot(config, MapScores(scores.float()), mask)
+    found = SparseOperator.from_ballot(ballot).to_dense()
+    assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
+
+
+@pytest.mark.parametrize("tile", [1, 100, 10**6])
+def test_edges_are_counted_in_blocks_and_sorted_by_target(tile, monkeypatch):
+    monkeypatch.setattr(jat_graph.operators.sparse, "TILE", tile)
+    query, key, _, density = random_heads(2, 3, 12, 8)
+    assert 0.1 <= density <= 0.9
+    source = QueryKeyScores(query, key, 8**-0.5)
+    (sources, targets), weights = vote_edges(open_ballot(JatConfig(), source, TokenMask()))
+    assert (targets.diff() >= 0).all()
+    assert (targets * 72 + sources).diff().min() > 0  # by source within a target, each edge once
+    truth = torch.block_diag(*reference_graph(query, key).adjacency.flatten(0, 1))
+    torch.testing.assert_close(truth[targets, sources], weights)
+    assert len(weights) == truth.count_nonzero()
+
+
+def test_a_graph_without_edges():
+    operator = jump_operator(
+        *random_heads(1, 2, 4, 4)[:2], config=JatConfig(threshold=1e9, backend="sparse")
+    )
+    x = torch.randn(1, 2, 4, 3, dtype=torch.float64)
+    assert torch.equal(operator.matmul(x), x)
+    assert torch.equal(operator.rmatmul(x), x)
+    assert operator.base.matmul(x).count_nonzero() == 0
+    edge_index, weight = operator.base.to_edge_index()
+    assert (edge_index.shape, weight.shape) == ((2, 0), (0,))
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+for name in ("torch_sparse", "torch_scatter"):
+    sys.modules[name] = None  # importing it fails
+import torch
+from jat_graph import JatConfig, attention_graph, jump_attention
+from jat_graph.testing import random_heads
+
+query, key, value, density = random_heads(2, 2, 10, 4)
+assert 0.1 <= density <= 0.9
+outputs = [
+    jump_attention(query, key, value, config=JatConfig(backend=backend, hop_weights=(0.5, 0.5)))
+    for backend in ("sparse", "dense", "threshold")
+]
+for output in outputs[1:]:
+    torch.testing.assert_close(output, outputs[0], rtol=1e-10, atol=1e-10)
+assert attention_graph(query, key, config=JatConfig(), max_neighbors=2).num_edges > 0
+torch.save(outputs[0], sys.argv[1])
+"""
+
+
+def test_results_are_the_same_without_the_extra(tmp_path):
+    path = tmp_path / "output.pt"
+    subprocess.run([sys.executable, "-c", WITHOUT_THE_EXTRA, str(path)], check=True, timeout=120)
+    query, key, value, _ = random_heads(2, 2, 10, 4)
+    config = JatConfig(backend="sparse", hop_weights=(0.5, 0.5))
+    from jat_graph import jump_attention
+
+    output = jump_attention(query, key, value, config=config)
+    torch.testing.assert_close(torch.load(path), output, rtol=1e-12, atol=1e-12)

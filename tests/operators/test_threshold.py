@@ -1,0 +1,164 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jat_graph.operators.threshold
+from jat_graph import JatConfig, jump_operator
+from jat_graph.ballot import open_ballot
+from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.operators import ThresholdOperator
+from jat_graph.reference import reference_graph
+from jat_graph.scores import MapScores, QueryKeyScores
+from jat_graph.testing import (
+    OperatorContract,
+    assert_within_budget,
+    random_heads,
+    random_padding_mask,
+)
+from tests.operators.support import integer_ballots, integer_truth
+
+
+class TestThresholdOperator(OperatorContract):
+    def create_operator(self, query, key):
+        source = QueryKeyScores(query, key, 8**-0.5)
+        return ThresholdOperator(open_ballot(JatConfig(), source, TokenMask()))
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key).adjacency
+
+
+class TestManyKeys(TestThresholdOperator):
+    """Scores that are computed again for each product, a few keys at a time."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(jat_graph.operators.threshold, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 200)
+
+
+class TestSmallBlocks(TestThresholdOperator):
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 1)
+
+
+VARIANTS = {
+    "key_selection": "significance",
+    "num_keys": 5,
+    "same_sign_only": True,
+    "normalize_keys": True,
+    "inclusive": True,
+    "threshold": 1.5,
+}
+SELECTED = {"key_selection": "strided", "num_keys": 9, "nodes": "selected", "threshold": 3.0}
+
+
+class TestVariants(OperatorContract):
+    """Padding, few keys, one sign, norms, ties that vote."""
+
+    def create_inputs(self):
+        mask = random_padding_mask(2, 12, side="scattered", min_valid=9)
+        return *super().create_inputs(), mask
+
+    def create_operator(self, query, key, mask):
+        source = QueryKeyScores(query, key, 8**-0.5)
+        ballot = open_ballot(JatConfig(**VARIANTS), source, resolve_mask(mask, False, query))
+        return ThresholdOperator(ballot)
+
+    def dense_truth(self, query, key, mask):
+        return reference_graph(query, key, attention_mask=mask, **VARIANTS).adjacency
+
+    def _compare_gradients(self, transposed):
+        pytest.skip("a mask has no gradient; TestThresholdOperator compares them")
+
+
+class TestSelectedNodes(OperatorContract):
+    def create_operator(self, query, key):
+        source = QueryKeyScores(query, key, 8**-0.5)
+        return ThresholdOperator(open_ballot(JatConfig(**SELECTED), source, TokenMask()))
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key, **SELECTED).adjacency
+
+
+@settings(max_examples=60)
+@given(drawn=integer_ballots(causal=False, zero_threshold=False))
+def test_votes_that_meet_the_threshold_are_exact(drawn):
+    config, scores, mask, _ = drawn
+    operator = ThresholdOperator(open_ballot(config, MapScores(scores.float()), mask))
+    truth = integer_truth(config, scores, mask, False).float()
+    torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**20),
+    inclusive=st.booleans(),
+    same_sign_only=st.booleans(),
+    zeros=st.sampled_from((0.0, -0.0)),
+)
+def test_a_threshold_of_zero(seed, inclusive, same_sign_only, zeros):
+    if inclusive and same_sign_only:
+        return  # refused: no prefix
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(-1, 2, (1, 1, 6, 6), generator=generator).double()
+    scores = scores.masked_fill(scores == 0, zeros)
+    config = JatConfig(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only)
+    operator = ThresholdOperator(open_ballot(config, MapScores(scores), TokenMask()))
+    truth = integer_truth(config, scores, TokenMask(), False)
+    torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@pytest.mark.parametrize("threshold", [0.0, 1e-46, 1e-30])
+def test_tiny_thresholds_of_one_sign(backend, threshold):
+    settings_ = {"inclusive": True, "same_sign_only": True, "threshold": threshold}
+    query, key, _, _ = random_heads(1, 1, 6, 4, dtype=torch.float32)
+    query[:, :, 2] = 0.0  # all its products are zero
+    config = JatConfig(backend=backend, **settings_)
+    if backend == "threshold" and threshold < 1e-38:
+        with pytest.raises(ValueError, match="no prefix; use 'dense'"):
+            jump_operator(query, key, config=config)
+        return
+    found = jump_operator(query, key, config=config).base.to_dense()
+    wanted = reference_graph(query, key, **settings_).adjacency
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [64, 333])
+def test_long_sums_keep_their_budget(length):
+    heads = random_heads(1, 1, length, 8, dtype=torch.float32, density=0.8)
+    assert 0.1 <= heads.density <= 0.9
+    config = JatConfig(key_selection="strided", num_keys=7, backend="threshold")
+    truth = reference_graph(
+        *(t.double() for t in heads[:2]), key_selection="strided", num_keys=7
+    ).adj_norm
+    x = torch.randn(1, 1, length, 6)
+    found = jump_operator(*heads[:2], config=config).matmul(x)
+    plain = truth.float() @ x
+    assert_within_budget(found, plain, truth @ x.double())
+
+
+def test_degrees_are_exact():
+    query, key, _, density = random_heads(2, 2, 40, 8, dtype=torch.float32)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(key_selection="strided", num_keys=8, backend="threshold")
+    degree = jump_operator(query, key, config=config).base.degree
+    counts = reference_graph(query, key, key_selection="strided", num_keys=8).adjacency * 8
+    assert torch.equal(degree * 8, counts.sum(-1))
+
+
+@pytest.mark.parametrize("garbage", [math.nan, 1e30])
+def test_garbage_in_masked_scores_joins_nothing(garbage):
+    scores = torch.full((1, 1, 5, 5), 3.0, dtype=torch.float64)
+    scores[..., 3:] = garbage
+    scores[..., 3:, :] = garbage
+    mask = TokenMask(valid=torch.tensor([[[True] * 3 + [False] * 2]]))
+    operator = ThresholdOperator(open_ballot(JatConfig(), MapScores(scores), mask))
+    wanted = torch.zeros(5, 5, dtype=torch.float64)
+    wanted[:3, :3] = 1 - torch.eye(3)
+    assert torch.equal(operator.to_dense()[0, 0], wanted)
