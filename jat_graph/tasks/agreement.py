@@ -20,7 +20,7 @@ NUM_ATTRACTORS = (1, 2, 3)
 # Labels x subject numbers x numbers of attractors; in training, attractors that agree or do not.
 _TRAIN_CELLS = 24
 _VALIDATION_CELLS = 12
-_MAX_ROWS = 120_000  # far below what the words can say, so that every draw soon is a new one
+_MAX_ROWS = 36_000  # far below what the words can say, so that every draw soon is a new one
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,6 @@ def test_a_size_that_cannot_be_balanced_is_refused(name: str, size: int) -> None
 
 
 def test_the_largest_size_can_be_drawn() -> None:
-    task = AgreementTask(train_size=120_000, validation_size=120_000)
+    task = AgreementTask(train_size=36_000, validation_size=36_000)
     sentences = task.load(None, ["train", "validation"])
-    assert {len(set(split["sentence"])) for split in sentences.values()} == {120_000}
+    assert {len(set(split["sentence"])) for split in sentences.values()} == {36_000}
