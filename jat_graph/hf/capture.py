@@ -137,7 +137,10 @@ def _joined_mask(masks: tuple[TokenMask, TokenMask], queries: tuple[Tensor, Tens
         if known is None:
             return None
         heads = max(part.size(1) for part in parts if part is not None)
-        whole = [known.new_full(known.shape, fill) if part is None else part for part in parts]
+        whole = [
+            known.new_full((1, 1, *known.shape[2:]), fill) if part is None else part
+            for part in parts
+        ]
         sizes = [query.size(0) for query in queries]
         return torch.cat(
             [p.expand(b, heads, *p.shape[2:]) for p, b in zip(whole, sizes, strict=True)]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+CROSS = "it is cross-attention"
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 # Parameters of attention whose keys may come from elsewhere than its queries.
 SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
@@ -138,15 +139,15 @@ def _dispatches(module: nn.Module) -> bool:
 
 
 def _left_alone(name: str, module: nn.Module, model: PreTrainedModel) -> str | None:
+    if not runs_on_sdpa(model, module):
+        return "its model does not support scaled dot product attention"
     parameters = set(inspect.signature(type(module).forward).parameters)
     if _is_cross_attention(name, module):
-        return "it is cross-attention"
+        return CROSS
     if any(names <= parameters for names in SEPARATE_KEYS):
         return "its keys may come from elsewhere than its queries"
     if "position_bias" in parameters:
         return "it adds a position bias to its scores"
-    if not runs_on_sdpa(model, module):
-        return "its model does not support scaled dot product attention"
     return None
 
 
@@ -170,9 +171,13 @@ def _check_arguments(entry: AttentionModule) -> None:
 
 
 def _why_none(model: PreTrainedModel, found: list[AttentionModule]) -> str:
-    if found:
-        reasons = {type(entry.module).__name__: entry.left_alone for entry in found}
-        return "; ".join(f"{name} is left alone, because {why}" for name, why in reasons.items())
+    reasons = {
+        f"{type(entry.module).__name__} is left alone, because {why}": None
+        for entry in found
+        if (why := entry.left_alone) != CROSS
+    }
+    if reasons:
+        return "; ".join(reasons)
     names = sorted({type(m).__name__ for m in model.modules() if _computes_attention(m)})
     return (
         f"its attention ({', '.join(names) or 'none found'}) "

@@ -210,6 +210,7 @@ def lora(model: nn.Module) -> Any:
     return peft.get_peft_model(model, config).eval()
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA on jump heads", "jump heads on LoRA"])
 def test_lora(order: str) -> None:
     inputs, base = tiny_inputs("bert"), run(tiny_model("bert"), tiny_inputs("bert"))

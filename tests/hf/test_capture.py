@@ -1,0 +1,117 @@
+"""What is recorded while a model runs."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jat_graph.hf import capture_scores, disabled
+from tests.hf.models import (
+    LENGTH,
+    assert_joins,
+    density,
+    reference_rows,
+    run,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
+def test_queries_and_keys_give_the_rows_of_the_model(name: str) -> None:
+    model, inputs = tiny_jump_model(name, layers=(0, 2), heads=(1, 3)), tiny_inputs(name)
+    with torch.no_grad(), capture_scores(model) as layers:
+        outputs = model(**inputs, output_attentions=True)
+    assert [(layer.layer, layer.heads) for layer in layers] == [(0, (1, 3)), (2, (1, 3))]
+    for layer in layers:
+        rows = outputs.attentions[layer.layer][:, [1, 3]].double()
+        assert_close(rows, reference_rows(layer), rtol=0, atol=2e-5)
+        assert layer.query.shape == layer.key.shape
+        assert layer.mask.causal == (name in ("gpt2", "llama"))
+
+
+def test_recording_stops_at_the_end_and_is_detached() -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    with capture_scores(model) as layers:
+        model(**inputs)
+    assert not any(layer.query.requires_grad or layer.key.requires_grad for layer in layers)
+    model(**inputs)
+    assert [len(layer.query) for layer in layers] == [3, 3, 3]
+    with pytest.raises(RuntimeError), capture_scores(model):
+        raise RuntimeError
+    model(**inputs)
+
+
+def test_recordings_nest() -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    with capture_scores(model) as outer:
+        with capture_scores(model) as inner:
+            run(model, inputs)
+        assert outer == []
+        run(model, inputs)
+    assert len(inner) == len(outer) == 3
+    assert torch.equal(inner[2].query, outer[2].query)
+
+
+def test_without_jumps_the_scores_are_those_of_the_base() -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    jumping = assert_joins(model, inputs)
+    with disabled(model):
+        base = assert_joins(model, inputs)
+    assert torch.equal(jumping[0].query, base[0].query)
+    assert not torch.allclose(jumping[1].query, base[1].query, atol=1e-3)
+
+
+def test_masks_are_those_of_the_jump_heads() -> None:
+    model = tiny_jump_model("bert", heads=(1, 3))
+    inputs = tiny_inputs("bert", (LENGTH, 7))
+    (layer, *_) = assert_joins(model, inputs)
+    assert layer.mask.valid is not None
+    assert layer.mask.valid.sum(-1).tolist() == [[LENGTH], [7]]
+    each = torch.ones(2, 4, LENGTH, LENGTH, dtype=torch.bool).tril()
+    each[:, 3] = True  # head 3 sees everything
+    with capture_scores(model) as layers:
+        run(model, {"input_ids": inputs["input_ids"], "attention_mask": each})
+    allowed = layers[0].mask.allowed(LENGTH, torch.device("cpu"))
+    assert allowed is not None
+    assert torch.equal(allowed.expand(2, 2, -1, -1), each[:, [1, 3]])
+
+
+def test_calls_of_one_module_are_joined_along_the_batch() -> None:
+    model = tiny_jump_model("albert")
+    inputs = tiny_inputs("albert", (LENGTH, 7))
+    (layer,) = assert_joins(model, inputs)
+    assert layer.query.shape == (6, 2, LENGTH, 8)
+    assert layer.mask.valid is not None
+    assert layer.mask.valid.sum(-1).flatten().tolist() == [LENGTH, 7] * 3
+    with torch.no_grad():
+        rows = torch.cat(model(**inputs, output_attentions=True).attentions)[:, [0, 2]]
+    valid = layer.mask.valid.unsqueeze(-1)
+    assert_close((rows * valid).double(), reference_rows(layer) * valid, rtol=0, atol=2e-5)
+
+
+def test_forwards_of_one_length_are_joined() -> None:
+    model = tiny_jump_model("bert")
+    with capture_scores(model) as layers:
+        run(model, tiny_inputs("bert"))
+        run(model, tiny_inputs("bert", (LENGTH, 7)))
+    assert layers[0].query.size(0) == 5
+    assert layers[0].mask.valid is not None
+    assert layers[0].mask.valid.sum(-1).flatten().tolist() == [LENGTH] * 4 + [7]
+    assert 0.1 < density(layers[0]) < 0.9
+    with capture_scores(model), pytest.raises(ValueError, match="got 12 and 11 tokens"):
+        run(model, tiny_inputs("bert"))
+        run(model, tiny_inputs("bert", (LENGTH - 1,)))
+
+
+def test_a_plain_model_has_nothing_to_record() -> None:
+    with (
+        pytest.raises(ValueError, match="must have jump heads"),
+        capture_scores(tiny_model("bert")),
+    ):
+        pass
+
+
+def test_ordinary_hop_weights_are_recorded_too() -> None:
+    model, inputs = tiny_jump_model("bert", hop_weights=(1.0,)), tiny_inputs("bert")
+    assert len(assert_joins(model, inputs)) == 3

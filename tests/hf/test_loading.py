@@ -1,0 +1,185 @@
+"""Saved models keep their jump heads, and never load without them unnoticed."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from transformers import AutoModel, PreTrainedModel
+
+from jat_graph.hf import attach, attached_config, detach, disabled, from_pretrained
+from tests.hf.models import (
+    ARCHITECTURES,
+    LENGTH,
+    assert_joins,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+from tests.hf.test_adapter import run_clip, tiny_clip
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def saved(model: PreTrainedModel, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    return folder
+
+
+def settings_in(folder: Path) -> Any:
+    return json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_model_comes_back_with_its_jump_heads(name: str, tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model(name), tiny_inputs(name)
+    assert_joins(model, inputs)
+    jumping = run(model, inputs)
+    first = saved(model, tmp_path / "first")
+    auto = hf.AutoModelForCausalLM if name in ("gpt2", "llama") else AutoModel
+    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
+    loaded = from_pretrained(auto, first, **kwargs)
+    assert attached_config(loaded) == tiny_config()
+    assert torch.equal(run(loaded, inputs), jumping)
+    second = saved(loaded, tmp_path / "second")
+    assert settings_in(second)["jat"] == settings_in(first)["jat"] == tiny_config().to_dict()
+    assert settings_in(second)["attn_implementation"] == "jat"
+    again = from_pretrained(type(model), second, **kwargs)
+    assert torch.equal(run(again, inputs), jumping)
+    with disabled(model):
+        base = run(model, inputs)
+    plain = saved(detach(again), tmp_path / "plain")
+    assert "jat" not in (plain / "config.json").read_text()
+    assert torch.equal(run(auto.from_pretrained(plain, **kwargs), inputs), base)
+
+
+def test_infinities_tables_and_groups_of_heads_come_back(tmp_path: Path) -> None:
+    config = tiny_config(
+        threshold=((math.inf, 1.0),) * 3, hop_weights={(0,): (0.0, 1.0), (2,): (0.5, 0.5)}
+    )
+    folder = saved(attach(tiny_model("bert"), config), tmp_path)
+    assert attached_config(from_pretrained(AutoModel, folder)) == config
+
+
+FRESH = """
+import sys
+from transformers import AutoModel
+for folder in sys.argv[1:]:
+    try:
+        AutoModel.from_pretrained(folder)
+    except ValueError as error:
+        assert "jat" in str(error), error
+    else:
+        raise SystemExit(f"{folder} loaded without its jump heads")
+print("all refused")
+"""
+
+
+def test_without_the_library_every_save_refuses_to_load(tmp_path: Path) -> None:
+    model = tiny_jump_model("bert")
+    folders = [saved(model, tmp_path / "first"), saved(model, tmp_path / "second")]
+    folders.append(saved(from_pretrained(AutoModel, folders[0]), tmp_path / "third"))
+    folders.append(saved(from_pretrained(AutoModel, folders[2]), tmp_path / "fourth"))
+    folders.append(saved(attach(tiny_clip()[0], tiny_config(heads=2)), tmp_path / "clip"))
+    folders.append(trainer_checkpoint(tmp_path / "trained"))
+    command = [sys.executable, "-W", "ignore", "-c", FRESH, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "all refused"
+
+
+def trainer_checkpoint(folder: Path) -> Path:
+    """Train a classifier for one step and return its checkpoint."""
+    torch.manual_seed(0)
+    model = hf.BertForSequenceClassification(tiny_model("bert").config)
+    inputs = tiny_inputs("bert")
+    data = [{"input_ids": row, "labels": 0} for row in inputs["input_ids"]]
+    settings = hf.TrainingArguments(
+        output_dir=str(folder), max_steps=1, save_steps=1, use_cpu=True, disable_tqdm=True
+    )
+    hf.Trainer(model=attach(model, tiny_config()), args=settings, train_dataset=data).train()
+    return folder / "checkpoint-1"
+
+
+def test_transformers_alone_loads_a_model_that_refuses_to_run(tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    jumping = run(model, inputs)
+    folder = saved(model, tmp_path / "jump")
+    plain = AutoModel.from_pretrained(folder)
+    with pytest.raises(ValueError, match=r"load it with jat_graph.from_pretrained"):
+        plain(**inputs)
+    base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
+    with disabled(model):
+        assert torch.equal(run(base, inputs), run(model, inputs))
+    for again in (plain, base):
+        attach(again, tiny_config())
+        assert torch.equal(run(again, inputs), jumping)
+        assert detach(again).config._attn_implementation == "sdpa"
+
+
+def test_arguments_of_transformers_are_passed_on(tmp_path: Path) -> None:
+    folder = saved(tiny_jump_model("bert"), tmp_path)
+    half = from_pretrained(AutoModel, str(folder), dtype=torch.bfloat16)
+    assert half.dtype == torch.bfloat16
+    eager = from_pretrained(AutoModel, folder, attn_implementation="eager")
+    assert detach(eager).config._attn_implementation == "eager"
+    config = hf.AutoConfig.from_pretrained(folder, num_labels=5)
+    classifier = from_pretrained(
+        hf.AutoModelForSequenceClassification, folder, config=config, local_files_only=True
+    )
+    assert classifier.num_labels == 5
+    assert attached_config(classifier) == tiny_config()
+    model, report = from_pretrained(AutoModel, folder, output_loading_info=True)
+    assert attached_config(model) == tiny_config()
+    assert not report["missing_keys"]
+
+
+def test_half_precision_runs(tmp_path: Path) -> None:
+    folder = saved(tiny_jump_model("llama"), tmp_path)
+    model = from_pretrained(hf.AutoModelForCausalLM, folder, dtype=torch.bfloat16)
+    inputs = tiny_inputs("llama", (LENGTH, 7))
+    assert_joins(model, inputs)
+    output = run(model, inputs)
+    assert output.dtype == torch.bfloat16
+    assert bool(output.isfinite().all())
+
+
+def test_two_towers_come_back(tmp_path: Path) -> None:
+    model, inputs = tiny_clip()
+    attach(model, tiny_config(threshold=0.0, heads=2))
+    loaded = from_pretrained(AutoModel, saved(model, tmp_path))
+    assert torch.equal(run_clip(loaded, inputs), run_clip(model, inputs))
+
+
+def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
+    folder = saved(tiny_model("bert"), tmp_path)
+    with pytest.raises(ValueError, match=r"saved without jump heads; .* use jat_graph.attach"):
+        from_pretrained(AutoModel, folder)
+    with pytest.raises(OSError, match="nowhere"):
+        from_pretrained(AutoModel, tmp_path / "nowhere", local_files_only=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"version": 99}, "version must be at most 1 .* got 99"),
+        ({"color": "red"}, "unknown config field 'color'"),
+        ("red", "must be a dictionary, got 'red'"),
+    ],
+)
+def test_settings_of_another_version_are_refused(
+    settings: Any, message: str, tmp_path: Path
+) -> None:
+    folder = saved(tiny_jump_model("bert"), tmp_path)
+    config = settings_in(folder)
+    config["jat"] = config["jat"] | settings if isinstance(settings, dict) else settings
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        from_pretrained(AutoModel, folder)

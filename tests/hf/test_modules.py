@@ -1,0 +1,109 @@
+"""Which models and modules can have jump heads, and why the others cannot."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from transformers import PreTrainedModel
+
+from jat_graph.hf import attach
+from jat_graph.hf.modules import attention_modules, serves_several_layers
+from tests.hf.models import ARCHITECTURES, tiny_config, tiny_model
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+GEMMA: dict[str, Any] = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
+T5: dict[str, Any] = {
+    "vocab_size": 50,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+}
+BART: dict[str, Any] = {
+    "vocab_size": 50,
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+}
+INTERFACE = "does not go through transformers' attention interface"
+SDPA = "does not support scaled dot product attention"
+
+REFUSED = [
+    ("MPNet", SIZES, rf"MPNetModel cannot .*MPNetSelfAttention.* {INTERFACE}"),
+    ("Deberta", SIZES, rf"DebertaModel cannot .*DisentangledSelfAttention.* {INTERFACE}"),
+    ("DebertaV2", SIZES, rf"DebertaV2Model cannot .*DisentangledSelfAttention.* {INTERFACE}"),
+    ("Longformer", SIZES | {"attention_window": 4}, rf"LongformerSelfAttention.* {INTERFACE}"),
+    ("BigBird", SIZES, rf"BigBirdModel cannot .*BigBird\w*Attention.* {INTERFACE}"),
+    ("Nystromformer", SIZES, rf"NystromformerSelfAttention.* {INTERFACE}"),
+    ("ConvBert", SIZES, rf"ConvBertSelfAttention.* {INTERFACE}"),
+    ("LongT5", T5, "LongT5Model cannot .* is left alone"),
+    ("PegasusX", BART, SDPA),
+    ("BigBirdPegasus", BART, SDPA),
+    ("T5", T5, "T5Attention is left alone, because it adds a position bias"),
+    ("Gemma2", GEMMA, r"Gemma2Attention \(layers.0.self_attn\) cannot .* caps its scores"),
+    ("GptOss", GEMMA | {"num_local_experts": 2}, r"GptOssAttention .* has attention sinks"),
+]
+
+
+def model_of(name: str, settings: dict[str, Any]) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model: PreTrainedModel = getattr(hf, f"{name}Model")(getattr(hf, f"{name}Config")(**settings))
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"), [pytest.param(*case, id=case[0]) for case in REFUSED]
+)
+def test_models_that_cannot_jump_say_why_and_stay_as_they_were(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    model = model_of(name, settings)
+    before, implementation = model.config.to_dict(), model.config._attn_implementation
+    with pytest.raises(ValueError, match=message):
+        attach(model, tiny_config())
+    assert model.config.to_dict() == before
+    assert model.config._attn_implementation == implementation
+
+
+COUNTS = {"albert": 1, "bart": 4}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_self_attention_is_found_in_order(name: str) -> None:
+    found = [entry for entry in attention_modules(tiny_model(name)) if entry.left_alone is None]
+    assert len(found) == COUNTS.get(name, 3)
+    assert [entry.num_heads for entry in found] == [4] * len(found)
+    causal = {"gpt2": [True] * 3, "llama": [True] * 3, "bart": [False, False, True, True]}
+    assert [entry.is_causal for entry in found] == causal.get(name, [False] * len(found))
+    assert serves_several_layers(found) == (name == "albert")
+
+
+def test_cross_attention_is_left_alone() -> None:
+    bert = tiny_model("bert", is_decoder=True, add_cross_attention=True)
+    gpt2 = tiny_model("gpt2", add_cross_attention=True)
+    for model in (bert, gpt2, tiny_model("bart")):
+        found = attention_modules(model)
+        crossing = [e for e in found if "cross" in e.name or "encoder_attn" in e.name]
+        assert crossing
+        assert {e.left_alone for e in crossing} == {"it is cross-attention"}
+        assert all(e.left_alone is None for e in found if e not in crossing)
+
+
+def test_a_model_without_attention_says_so() -> None:
+    sizes = {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "embedding_size": 8}
+    with pytest.raises(ValueError, match=r"ResNetModel cannot .* \(none found\)"):
+        attention_modules(model_of("ResNet", sizes))
