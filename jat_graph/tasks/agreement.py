@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks.base import Task
-from jat_graph.tasks.lexicon import HAVE, TESTING, TRAINING, Forms, Lexicon
+from jat_graph.tasks.lexicon import HAVE, TESTING, TRAINING, Lexicon
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 NUM_ATTRACTORS = (1, 2, 3)
 
-# Labels x subject numbers x numbers of attractors; in training, attractors that agree or do not.
-_TRAIN_CELLS = 24
-_VALIDATION_CELLS = 12
+# Subject numbers x numbers of attractors; in training, attractors that agree or do not.
+_TRAIN_CELLS = 12
+_VALIDATION_CELLS = 6
 _MAX_ROWS = 36_000  # far below what the words can say, so that every draw soon is a new one
 
 
 @dataclass(frozen=True)
 class AgreementTask(Task):
-    """Is the verb right? "The keys next to the cabinet are wet." against "... is wet.".
+    """Choose the form of the verb that fits: "The keys next to the cabinet is/are wet".
 
     An attractor is a noun phrase between the subject and its verb; there are one to three. In the
     validation split all of them have the other number than the subject: whoever follows the nearest
@@ -34,14 +34,15 @@ class AgreementTask(Task):
     subject's number, so that the nearest noun (or its opposite) says nothing about the verb. Only
     the subject does.
 
-    Sentences come in pairs that differ in the verb alone. Labels, the subject's number and the
-    number of attractors are balanced exactly, in every combination. Nouns, adjectives, participles,
-    prepositions and full verbs of one split are not in the other; is, was and has are in both.
+    The sentence names both forms, the singular first; the label is the subject's number. Labels
+    and the number of attractors are balanced exactly, in every combination. Nouns, adjectives,
+    participles, prepositions and full verbs of one split are not in the other; is, was and has are
+    in both.
     ``validation_1`` to ``validation_3`` are the validation split by number of attractors.
 
     Args:
-        train_size: Sentences to train on, a multiple of 24. (default: 2400)
-        validation_size: Sentences to validate on, a multiple of 12. (default: 600)
+        train_size: Sentences to train on, a multiple of 12. (default: 480)
+        validation_size: Sentences to validate on, a multiple of 6. (default: 600)
         seed: Decides what is drawn. (default: 0)
 
     Reference:
@@ -51,14 +52,14 @@ class AgreementTask(Task):
 
     name: str = "agreement"
     text_columns: tuple[str, ...] = ("sentence",)
-    labels: tuple[str, ...] | None = ("ungrammatical", "grammatical")
+    labels: tuple[str, ...] | None = ("singular", "plural")
     splits: tuple[str, ...] = (
         "train",
         "validation",
         *(f"validation_{count}" for count in NUM_ATTRACTORS),
     )
     primary_metric: str = "accuracy"
-    train_size: int = 2400
+    train_size: int = 480
     validation_size: int = 600
     seed: int = 0
 
@@ -77,7 +78,7 @@ class AgreementTask(Task):
 
         Returns:
             The splits by name, with the columns ``sentence``, ``attractors`` (how many) and
-            ``label`` (1 for a sentence whose verb agrees with its subject).
+            ``label`` (1 where the plural form of the verb is right).
 
         Raises:
             ValueError: If a split is unknown.
@@ -107,24 +108,26 @@ def _check_size(name: str, size: int, cells: int) -> None:
 def _draw(
     lexicon: Lexicon, size: int, seed: str, conflicts: tuple[bool, ...]
 ) -> list[dict[str, Any]]:
-    """Draw sentences in pairs, equally many for each combination of properties."""
+    """Draw different sentences, equally many for each combination of properties."""
     source = random.Random(seed)  # a text as seed is hashed the same way everywhere
     cells = list(product(NUM_ATTRACTORS, (False, True), conflicts))
     rows: list[dict[str, Any]] = []
     for attractors, plural, conflict in cells:
-        frames: dict[tuple[str, Forms, str], None] = {}
-        while len(frames) < size // (2 * len(cells)):
-            frames[_frame(source, lexicon, attractors, plural, conflict)] = None
-        for frame in frames:
-            rows.extend(_pair(frame, attractors, plural))
+        sentences: dict[str, None] = {}
+        while len(sentences) < size // len(cells):
+            sentences[_sentence(source, lexicon, attractors, plural, conflict)] = None
+        rows.extend(
+            {"sentence": sentence, "attractors": attractors, "label": int(plural)}
+            for sentence in sentences
+        )
     source.shuffle(rows)
     return rows
 
 
-def _frame(
+def _sentence(
     source: random.Random, lexicon: Lexicon, attractors: int, plural: bool, conflict: bool
-) -> tuple[str, Forms, str]:
-    """Draw a sentence around its verb: what comes before, the verb's two forms, what follows."""
+) -> str:
+    """Draw a sentence with both forms of its verb."""
     kind = source.choice((lexicon.things, lexicon.people))
     subject = source.choice(kind.nouns)
     others = source.sample([noun for noun in lexicon.nouns if noun != subject], attractors)
@@ -134,12 +137,5 @@ def _frame(
         words.append(f"{preposition} the {noun[plural != conflict]}")
     verb = source.choice((*lexicon.verbs, HAVE))
     complements = kind.participles if verb == HAVE else kind.adjectives
-    return " ".join(words), verb, source.choice(complements)
-
-
-def _pair(frame: tuple[str, Forms, str], attractors: int, plural: bool) -> Iterator[dict[str, Any]]:
-    """Yield the sentence with the right verb and the one with the wrong verb."""
-    subject, verb, complement = frame
-    for form in (False, True):
-        sentence = f"{subject} {verb[form]} {complement}."
-        yield {"sentence": sentence, "attractors": attractors, "label": int(form == plural)}
+    words += ["/".join(verb), f"{source.choice(complements)}."]
+    return " ".join(words)

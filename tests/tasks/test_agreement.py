@@ -1,4 +1,3 @@
-import re
 from collections import Counter
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,13 +19,13 @@ class Parse(NamedTuple):
 
     subject: bool
     between: list[bool]
-    verb: bool
+    verb: tuple[str, str]
     nouns: list[str]
 
 
 def parse(sentence: str, lexicon: Lexicon) -> Parse:
     plural = {form: i == 1 for noun in lexicon.nouns for i, form in enumerate(noun)}
-    verbs = {form: i == 1 for verb in (*lexicon.verbs, HAVE) for i, form in enumerate(verb)}
+    verbs = {"/".join(verb): verb for verb in (*lexicon.verbs, HAVE)}
     assert sentence.startswith("The ") and sentence.endswith(".")
     words = sentence.rstrip(".").split()
     at = next(i for i, word in enumerate(words) if word in verbs)
@@ -38,7 +37,7 @@ def parse(sentence: str, lexicon: Lexicon) -> Parse:
 
 @cache
 def load(seed: int = 0, cells: int = 2) -> dict[str, list[dict[str, Any]]]:
-    task = AgreementTask(train_size=24 * cells, validation_size=12 * cells, seed=seed)
+    task = AgreementTask(train_size=12 * cells, validation_size=6 * cells, seed=seed)
     return {split: dataset.to_list() for split, dataset in task.load(None).items()}
 
 
@@ -51,11 +50,11 @@ def default() -> dict[str, list[dict[str, Any]]]:
 
 
 @given(SEEDS, SIZES)
-def test_the_label_says_whether_the_verb_agrees_with_the_subject(seed: int, cells: int) -> None:
+def test_the_label_is_the_subjects_number(seed: int, cells: int) -> None:
     for split, lexicon in LEXICONS.items():
         for row in load(seed, cells)[split]:
             found = parse(row["sentence"], lexicon)
-            assert row["label"] == int(found.verb == found.subject)
+            assert row["label"] == int(found.subject)
             assert row["attractors"] == len(found.between) in (1, 2, 3)
 
 
@@ -68,23 +67,10 @@ def test_every_combination_is_there_equally_often(seed: int, cells: int) -> None
             found = parse(row["sentence"], LEXICONS[split])
             conflict = found.between[0] != found.subject
             assert found.between == [found.subject != conflict] * row["attractors"]
-            counts[row["label"], row["attractors"], found.subject, conflict] += 1
-        assert len(counts) == 2 * 3 * 2 * conflicts
+            counts[row["label"], row["attractors"], conflict] += 1
+        assert len(counts) == 2 * 3 * conflicts
         assert set(counts.values()) == {cells}
     assert not any(conflict is False for *_, conflict in counts)  # the validation split's
-
-
-@given(SEEDS)
-def test_sentences_come_in_pairs_that_differ_in_the_verb(seed: int) -> None:
-    for split, lexicon in LEXICONS.items():
-        forms = [verb for verb in (*lexicon.verbs, HAVE)]
-        frames: dict[str, list[int]] = {}
-        for row in load(seed)[split]:
-            frame = row["sentence"]
-            for singular, plural in forms:
-                frame = re.sub(rf"\b({singular}|{plural})\b", singular.upper(), frame)
-            frames.setdefault(frame, []).append(row["label"])
-        assert all(sorted(labels) == [0, 1] for labels in frames.values())
 
 
 def guess(rule: str, found: Parse) -> bool:
@@ -103,7 +89,7 @@ def guess(rule: str, found: Parse) -> bool:
 )
 def test_in_training_no_rule_pays_that_overlooks_the_subject(rule: str, share: float) -> None:
     parses = [(parse(r["sentence"], TRAINING), r["label"]) for r in default()["train"]]
-    right = [(p.verb == guess(rule, p)) == bool(label) for p, label in parses]
+    right = [guess(rule, p) == bool(label) for p, label in parses]
     assert sum(right) / len(right) == pytest.approx(share)
 
 
@@ -112,7 +98,7 @@ def test_in_validation_attractors_mislead(rule: str, shares: tuple[float, ...]) 
     for attractors, share in enumerate(shares, start=1):
         rows = default()[f"validation_{attractors}"]
         parses = [(parse(row["sentence"], TESTING), row["label"]) for row in rows]
-        right = [(p.verb == guess(rule, p)) == bool(label) for p, label in parses]
+        right = [guess(rule, p) == bool(label) for p, label in parses]
         assert sum(right) / len(right) == pytest.approx(share)
 
 
@@ -121,7 +107,7 @@ def test_in_validation_attractors_mislead(rule: str, shares: tuple[float, ...]) 
 
 def test_no_sentence_is_there_twice() -> None:
     rows = default()["train"] + default()["validation"]
-    assert len({row["sentence"] for row in rows}) == len(rows) == 3000
+    assert len({row["sentence"] for row in rows}) == len(rows) == 1080
 
 
 def test_nouns_of_the_validation_split_are_never_in_training() -> None:
@@ -155,8 +141,8 @@ def test_the_parts_are_the_validation_split_by_number_of_attractors() -> None:
 
 @given(SEEDS)
 def test_the_same_seed_gives_the_same_text(seed: int) -> None:
-    again = AgreementTask(train_size=48, validation_size=24, seed=seed).load(None)
-    other = AgreementTask(train_size=48, validation_size=24, seed=seed + 1).load(None)
+    again = AgreementTask(train_size=24, validation_size=12, seed=seed).load(None)
+    other = AgreementTask(train_size=24, validation_size=12, seed=seed + 1).load(None)
     for split, rows in load(seed).items():
         assert again[split].to_list() == rows
         assert other[split].to_list() != rows
@@ -167,13 +153,13 @@ def test_the_text_of_seed_nought_stays_as_it_is() -> None:
 
 
 FIRST = [
-    "The table next to the cooks appear wet.",
-    "The map next to the desks remain expensive.",
+    "The tailors next to the bag was/were busy.",
+    "The mechanic opposite the writers close to the batteries has/have arrived late.",
 ]
 
 
 def test_one_split_does_not_depend_on_the_others_size() -> None:
-    small = AgreementTask(train_size=24).load(None, ["validation"])
+    small = AgreementTask(train_size=12).load(None, ["validation"])
     assert list(small) == ["validation"]
     assert small["validation"].to_list() == default()["validation"]
 
@@ -182,7 +168,7 @@ def test_one_split_does_not_depend_on_the_others_size() -> None:
     ("name", "size"),
     [
         ("train_size", 0),
-        ("train_size", -24),
+        ("train_size", -12),
         ("train_size", 100),
         ("validation_size", 13),
         ("validation_size", 10**9),
