@@ -25,9 +25,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure() -> None:
-    """Give each parallel worker one thread: more would fight over the same cores."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        torch.set_num_threads(1)
+    """Compute on one thread: tests are small, and their workers share the cores."""
+    torch.set_num_threads(1)
 
 
 def _missing(what: str) -> NoReturn:
