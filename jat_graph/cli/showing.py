@@ -25,7 +25,7 @@ def demo_command(
         str | None, typer.Option(help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
     ] = None,
     density: Annotated[float, typer.Option(help="Share of token pairs to join.")] = 0.1,
-    seeds: Annotated[int, typer.Option(help="Seeds of the comparison.")] = 2,
+    seeds: Annotated[int, typer.Option(help="Seeds of the comparison.")] = 3,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training text.")] = None,
     train_samples: Annotated[int | None, typer.Option(help="Sentences to train on.")] = None,
 ) -> None:
