@@ -85,7 +85,8 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
          "config version must be at most 1"),
         (["plot", "--model", "MODEL", "--sentence", "book", "--layer", "0", "--head", "0",
           "--output", "nowhere/x.png"], 1, "nowhere"),
-        (["train", "--model", "MODEL", "--task", "cola", "--data-dir", "nowhere"], 1, "nowhere"),
+        (["train", "--model", "MODEL", "--task", "cola", "--data-dir", "nowhere",
+          "--max-length", "16"], 1, "nowhere"),
     ],
 )  # fmt: skip
 def test_no_traceback_from_a_real_process(

@@ -107,7 +107,7 @@ def read_text(path: Path) -> str:
 
 
 def text_batches(
-    texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int
+    texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int, max_length: int
 ) -> list[dict[str, torch.Tensor]]:
     """Tokenize texts into padded batches, in order.
 
@@ -115,21 +115,24 @@ def text_batches(
         texts: One or more texts.
         tokenizer: The model's tokenizer.
         batch_size: Texts in one batch.
+        max_length: Tokens kept of each text, at most what the model takes.
 
     Returns:
         Model inputs.
 
     Raises:
-        ValueError: If the batch size is below 1.
+        ValueError: If the batch size or the length is below 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"--batch-size must be at least 1, got {batch_size}")
+    for name, value in (("--batch-size", batch_size), ("--max-length", max_length)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
     return [
         dict(
             tokenizer(
                 texts[start : start + batch_size],
                 padding=True,
                 truncation=True,
+                max_length=min(max_length, tokenizer.model_max_length),
                 return_tensors="pt",
             )
         )

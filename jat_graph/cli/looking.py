@@ -19,6 +19,7 @@ from jat_graph.config import JatConfig
 from jat_graph.files import write_text
 from jat_graph.inspection import inspect_text, view_head
 from jat_graph.reports import HeadReport, Inspection, Jump
+from jat_graph.training import TrainingOptions, calibrate_on_task
 
 MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model
 
@@ -82,6 +83,7 @@ def calibrate_command(
     density: Annotated[float, typer.Option(help="Share of token pairs to join.")] = 0.05,
     batch_size: Annotated[int, typer.Option(help="Texts per batch.")] = 16,
     batches: Annotated[int, typer.Option(help="Batches of a task's texts.")] = 10,
+    max_length: Annotated[int, typer.Option(help="Tokens kept of each text or pair.")] = 128,
 ) -> None:
     """Find the threshold of each head that joins the wanted share of pairs, and save the settings.
 
@@ -97,6 +99,7 @@ def calibrate_command(
         density: Share of pairs to join.
         batch_size: Texts per batch.
         batches: Batches of a task's texts.
+        max_length: Tokens kept of each text or pair.
 
     Raises:
         ValueError: If an option or the text does not fit.
@@ -107,10 +110,18 @@ def calibrate_command(
     if text is not None:
         texts = [line.strip() for line in read_text(text).splitlines() if line.strip()]
         loaded, tokenizer = load_model(model, jat, JatConfig())
-        batched = text_batches(texts, tokenizer, batch_size)
+        batched = text_batches(texts, tokenizer, batch_size, max_length)
         result = calibrate(loaded, batched, density=density)
     else:
-        result = _calibrate_task(model, str(task), data_dir, jat, density, batch_size, batches)
+        options = TrainingOptions(
+            model=model,
+            task=str(task),
+            output_dir=".",
+            data_dir=None if data_dir is None else str(data_dir),
+            batch_size=batch_size,
+            max_length=max_length,
+        )
+        result = calibrate_on_task(options, jat.resolve(), density, batches=batches)
     result.save(output)
     Console().print(_threshold_table(result))
     Console().print(f"Settings are in {output}; use them with --config {output}.")
@@ -162,27 +173,6 @@ def plot_command(
     )
     save_figure(draw_head(view), output)
     Console().print(f"The picture is in {output}.")
-
-
-def _calibrate_task(
-    model: str,
-    task: str,
-    data_dir: Path | None,
-    jat: JatOptions,
-    density: float,
-    batch_size: int,
-    batches: int,
-) -> JatConfig:
-    from jat_graph.training import TrainingOptions, calibrate_on_task
-
-    options = TrainingOptions(
-        model=model,
-        task=task,
-        output_dir=".",
-        data_dir=None if data_dir is None else str(data_dir),
-        batch_size=batch_size,
-    )
-    return calibrate_on_task(options, jat.resolve(), density, batches=batches)
 
 
 def _inspection_table(report: Inspection) -> Table:

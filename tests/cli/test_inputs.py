@@ -32,11 +32,18 @@ def test_bad_text_is_refused(tmp_path: Path, content: bytes, message: str) -> No
 
 def test_batches_keep_every_text_in_order(tiny_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    batches = text_batches(["book", "the book", "a pencil costs more"], tokenizer, 2)
+    batches = text_batches(["book", "the book", "a pencil costs more"], tokenizer, 2, 32)
     assert [len(batch["input_ids"]) for batch in batches] == [2, 1]
     assert batches[0]["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     with pytest.raises(ValueError, match="--batch-size must be at least 1, got 0"):
-        text_batches(["book"], tokenizer, 0)
+        text_batches(["book"], tokenizer, 0, 32)
+
+
+def test_batches_are_cut(tiny_model: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    for max_length, length in ((5, 5), (1000, 64)):
+        (batch,) = text_batches(["book " * 100], tokenizer, 1, max_length)
+        assert batch["input_ids"].shape == (1, length)
 
 
 def test_models_get_the_jump_heads_asked_for(tiny_model: str, tmp_path: Path) -> None:
@@ -74,5 +81,5 @@ def test_the_default_model(minilm_path: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_tensors_are_made(tiny_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    (batch,) = text_batches(["book"], tokenizer, 4)
+    (batch,) = text_batches(["book"], tokenizer, 4, 32)
     assert all(isinstance(value, torch.Tensor) for value in batch.values())

@@ -33,7 +33,7 @@ def test_inspect_shows_a_table_and_writes_json(
     report = tmp_path / "report.json"
     shown = run(
         "inspect", "--model", tiny_model, "--text", text, "--json", report, "--heads", "1,3",
-        "--layers", "1", "--threshold", "6", "--top", "2",
+        "--layers", "1", "--threshold", "12", "--top", "2",
     ).output  # fmt: skip
     content = json.loads(report.read_text(encoding="utf-8"))
     assert content["text"] == TEXT
@@ -78,6 +78,7 @@ def test_calibrate_on_a_task(run: Run, tiny_model: str, cola_dir: str, tmp_path:
     run(
         "calibrate", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
         "--output", output, "--density", "0.2", "--batch-size", "8", "--batches", "3",
+        "--max-length", "16",
     )  # fmt: skip
     table = JatConfig.load(output).threshold
     assert isinstance(table, tuple)
