@@ -1,0 +1,108 @@
+"""Draw the graph of one jump head on a sentence: tokens on a circle, edges between them.
+
+``python -m examples.sentence_graph --model PATH --layer 2 --head 9 --output graph.png`` calibrates
+the model's heads on the sentence to the density asked for, so that the picture shows the pairs
+that this head joins most readily. Words named with ``--mark`` stand out, and so do their edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from transformers import AutoModel, AutoTokenizer
+
+from jat_graph import JatConfig, attach, calibrate
+from jat_graph.inspection import view_head
+from jat_graph.reports import HeadView
+from jat_graph.viz import save_figure
+
+SENTENCE = "Book costs more than pencil. Book costs less than computer."
+EDGE, MARK = "#8fa8c8", "#d81b60"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge between two shown tokens, whichever way round.
+
+    Args:
+        ends: Positions of the tokens among those shown.
+        weight: The larger of its two weights.
+    """
+
+    ends: tuple[int, int]
+    weight: float
+
+
+def main() -> None:
+    """Calibrate, look at the head, and draw it."""
+    args = read_arguments()
+    view = look(args.model, args.sentence, args.layer, args.head, args.density)
+    save_figure(draw(view, args.mark), args.output)
+
+
+def look(model: str, sentence: str, layer: int, head: int, density: float) -> HeadView:
+    """Return one head of the model on the sentence, after calibration on it."""
+    loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+    loaded.eval()
+    every_head = JatConfig(heads=loaded.config.num_attention_heads)
+    batch = tokenizer(sentence, return_tensors="pt")
+    attach(loaded, calibrate(loaded, [batch], density=density, config=every_head))
+    return view_head(loaded, tokenizer, sentence, layer=layer, head=head)
+
+
+def draw(view: HeadView, marked: list[str]) -> Figure:
+    """Draw the tokens in reading order, clockwise from the top, and the edges between them."""
+    figure = Figure(figsize=(5.4, 5.0), layout="constrained")
+    axis = figure.subplots()
+    angle = np.pi / 2 - 2 * np.pi * np.arange(len(view.tokens)) / len(view.tokens)
+    place = np.stack([np.cos(angle), np.sin(angle)], axis=-1)  # [tokens, 2]
+    edges = edges_of(view)
+    heaviest = max((edge.weight for edge in edges), default=1.0)
+    for edge in edges:
+        bright = all(view.tokens[end].text in marked for end in edge.ends)
+        axis.plot(
+            *place[list(edge.ends)].T,
+            color=MARK if bright else EDGE,
+            linewidth=4 * edge.weight / heaviest,
+            zorder=2 if bright else 1,
+        )
+    for token, (x, y) in zip(view.tokens, place, strict=True):
+        colour = MARK if token.text in marked else "#30415d"
+        box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": colour}
+        axis.text(x, y, token.text, color=colour, ha="center", va="center", bbox=box, zorder=3)
+    axis.set(xlim=(-1.25, 1.25), ylim=(-1.15, 1.15))
+    axis.set_axis_off()
+    report = view.report
+    title = f"Layer {report.layer}, head {report.head}: {report.density:.0%} of the pairs joined"
+    axis.set_title(f"{title}\n(read clockwise from the top)", fontsize=10)
+    return figure
+
+
+def edges_of(view: HeadView) -> list[Edge]:
+    """Return each joined pair once."""
+    weights = view.weights.maximum(view.weights.T).triu(1)
+    return [
+        Edge((first, second), float(weights[first, second]))
+        for first, second in weights.nonzero().tolist()
+    ]
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
+    parser.add_argument("--sentence", default=SENTENCE, help="(default: the JAT paper's pair)")
+    parser.add_argument("--layer", type=int, required=True, help="layer, from 0")
+    parser.add_argument("--head", type=int, required=True, help="head, from 0")
+    parser.add_argument("--density", type=float, default=0.2, help="pairs to join (default: 0.2)")
+    parser.add_argument("--mark", nargs="*", default=["computer", "pencil"], help="words in colour")
+    parser.add_argument("--output", type=Path, required=True, help="PNG file to write")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
