@@ -53,6 +53,12 @@ class Case(NamedTuple):
             "scale": self.scale,
         }
 
+    def to(self, device: torch.device) -> "Case":
+        """Return the case on a device."""
+        mask = None if self.mask is None else self.mask.to(device)
+        query, key, value = (t.to(device) for t in self[:3])
+        return self._replace(query=query, key=key, value=value, mask=mask)
+
     @property
     def pairs(self) -> Tensor:
         """M."""

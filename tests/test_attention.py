@@ -57,8 +57,7 @@ DECODER_CONFIGS = [
 
 
 def leaves_of(case):
-    tensors = [t.clone().requires_grad_() for t in case[:3]]
-    return tensors, case._replace(query=tensors[0], key=tensors[1], value=tensors[2])
+    return [t.clone().requires_grad_() for t in case[:3]]
 
 
 def grads_of(output, leaves, cotangent):
@@ -66,21 +65,21 @@ def grads_of(output, leaves, cotangent):
     return [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads, strict=True)]
 
 
-def check_against_oracle(config, case):
+def check_against_oracle(config, case, device="cpu"):
     """Compare outputs and gradients of valid tokens with the oracle's, in float64."""
-    leaves, mine = leaves_of(case)
-    output = jump_attention(*leaves, config=config, **case.options)
+    here = case.to(device)
+    leaves, twins = leaves_of(here), leaves_of(case)
+    output = jump_attention(*leaves, config=config, **here.options)
     assert output.isfinite().all()
-    twins, other = leaves_of(case)
-    truth = oracle_output(config, other)
-    assert_equal(output * case.valid, truth * case.valid)
+    truth = oracle_output(config, Case(*twins, *case[3:]))
+    assert_equal(output.cpu() * case.valid, truth * case.valid)
     cotangent = torch.randn(output.shape, dtype=output.dtype) * case.valid
-    got = grads_of(output, leaves, cotangent)
+    got = grads_of(output, leaves, cotangent.to(device))
     for grad, want in zip(got, grads_of(truth, twins, cotangent), strict=True):
         assert grad.isfinite().all()
-        assert_equal(grad * case.valid, want * case.valid)
-    operator = jump_operator(*mine[:2], config=config, **case.options)
-    assert_equal(operator.to_dense(), oracle_graph(config, case).adj_norm)
+        assert_equal(grad.cpu() * case.valid, want * case.valid)
+    operator = jump_operator(*here[:2], config=config, **here.options)
+    assert_equal(operator.to_dense().cpu(), oracle_graph(config, case).adj_norm)
 
 
 @pytest.mark.parametrize(
@@ -93,21 +92,21 @@ def check_against_oracle(config, case):
 )
 @settings(max_examples=15)
 @given(data=st.data())
-def test_values_and_gradients_are_the_oracles(backend, masks, data):
+def test_values_and_gradients_are_the_oracles(backend, masks, device, data):
     case = data.draw(heads_and_masks(masks))
     config = data.draw(configs(backend, masks, case.query.size(1)))
-    check_against_oracle(with_half_joined(config, case), case)
+    check_against_oracle(with_half_joined(config, case), case, device)
 
 
 @pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
 @pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
 @settings(max_examples=8)
 @given(data=st.data(), rate=st.sampled_from((0.05, 0.2, 0.4)))
-def test_an_adaptive_threshold_is_the_oracles(backend, data, rate):
+def test_an_adaptive_threshold_is_the_oracles(backend, device, data, rate):
     case = data.draw(heads_and_masks(PADDING_MASKS))
     config = data.draw(configs(backend, PADDING_MASKS, case.query.size(1)))
     config = dataclasses.replace(config, vote_rate=rate, inclusive=False)
-    check_against_oracle(config, case)
+    check_against_oracle(config, case, device)
 
 
 @pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
