@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from jat_graph import JatConfig, jump_operator
 from jat_graph.key_selection import select_keys
 from jat_graph.masks import TokenMask, resolve_mask
-from jat_graph.reference import reference_graph
+from jat_graph.reference import reference_graph, reference_scores
 from jat_graph.scores import MapScores, QueryKeyScores
 from jat_graph.testing import random_heads, random_padding_mask
 from jat_graph.thresholds import (
@@ -23,6 +24,7 @@ from tests.support import (
     Case,
     heads_and_masks,
     oracle_graph,
+    random_tensors,
     sampled_triples,
 )
 
@@ -52,6 +54,21 @@ def test_the_quantile_is_the_oracles(case, rate, seed, selection, variants):
     )
     found = found_threshold(config, case)
     torch.testing.assert_close(found, oracle_graph(config, case).threshold, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1234, 0.4])
+def test_the_quantile_is_a_sampled_product_without_interpolation(rate):
+    # So many tokens that hardly two sampled products are equal.
+    query, key = random_tensors(0, (1, 1, 120, 8), (1, 1, 120, 8))
+    config = JatConfig(vote_rate=rate)
+    scores = reference_scores(query, key)[0, 0]
+    i, k, j = sampled_triples(config, 120).T
+    products = (scores[i, j] * scores[k, j]).sort().values
+    assert len(products.unique()) > 0.9 * SAMPLED_TRIPLES
+    found = found_threshold(config, Case(query, key, key, None, False))
+    wanted = np.quantile(products.numpy(), 1 - rate, method="inverted_cdf")
+    assert math.isclose(found.item(), wanted, rel_tol=1e-12)
+    assert int((products > found.item() * (1 + 1e-12)).sum()) == int(rate * SAMPLED_TRIPLES)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
