@@ -1,14 +1,18 @@
 """Every code block of README.md and docs/ runs, or says why not and is only read."""
 
+import doctest
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer
+
+from jat_graph import JatConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -18,7 +22,7 @@ FENCE = re.compile(
     r"^```(?P<language>[\w{}-]*)[^\n]*\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-RUN = ("python", "bash")
+RUN = ("python", "bash", "{doctest}")
 SHOWN = ("", "text", "json", "{eval-rst}", "{toctree}")  # output, and directives
 
 
@@ -88,13 +92,31 @@ def test_the_blocks_of_a_page_run_in_order(
             script = ["bash", "-euo", "pipefail", "-c", block.code]
             run = subprocess.run(script, capture_output=True, text=True)
             assert run.returncode == 0, f"{block.place}\n{run.stdout}{run.stderr}"
+        elif block.language == "{doctest}":
+            _run_doctest(block, names)
+
+
+def _run_doctest(block: Block, names: dict[str, Any]) -> None:
+    example = doctest.DocTestParser().get_doctest(
+        block.code, {}, block.place, str(block.page), block.line
+    )
+    example.globs = names  # those of the whole page
+    report: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(example, out=report.append, clear_globs=False)
+    assert not report, "".join(report)
+
+
+def test_every_setting_is_explained() -> None:
+    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(field.name for field in fields(JatConfig))
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN], ids=_name)
 def test_the_commands_of_a_block_exist(block: Block) -> None:
     if block.language == "python":
         compile(block.code, block.place, "exec")
-    else:
+    elif block.language == "bash":
         for words in _commands(block.code):
             _check_command(words)
     if block.reason is not None:
