@@ -41,7 +41,7 @@ class AgreementTask(Task):
     ``validation_1`` to ``validation_3`` are the validation split by number of attractors.
 
     Args:
-        train_size: Sentences to train on, a multiple of 12. (default: 480)
+        train_size: Sentences to train on, a multiple of 12. (default: 720)
         validation_size: Sentences to validate on, a multiple of 6. (default: 600)
         seed: Decides what is drawn. (default: 0)
 
@@ -59,7 +59,7 @@ class AgreementTask(Task):
         *(f"validation_{count}" for count in NUM_ATTRACTORS),
     )
     primary_metric: str = "accuracy"
-    train_size: int = 480
+    train_size: int = 720
     validation_size: int = 600
     seed: int = 0
 
