@@ -482,6 +482,39 @@ def test_probabilities_give_the_outputs(case, data):
     assert_equal(outputs[:, ordinary], base[:, ordinary])
 
 
+@pytest.mark.parametrize("kind", ["right", "per head", "pairs per head", "causal"])
+@pytest.mark.parametrize("heads", [(0,), (1, 3), (0, 2, 3), (0, 1, 2, 3)])
+def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
+    mask, causal = make_mask(kind, 2, 4, 12, seed=5)
+    query, key, value, density = random_heads(2, 4, 12, 8, attention_mask=mask, is_causal=causal)
+    assert 0.1 <= density <= 0.9
+    table = tuple(4.0 + head for head in heads)
+    config = JatConfig(threshold=(table,), hop_weights={(head,): (0.5, 0.5) for head in heads})
+    resolved = resolve_mask(mask, causal, query)
+    attn_mask, flag = resolved.attention_mask(12, query)
+    output = attend(
+        query,
+        key,
+        value,
+        config=config.for_layer(0, heads),
+        heads=heads,
+        mask=resolved,
+        attn_mask=attn_mask,
+        is_causal=flag,
+        dropout_p=0.0,
+        scale=8**-0.5,
+    )
+    valid = Case(query, key, value, mask, causal).valid
+    for head in range(4):
+        own = mask if mask is None or mask.dim() == 2 or mask.size(1) == 1 else mask[:, [head]]
+        alone = Case(query[:, [head]], key[:, [head]], value[:, [head]], own, causal)
+        jump = JatConfig(hop_weights=(1,))
+        if head in heads:
+            jump = JatConfig(threshold=4.0 + head, hop_weights=(0.5, 0.5))
+        wanted = oracle_output(jump, alone)
+        assert_equal(output[:, [head]] * valid[:, [head]], wanted * valid[:, [head]])
+
+
 def test_dropout_drops():
     query, key, value, _ = random_heads(1, 2, 10, 4)
     outputs = [

@@ -9,7 +9,7 @@ from jat_graph.reference import reference_adjacency, reference_mask, reference_v
 
 
 @st.composite
-def integer_ballots(draw, causal=True, zero_threshold=True):
+def integer_ballots(draw, causal=True):
     """Draw a config, a map ``[B, H, L, L]`` of small integers, its mask, and whether it is causal.
 
     Some keys are strided: the choice among them depends on no rounding.
@@ -27,7 +27,7 @@ def integer_ballots(draw, causal=True, zero_threshold=True):
     else:
         selection |= {"num_keys": draw(st.integers(1, 5))}
     config = JatConfig(
-        threshold=draw(st.integers(0 if zero_threshold else 1, 4)),
+        threshold=draw(st.integers(0, 4)),
         same_sign_only=draw(st.booleans()),
         inclusive=draw(st.booleans()),
         nodes=draw(st.sampled_from(("all", "selected"))),

@@ -70,16 +70,18 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
     assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("tile", [1, 100, 10**6])
-def test_edges_are_counted_in_blocks_and_sorted_by_target(tile, monkeypatch):
+def test_edges_are_counted_in_blocks_and_sorted_by_target(tile, causal, monkeypatch):
     monkeypatch.setattr(jat_graph.operators.sparse, "TILE", tile)
-    query, key, _, density = random_heads(2, 3, 12, 8)
+    query, key, _, density = random_heads(2, 3, 12, 8, is_causal=causal)
     assert 0.1 <= density <= 0.9
-    source = QueryKeyScores(query, key, 8**-0.5)
-    (sources, targets), weights = vote_edges(open_ballot(JatConfig(), source, TokenMask()))
+    ballot = open_ballot(JatConfig(), QueryKeyScores(query, key, 8**-0.5), TokenMask(causal=causal))
+    (sources, targets), weights = vote_edges(ballot)
     assert (targets.diff() >= 0).all()
     assert (targets * 72 + sources).diff().min() > 0  # by source within a target, each edge once
-    truth = torch.block_diag(*reference_graph(query, key).adjacency.flatten(0, 1))
+    truth = reference_graph(query, key, is_causal=causal).adjacency
+    truth = torch.block_diag(*truth.flatten(0, 1))
     torch.testing.assert_close(truth[targets, sources], weights)
     assert len(weights) == truth.count_nonzero()
 
