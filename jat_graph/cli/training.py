@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jat_graph.cli.gather import gather
-from jat_graph.cli.inputs import ModelOption
+from jat_graph.cli.inputs import ModelOption, has_terminal
 from jat_graph.cli.options import JatOptions
 from jat_graph.config import JatConfig
 from jat_graph.tasks import TASK_NAMES
@@ -126,7 +126,7 @@ def train_command(
     if compare_arms:
         _compare(options, {"base": None, "jump": config}, seeds)
     else:
-        result = train(options, config)
+        result = train(options, config, progress=has_terminal())
         _print_metrics(result.metrics)
         Console().print(f"Model and results are in {options.output_dir}.")
 
@@ -172,6 +172,7 @@ def eval_command(
         max_eval_samples=max_eval_samples,
         mixed_precision=mixed_precision,
         device=device,
+        progress=has_terminal(),
     )
     _print_metrics(metrics)
     if json_file is not None:
@@ -211,7 +212,7 @@ def _compare(options: TrainingOptions, arms: dict[str, JatConfig | None], count:
         raise ValueError(f"--seeds must be at least 1, got {count}")
     seeds = range(options.seed, options.seed + count)
     console = Console()
-    console.print(comparison_table(compare(options, arms, list(seeds))))
+    console.print(comparison_table(compare(options, arms, list(seeds), progress=has_terminal())))
     console.print(f"Results are in {options.output_dir}.")
 
 
