@@ -109,8 +109,9 @@ def test_a_threshold_of_zero(seed, inclusive, same_sign_only, zeros):
     scores = torch.randint(-1, 2, (1, 1, 6, 6), generator=generator).double()
     scores = scores.masked_fill(scores == 0, zeros)
     config = JatConfig(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only)
-    operator = ThresholdOperator(open_ballot(config, MapScores(scores), TokenMask()))
-    truth = integer_truth(config, scores, TokenMask(), False)
+    mask = TokenMask(valid=(torch.rand(1, 1, 6, generator=generator) < 0.7))
+    operator = ThresholdOperator(open_ballot(config, MapScores(scores), mask))
+    truth = integer_truth(config, scores, mask, False)
     torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-12, atol=1e-12)
 
 
