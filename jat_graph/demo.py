@@ -137,7 +137,7 @@ def default_options(model: str, folder: str | Path) -> TrainingOptions:
         task=TASK,
         output_dir=str(folder),
         epochs=1,
-        batch_size=8,
+        batch_size=16,
         learning_rate=1e-4,
         max_length=32,
         select_best=False,

@@ -134,7 +134,7 @@ def verdict(name: str, metric: str, difference: Difference, base: str = "base") 
     if difference.is_zero:
         return (
             f"No difference: {name} and {base} have the same {metric} on each of {seeds} seeds; "
-            "equal scores often mean that neither has learned to tell the classes apart."
+            "look at the scores whether both have learned everything, or nothing."
         )
     if difference.low is None or difference.high is None:
         return (
