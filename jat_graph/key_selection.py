@@ -126,7 +126,9 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
         reasons.append(
             "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
         )
-    if mask.pairs is not None and not torch.compiler.is_compiling():
+    if mask.pairs is not None and torch.compiler.is_compiling():
+        reasons += _unsupported_compiled(config)
+    elif mask.pairs is not None:
         if config.key_selection != "all":
             reasons.append(
                 "a mask that is neither padding nor causal needs key_selection='all', "
@@ -137,6 +139,19 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
                 "a mask that is neither padding nor causal needs a fixed threshold, got vote_rate"
             )
     return reasons
+
+
+def _unsupported_compiled(config: JatConfig) -> list[str]:
+    """Say what a mask ``[L, L]`` whose values nobody may look at does not allow."""
+    selection = config.key_selection
+    ahead = [] if config.vote_rate is None else ["vote_rate"]
+    if selection != "all" and (selection != "strided" or config.key_step is None):
+        ahead.append(f"key_selection={selection!r}")
+    return [
+        f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; pass "
+        "padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
+        for what in ahead
+    ]
 
 
 def number_of_keys(config: JatConfig, count: int) -> int:
@@ -192,7 +207,7 @@ def _query_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count:
 def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) -> VotingKeys:
     """Return the positions of the largest measures; ties go to the lower index."""
     length = valid.size(-1)
-    most = max(number_of_keys(config, n) for n in range(length + 1))
+    most = number_of_keys(config, length)  # it never falls with the number of tokens
     order = measure.argsort(dim=-1, descending=True, stable=True)[..., :most]
     rank = torch.arange(most, device=valid.device)
     chosen = rank < by_count(config, count, length, number_of_keys)  # [B|1, H|1, U]
@@ -206,7 +221,7 @@ def _strided_keys(
 ) -> VotingKeys:
     """Return valid ranks ⌊r·n/U⌋, or 0, s, 2s … for a fixed step s."""
     length = valid.size(-1)
-    most = max(number_of_keys(config, n) for n in range(length + 1))
+    most = number_of_keys(config, length)  # it never falls with the number of tokens
     rank = torch.arange(most, device=valid.device)
     number = by_count(config, count, length, number_of_keys)
     if config.key_step is not None:

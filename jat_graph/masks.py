@@ -93,9 +93,10 @@ class TokenMask:
 def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) -> TokenMask:
     """Bring an attention mask into its cheapest form.
 
-    A 4D mask that only says which keys are padding, alone or with a causal triangle, is recognised
-    by its values. Under ``torch.compile`` it is kept as it is: the result is the same, and no
-    branch depends on data.
+    A 4D mask that only says which keys are padding, alone or with a causal triangle, is recognised:
+    by its shape or strides where all queries share one row, as transformers builds padding masks,
+    else by its values. Under ``torch.compile``, where no branch may depend on values, the latter is
+    kept as it is.
 
     Args:
         attention_mask: None, bool (True = attend) or additive (at most ``finfo.min / 2`` = masked);
@@ -112,14 +113,25 @@ def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) 
     if attention_mask is None:
         return TokenMask(causal=is_causal)
     _check_mask(attention_mask, query)
-    attention_mask = attention_mask.to(query.device)
-    allowed, bias = _split_additive(attention_mask)
+    allowed, bias = _split_additive(shared_row(attention_mask).to(query.device))
     if allowed.dim() == 2:
         bias = None if bias is None else bias[:, None, None, :]
         return TokenMask(valid=allowed[:, None, :], causal=is_causal, bias=bias)
     if allowed.size(-2) == 1:
         return TokenMask(valid=allowed.squeeze(-2), causal=is_causal, bias=bias)
     return _recognise(allowed, is_causal, bias)
+
+
+def shared_row(mask: Tensor) -> Tensor:
+    """Cut a mask whose queries share one row in memory, an expanded one, down to that row.
+
+    Args:
+        mask: A mask of any shape that :func:`resolve_mask` takes.
+
+    Returns:
+        ``[B|1, H|1, 1, L]`` where all queries share a row, else the mask itself.
+    """
+    return mask[:, :, :1] if mask.dim() == 4 and mask.stride(2) == 0 else mask
 
 
 def _check_mask(mask: object, query: Tensor) -> None:

@@ -616,6 +616,40 @@ def test_compiled_without_a_graph_break(settings, engine, device):
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"key_selection": "significance"}, "key_selection='significance' could look ahead"),
+        ({"key_selection": "sampled"}, "key_selection='sampled' could look ahead"),
+        ({"key_selection": "strided"}, "key_selection='strided' could look ahead"),
+        ({"vote_rate": 0.1}, "vote_rate could look ahead"),
+    ],
+)
+def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings, words):
+    query, key, value, _ = random_heads(1, 2, 6, 4)
+    config = JatConfig(backend="dense", **settings)
+    triangle = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
+
+    def run(mask):
+        return jump_attention(query, key, value, config=config, attention_mask=mask)
+
+    with pytest.raises(ValueError, match=f"{words}.*pass padding as attention_mask \\[B, L\\]"):
+        torch.compile(run, backend="eager")(triangle)
+
+
+@pytest.mark.parametrize("settings", [{}, {"key_selection": "strided", "key_step": 2}])
+def test_compiled_code_takes_a_matrix_where_no_key_looks_ahead(settings):
+    query, key, value, density = random_heads(1, 2, 8, 4, is_causal=True)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(backend="dense", **settings)
+    triangle = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
+
+    def run(mask):
+        return jump_attention(query, key, value, config=config, attention_mask=mask)
+
+    assert_equal(torch.compile(run, backend="eager", fullgraph=True)(triangle), run(triangle))
+
+
 def test_autocast_changes_no_vote(device):
     heads = random_heads(2, 2, 16, 8, dtype=torch.float32, device=device)
     assert 0.1 <= heads.density <= 0.9

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks import TokenMask, resolve_mask, shared_row
 from jat_graph.reference import reference_mask
 from tests.support import CAUSAL_MASKS, MASKS, PADDING_MASKS, heads_and_masks, make_mask
 
@@ -78,6 +78,25 @@ def test_padding_is_recognised_whatever_padded_queries_see(side, additive, causa
     assert mask.causal == causal
     assert mask.valid is None or torch.equal(mask.valid[:, 0], padding)
     assert mask.valid is not None or padding.all()
+
+
+@given(case=heads_and_masks(PADDING_MASKS))
+def test_a_row_that_all_queries_share_is_read_as_padding_without_a_look_at_it(case):
+    query = case.query
+    row = torch.rand(query.size(0), 1, 1, query.size(2)) < 0.5
+    row[..., 0] = True
+
+    def expanded(mask):
+        return mask.expand(-1, query.size(1), query.size(2), -1)
+
+    assert shared_row(expanded(row)).size(2) == 1
+    mask = resolve_mask(expanded(row.to("meta")), False, query.to("meta"))  # it has no values
+    assert mask.pairs is None
+    assert mask.valid.size(2) == query.size(2)
+    found = whole(resolve_mask(expanded(row), False, query), query)
+    assert ((found == row) | ~row.mT).all()  # for every query that is no padding itself
+    matrix = expanded(row).contiguous().clone()
+    assert torch.equal(shared_row(matrix), matrix)
 
 
 def test_a_causal_mask_with_the_flag_is_still_causal():

@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from jat_graph.attention import attend, attention_probabilities
 from jat_graph.checks import default_scale
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.state import Attachment, JumpLayer, layer_state
-from jat_graph.masks import TokenMask
+from jat_graph.masks import TokenMask, shared_row
 
 NAME = "jat"
 
@@ -42,7 +42,7 @@ class AttentionCall:
     Shapes:
         - ``query``: ``[B, H, Lq, D]``
         - ``key``, ``value``: ``[B, Hkv, Lk, D]``
-        - ``attention_mask``: ``[B, 1|H, Lq, Lk]``
+        - ``attention_mask``: ``[B, 1|H, Lq|1, Lk]``
     """
 
     module: nn.Module
@@ -67,12 +67,30 @@ class AttentionCall:
 
 
 def register() -> None:
-    """Register the attention function and, under the same name, the mask function of SDPA.
+    """Register the attention function and, under the same name, a mask function.
 
     Without the second, transformers would give every model a mask of None.
     """
     AttentionInterface.register(NAME, jat_attention_forward)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionMaskInterface.register(NAME, jat_mask)
+
+
+def jat_mask(**kwargs: Any) -> Tensor | None:
+    """Return SDPA's mask; padding alone is one row that all queries share, and not an L×L matrix.
+
+    So the row is recognised without a look at its values, under ``torch.compile``, too.
+
+    Args:
+        kwargs: What transformers hands to a mask function.
+
+    Returns:
+        Bool ``[B, 1, Lq, Lk]``, or None where nothing is masked that SDPA would not mask itself.
+    """
+    padding_only = kwargs.get("mask_function") is bidirectional_mask_function
+    if not padding_only or kwargs.get("allow_is_causal_skip", True):
+        return sdpa_mask(**kwargs)
+    row = sdpa_mask(**kwargs | {"q_length": 1})
+    return None if row is None else row.expand(-1, -1, kwargs["q_length"], -1)
 
 
 def jat_attention_forward(
@@ -118,6 +136,8 @@ def jat_attention_forward(
     shared, jump = state.attachment, state.jump
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     scale = default_scale(query.size(-1)) if scaling is None else scaling
+    if attention_mask is not None:
+        attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = _is_causal(module, query, attention_mask, kwargs)
     call = AttentionCall(module, query, key, value, attention_mask, causal, dropout, scale)
     if jump is not None and (shared.enabled or shared.recorder is not None):

@@ -1,17 +1,20 @@
 """Models with jump heads: the base where nothing jumps, the reference where something does."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
+from transformers import AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, detach
-from jat_graph.hf.interface import jat_attention_forward
+from jat_graph.hf.interface import jat_attention_forward, jat_mask
 from jat_graph.reference import reference_jump_attention
 from tests.hf.models import (
     ARCHITECTURES,
@@ -101,6 +104,31 @@ def test_attention_is_the_reference(
             valid = layer.mask.valid.unsqueeze(-1)
             wanted, got = wanted * valid, got * valid
         assert_close(got.double(), wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_the_mask_is_sdpas_and_padding_alone_is_no_matrix(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Tensor] = []
+
+    def spy(**kwargs: Any) -> Tensor | None:
+        mask, stock = jat_mask(**kwargs), sdpa_mask(**kwargs)
+        assert mask is not None and stock is not None
+        assert mask.shape == stock.shape
+        assert torch.equal(mask, stock)
+        seen.append(mask)
+        return mask
+
+    monkeypatch.setitem(AttentionMaskInterface._global_mapping, "jat", spy)
+    run(tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7)))
+    rows = [mask.untyped_storage().nbytes() == 2 * LENGTH for mask in seen]
+    assert rows == {
+        "gpt2": [False],
+        "llama": [False],
+        "modernbert": [True, False],
+        "bart": [True, False, True],
+    }.get(name, [True])
 
 
 # BART's positions count padding on the left.

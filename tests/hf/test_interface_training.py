@@ -115,6 +115,14 @@ def test_a_compiled_model_takes_every_selection(selection: str) -> None:
     assert_close(run(compiled, inputs), run(model, inputs), rtol=0, atol=1e-5)
 
 
+def test_a_compiled_model_refuses_keys_that_a_mask_could_leak_to() -> None:
+    model = tiny_deep_model("modernbert", 2, key_selection="significance")
+    inputs = tiny_inputs("modernbert", (LENGTH, LENGTH))
+    compiled = torch.compile(model, backend="eager")  # its local layers see a window
+    with pytest.raises(ValueError, match=r"could look ahead.*\[B, L\]"):
+        run(compiled, inputs)
+
+
 def test_a_compiled_model_gives_rows() -> None:
     model, inputs = tiny_deep_model("gpt2", 1), tiny_inputs("gpt2")
     compiled = torch.compile(model, backend="aot_eager")

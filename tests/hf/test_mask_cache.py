@@ -38,15 +38,17 @@ def odd() -> Tensor:
     return torch.eye(LENGTH, dtype=torch.bool).expand(2, 1, -1, -1).clone()
 
 
-@pytest.mark.parametrize(("name", "times"), [("bert", 1), ("gpt2", 1), ("modernbert", 2)])
-def test_a_forward_resolves_each_of_its_masks_once(
+@pytest.mark.parametrize(("name", "times"), [("bert", 0), ("gpt2", 1), ("modernbert", 1)])
+def test_a_forward_reads_each_of_its_matrices_once(
     name: str, times: int, resolved: list[Tensor | None]
 ) -> None:
+    """Padding alone is one row, which is not read at all."""
     model, inputs = tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7))
-    run(model, inputs)
-    assert len(resolved) == times
-    run(model, inputs)
-    assert len(resolved) == 2 * times
+    for forward in (1, 2):
+        run(model, inputs)
+        matrices = [mask for mask in resolved if mask is not None and mask.size(-2) > 1]
+        assert len(matrices) == forward * times
+    assert len(resolved) > len(matrices) or name == "gpt2"
 
 
 @pytest.mark.parametrize("build", [padding, odd])
