@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,8 +17,14 @@ from jat_graph.checks import (
 )
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask, resolve_mask
-from jat_graph.operators import NormalizedOperator
-from jat_graph.propagation import graph_operator, head_groups, merge_heads
+from jat_graph.operators import BackendChoice, NormalizedOperator
+from jat_graph.propagation import (
+    explain_backend,
+    graph_operator,
+    head_groups,
+    merge_heads,
+    needs_gradient,
+)
 from jat_graph.scores import attention_scores
 
 
@@ -80,6 +88,7 @@ def jump_attention(
     )
 
 
+@overload
 def jump_operator(
     query: Tensor,
     key: Tensor,
@@ -88,7 +97,29 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-) -> NormalizedOperator:
+    explain: Literal[False] = False,
+) -> NormalizedOperator: ...
+@overload
+def jump_operator(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    explain: Literal[True],
+) -> tuple[NormalizedOperator, BackendChoice]: ...
+def jump_operator(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    explain: bool = False,
+) -> NormalizedOperator | tuple[NormalizedOperator, BackendChoice]:
     r"""Return Â as an operator; A is its ``base``.
 
     Args:
@@ -99,9 +130,12 @@ def jump_operator(
             (default: None)
         is_causal: Mask later tokens, too. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
+        explain: Also return which backend was chosen and why; :func:`jump_attention` and attached
+            models choose alike. (default: False)
 
     Returns:
-        Â = D̃^-½ (A + I) D̃^-½.
+        Â = D̃^-½ (A + I) D̃^-½, and with ``explain`` a :class:`jat_graph.operators.BackendChoice`,
+        which prints as one line.
 
     Raises:
         ValueError: If a shape, a value, the mask, the config or the backend does not fit.
@@ -117,7 +151,11 @@ def jump_operator(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
-    return graph_operator(query, key, config, mask, scale)[0]
+    operator, ballot = graph_operator(query, key, config, mask, scale)
+    if not explain:
+        return operator
+    backward = needs_gradient(query, key)
+    return operator, explain_backend(config, ballot, query.size(-1), backward)
 
 
 def attend(

@@ -75,14 +75,15 @@ class Ballot:
         Shapes:
             - **output:** ``[B|1, H|1, L|1]``
         """
-        valid = self.keys.valid
-        if self.mask.causal or self.mask.pairs is not None:
+        if self.mask.pairs is not None:
             visible = self._visible(slice(None))
             count = torch.zeros(1) if visible is None else visible.sum(-1)
-        elif valid is None:
+        elif self.mask.causal:
+            count = key_places(self.keys, self.source).cumsum(-1)
+        elif self.keys.valid is None:
             count = torch.full((1, 1, 1), self.num_keys)
         else:
-            count = valid.sum(-1, keepdim=True)
+            count = self.keys.valid.sum(-1, keepdim=True)
         return count.clamp(min=1).to(self.source.device, self.source.dtype)
 
     def edge_mask(self) -> Tensor:
@@ -157,11 +158,23 @@ def selected_nodes(keys: VotingKeys, source: ScoreSource, mask: TokenMask) -> Te
     Returns:
         ``[B, H, L]`` bool; None if every token is a node.
     """
-    if keys.index is None:
-        return mask.valid
-    chosen = torch.ones_like(keys.index, dtype=torch.bool)
-    if keys.valid is not None:
-        chosen = chosen & keys.valid
-    nodes = torch.zeros(source.shape, dtype=torch.int32, device=source.device)
+    return mask.valid if keys.index is None else key_places(keys, source) > 0
+
+
+def key_places(keys: VotingKeys, source: ScoreSource) -> Tensor:
+    """Return where the voting keys are.
+
+    Args:
+        keys: The voting keys.
+        source: Scores, for their shape.
+
+    Returns:
+        1 at a voting key, else 0, int64 ``[B|1, H|1, L]``.
+    """
+    index, valid = keys.index, keys.valid
+    if index is None:
+        everyone = torch.ones(1, 1, source.shape[2], dtype=torch.long, device=source.device)
+        return everyone if valid is None else valid.long()
+    chosen = torch.ones_like(index) if valid is None else valid.long().expand_as(index)
     # Padding entries of the index point at a position that may be chosen, too: add, don't set.
-    return nodes.scatter_add(2, keys.index, chosen.int()) > 0
+    return index.new_zeros(source.shape).scatter_add(2, index, chosen)

@@ -11,7 +11,7 @@ from torch import Tensor
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.sampling import by_count, sample_size, sampled_ranks, valid_positions
-from jat_graph.scores import ScoreSource, row_blocks
+from jat_graph.scores import ScoreSource
 
 
 @dataclass(frozen=True)
@@ -177,31 +177,30 @@ def number_of_keys(config: JatConfig, count: int) -> int:
 
 
 def _key_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
-    """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries (Eq. 8), streamed."""
-    seen = valid if config.key_selection == "significance" else sampled_ranks(config, valid, count)
-    batch, heads, length = source.shape
-    peak = torch.full((batch, heads, length), -torch.inf, dtype=source.dtype, device=source.device)
-    total = torch.zeros_like(peak)
+    """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries i (Eq. 8)."""
     with torch.no_grad():
-        for start, stop in row_blocks(source):
-            scores = source.rows(start, stop)
-            hidden = ~seen[..., start:stop, None]
-            peak = torch.maximum(peak, scores.masked_fill(hidden, -torch.inf).amax(-2))
-            total += scores.masked_fill(hidden, 0.0).sum(-2)
-    return peak - total / seen.sum(-1, keepdim=True).clamp(min=1)
+        if config.key_selection == "significance":
+            return source.significance(None, valid)
+        return source.significance(*_sample(config, source, valid, count))
 
 
 def _query_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
     """Return M_i = max_j X_ij − Σ_j X_ij / n over sampled keys j, as the released code does."""
-    hidden = ~sampled_ranks(config, valid, count).unsqueeze(-2)  # [B|1, H|1, 1, L]
-    blocks = []
     with torch.no_grad():
-        for start, stop in row_blocks(source):
-            scores = source.rows(start, stop)
-            total = scores.masked_fill(hidden, 0.0).sum(-1)
-            peak = scores.masked_fill(hidden, -torch.inf).amax(-1)
-            blocks.append(peak - total / count.clamp(min=1))
-    return torch.cat(blocks, dim=-1)
+        position, seen = _sample(config, source, valid, count)
+        scores, hidden = source.columns(position), ~seen.unsqueeze(-2)
+        peak = scores.masked_fill(hidden, -torch.inf).amax(-1)
+        return peak - scores.masked_fill(hidden, 0.0).sum(-1) / count.clamp(min=1)
+
+
+def _sample(
+    config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return positions of sampled tokens, ``[B, H, s]``, and which of them count."""
+    batch, heads, length = source.shape
+    chosen = sampled_ranks(config, valid, count)
+    seen, position = chosen.byte().topk(sample_size(config, length), dim=-1)
+    return position.expand(batch, heads, -1), seen.bool()
 
 
 def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) -> VotingKeys:

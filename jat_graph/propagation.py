@@ -13,7 +13,13 @@ from jat_graph.ballot import Ballot, open_ballot
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
 from jat_graph.masks import TokenMask
-from jat_graph.operators import NormalizedOperator, build_operator
+from jat_graph.operators import (
+    BackendChoice,
+    NormalizedOperator,
+    Workload,
+    build_operator,
+    choose_backend,
+)
 from jat_graph.scores import QueryKeyScores
 from jat_graph.thresholds import head_thresholds
 
@@ -154,10 +160,48 @@ def graph_operator(
         Eq. 2 to 4 of the JAT paper.
     """
     soft = config.soft_temperature is not None
+    backward = needs_gradient(query, key)
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         # Hard votes are piecewise constant: no gradient flows through them.
         ballot = open_ballot(config, QueryKeyScores(query, key, scale), mask)
-        return NormalizedOperator(build_operator(config, ballot, 2 * query.size(-1))), ballot
+        backend = explain_backend(config, ballot, query.size(-1), backward).backend
+        return NormalizedOperator(build_operator(config, ballot, backend)), ballot
+
+
+def explain_backend(
+    config: JatConfig, ballot: Ballot, head_dim: int, backward: bool
+) -> BackendChoice:
+    """Return the backend that :func:`graph_operator` takes, and why.
+
+    Args:
+        config: The settings over these heads.
+        ballot: Who votes on which pairs.
+        head_dim: Features D of a query, and of a key.
+        backward: Whether a gradient will flow back through the products.
+
+    Returns:
+        The choice.
+    """
+    batch, heads, length = ballot.source.shape
+    hops = max(len(weights) for weights in config.hop_groups(heads).values()) - 1
+    work = Workload(
+        graphs=batch * heads,
+        length=length,
+        num_keys=ballot.num_keys,
+        width=2 * head_dim,
+        products=hops * (2 if backward else 1),
+        causal=ballot.mask.causal,
+    )
+    return choose_backend(config, ballot.mask, work, ballot.source.device.type)
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Return whether a gradient will flow back to one of the tensors.
+
+    Args:
+        tensors: Any tensors.
+    """
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _propagate(

@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from jat_graph.kernels import query_peaks
+
 # Elements of one block of scores when they are streamed.
 BLOCK = 2**22
 
@@ -31,8 +33,12 @@ class ScoreSource(Protocol):
     def columns(self, index: Tensor | None) -> Tensor:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return scores of the queries from ``start`` to ``stop``: ``[B, H, stop - start, L]``."""
+    def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
+        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``.
+
+        ``queries`` are positions ``[B, H, N]`` (None: all); ``seen`` ``[B|1, H|1, N]`` says which
+        of them count.
+        """
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
@@ -62,9 +68,16 @@ class QueryKeyScores:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
         return attention_scores(self.query, self._keys(index), self.scale)
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return scores of the queries from ``start`` to ``stop``: ``[B, H, stop - start, L]``."""
-        return attention_scores(self.query[:, :, start:stop], self.key, self.scale)
+    def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
+        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
+        query = self.query if queries is None else _rows(self.query, queries)
+        share = seen / seen.sum(-1, keepdim=True).clamp(min=1)
+        with full_precision(self.device):
+            # The mean of the products is the product with the mean.
+            mean = share.to(self.dtype).unsqueeze(-2) @ query  # [B, H, 1, D]
+            mean = (self.key @ mean.mT).squeeze(-1) * self.scale
+            peak = query_peaks(query if self.scale >= 0 else -query, self.key, seen)
+        return peak * abs(self.scale) - mean
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
@@ -72,9 +85,7 @@ class QueryKeyScores:
         return norms.clamp(min=1.0)
 
     def _keys(self, index: Tensor | None) -> Tensor:
-        if index is None:
-            return self.key
-        return self.key.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, self.key.size(-1)))
+        return self.key if index is None else _rows(self.key, index)
 
 
 class MapScores:
@@ -101,9 +112,12 @@ class MapScores:
             return self.scores
         return self.scores.gather(3, index.unsqueeze(2).expand(-1, -1, self.shape[2], -1))
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return scores of the queries from ``start`` to ``stop``: ``[B, H, stop - start, L]``."""
-        return self.scores[:, :, start:stop]
+    def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
+        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
+        scores = self.scores if queries is None else _rows(self.scores, queries)
+        seen = seen.unsqueeze(-1)
+        mean = scores.masked_fill(~seen, 0.0).sum(-2) / seen.sum(-2).clamp(min=1)
+        return scores.masked_fill(~seen, -torch.inf).amax(-2) - mean
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Raise: a map has no key vectors.
@@ -112,6 +126,11 @@ class MapScores:
             ValueError: Always.
         """
         raise ValueError("normalize_keys needs query and key, got a ready-made map of scores")
+
+
+def _rows(tensor: Tensor, index: Tensor) -> Tensor:
+    """Return the rows ``index`` ``[B, H, n]`` of a tensor ``[B, H, L, D]``."""
+    return tensor.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, tensor.size(-1)))
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
@@ -135,7 +154,9 @@ def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """
     dtype = score_dtype(query, key)
     with full_precision(query.device):
-        return query.to(dtype) @ key.to(dtype).transpose(-1, -2) * scale
+        # The scores of one key lie together, as counting and sorting read them.
+        columns = key.to(dtype) @ query.to(dtype).transpose(-1, -2)
+        return columns.mul_(scale).transpose(-1, -2)
 
 
 def score_dtype(query: Tensor, key: Tensor) -> torch.dtype:
@@ -169,18 +190,3 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
         finally:
             torch.backends.cuda.matmul.allow_tf32 = allowed
-
-
-def row_blocks(source: ScoreSource) -> Iterator[tuple[int, int]]:
-    """Yield ranges of queries whose scores to all keys fit one block.
-
-    Args:
-        source: The scores.
-
-    Yields:
-        Start and stop.
-    """
-    batch, heads, length = source.shape
-    step = max(1, BLOCK // max(1, batch * heads * length))
-    for start in range(0, length, step):
-        yield start, min(start + step, length)

@@ -1,4 +1,4 @@
-"""Votes: which keys join which pairs of queries, counted without ever storing L×L×L."""
+"""Votes: which products of two scores join a pair of queries."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-# Pairs that are counted at a time: 4 MiB in float32.
-TILE = 2**20
+# Soft votes that are held at a time: 4 MiB in float32.
+BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -90,110 +90,54 @@ def vote_product(left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
     return product if norm is None else product / norm
 
 
-def count_votes(
-    rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
-) -> Tensor:
-    """Count, for each pair of queries, the keys that vote for it.
+def vote_limits(threshold: Tensor, norms: Tensor | None, inclusive: bool) -> Tensor:
+    """Return the largest product of two scores that is no vote.
 
-    Works one key at a time on tiles of pairs, so that the largest tensor is the result.
+    With it a hard vote is one comparison, ``X_ij * X_kj > limit``, to the bit: division by a norm
+    and rounding keep the order of products, so that the votes are all the products above some
+    number. It is searched with the vote itself.
 
     Args:
-        rule: When a product is a vote.
-        scores: Key scores, ``[B, H, L, U]``; NaN where masked.
+        threshold: ρ, ``[B, H]``, at least 0.
         norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
-        rows: The queries i to count for; hard votes only. (default: all)
+        inclusive: Vote when the product equals ρ.
 
     Returns:
-        Counts (or sums of soft votes) in the dtype of ``scores``; the diagonal counts X_ij² > ρ.
-
-    Shapes:
-        - **output:** ``[B, H, rows, L]``
+        Limits, ``[B, H, U]``, or ``[B, H, 1]`` without norms; below 0 where zero votes.
     """
-    if rule.soft_temperature is not None:
-        return _sum_soft_votes(rule, scores, norms)
-    threshold = rule.threshold.expand(scores.shape[:2])
-    start, stop, _ = rows.indices(scores.size(2))
-    counts: Tensor = _count_hard_votes(
-        scores.detach(), threshold, norms, rule.inclusive, rule.same_sign_only, start, stop
-    )
-    return counts
+    limit = threshold.unsqueeze(-1)
+    if inclusive:
+        limit = limit.nextafter(torch.full_like(limit, -torch.inf))
+    if norms is None:
+        return limit
+    # Floats of one sign are ordered like the integers of the same bits.
+    bits = torch.int64 if limit.dtype == torch.float64 else torch.int32
+    low = torch.zeros_like(norms).view(bits)  # no vote, where zero is none
+    high = torch.full_like(norms, torch.inf).view(bits)
+    for _ in range(torch.iinfo(bits).bits):
+        middle = low + (high - low + 1) // 2
+        silent = middle.view(limit.dtype) / norms <= limit
+        low, high = torch.where(silent, middle, low), torch.where(silent, high, middle - 1)
+    return torch.where(limit < 0, limit, low.view(limit.dtype))
 
 
-@torch.library.custom_op("jat_graph::count_votes", mutates_args=())
-def _count_hard_votes(
-    scores: Tensor,
-    threshold: Tensor,
-    norms: Tensor | None,
-    inclusive: bool,
-    same_sign_only: bool,
-    start: int,
-    stop: int,
-) -> Tensor:
-    """Count hard votes; an opaque operator, so that torch.compile does not unroll its loops."""
-    batch, heads, length, num_keys = scores.shape
-    rule = VoteRule(threshold.reshape(-1, 1, 1), inclusive, same_sign_only)
-    columns = scores.flatten(0, 1).transpose(1, 2).contiguous()  # [BH, U, L]
-    divisors = None if norms is None else norms.reshape(-1, num_keys, 1, 1)
-    counts = scores.new_zeros(batch * heads, stop - start, length)
-    graphs = max(1, TILE // max(1, counts[:1].numel()))
-    height = max(1, TILE // length)
-    for graph in range(0, batch * heads, graphs):
-        for row in range(start, stop, height):
-            block = slice(graph, graph + graphs)
-            queries = slice(row, min(row + height, stop))
-            tile = counts[block, queries.start - start : queries.stop - start]
-            norm = None if divisors is None else divisors[block]
-            _count_tile(rule, tile, columns[block], norm, rule.threshold[block], queries)
-    return counts.view(batch, heads, stop - start, length)
+def sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Tensor:
+    """Sum soft votes over blocks of keys, computed again in backward instead of stored.
 
+    Args:
+        rule: The vote, with a temperature.
+        scores: Key scores, ``[B, H, L, U]``; NaN where masked.
+        norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
 
-def _count_tile(
-    rule: VoteRule,
-    counts: Tensor,  # [g, r, L], written
-    columns: Tensor,  # [g, U, L]
-    divisors: Tensor | None,  # [g, U, 1, 1]
-    threshold: Tensor,  # [g, 1, 1]
-    rows: slice,
-) -> None:
-    # In place, votes as 0.0 and 1.0: a quarter of the time of the same thing through bools.
-    votes = torch.empty_like(counts)
-    for key in range(columns.size(1)):
-        column = columns[:, key]
-        left, right = column[:, rows, None], column[:, None, :]
-        torch.mul(left, right, out=votes)
-        if divisors is not None:
-            votes.div_(divisors[:, key])
-        if rule.inclusive:
-            votes.ge_(threshold)
-        else:
-            votes.gt_(threshold)
-        if rule.same_sign_only:
-            votes.masked_fill_((left < 0) & (right < 0), 0.0)
-        counts.add_(votes)
-
-
-@_count_hard_votes.register_fake
-def _(
-    scores: Tensor,
-    threshold: Tensor,
-    norms: Tensor | None,
-    inclusive: bool,
-    same_sign_only: bool,
-    start: int,
-    stop: int,
-) -> Tensor:
-    batch, heads, length, _ = scores.shape
-    return scores.new_empty(batch, heads, stop - start, length)
-
-
-def _sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Tensor:
-    """Sum soft votes over blocks of keys, computed again in backward instead of stored."""
+    Returns:
+        Sums ``[B, H, L, L]``, the diagonal included.
+    """
     batch, heads, length, num_keys = scores.shape
     threshold = rule.threshold[..., None, None, None]
-    block = max(1, TILE // max(1, batch * heads * length * length))
+    block = max(1, BLOCK // max(1, batch * heads * length * length))
 
     # The running total stays outside: a checkpoint keeps its inputs, one L×L a block.
-    def count(part: Tensor, norm: Tensor | None) -> Tensor:
+    def add_up(part: Tensor, norm: Tensor | None) -> Tensor:
         norm = None if norm is None else norm[:, :, None, None, :]
         left, right = part[:, :, :, None, :], part[:, :, None, :, :]
         return rule.soft_votes(left, right, norm, threshold).sum(-1)
@@ -202,5 +146,5 @@ def _sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Ten
     for start in range(0, num_keys, block):
         keys = slice(start, start + block)
         norm = None if norms is None else norms[..., keys]
-        total = total + checkpoint(count, scores[..., keys], norm, use_reentrant=False)
+        total = total + checkpoint(add_up, scores[..., keys], norm, use_reentrant=False)
     return total

@@ -529,10 +529,17 @@ def test_dropout_drops():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks that a short sequence outgrows, as long ones outgrow the real blocks."""
-    for module in ("scores", "thresholds", "operators.threshold"):
+    for module in (
+        "kernels.portable.significance",
+        "kernels.portable.threshold_product",
+        "operators.blocked",
+        "operators.sparse",
+        "operators.threshold",
+        "thresholds",
+        "votes",
+    ):
         monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
-    for module in ("votes", "operators.sparse"):
-        monkeypatch.setattr(f"jat_graph.{module}.TILE", 512)
+    monkeypatch.setattr("jat_graph.operators.blocked.KEPT_KEYS", 16)
     monkeypatch.setattr("jat_graph.operators.threshold.KEPT_KEYS", 16)
 
 

@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-import jat_graph.scores
 from jat_graph.reference import reference_scores
-from jat_graph.scores import MapScores, QueryKeyScores, attention_scores, row_blocks, score_dtype
+from jat_graph.scores import MapScores, QueryKeyScores, attention_scores, score_dtype
 from tests.support import random_tensors
 
 
@@ -37,7 +36,6 @@ def test_rows_and_columns_are_parts_of_the_whole(form):
     assert source.shape == (2, 3, 7)
     assert (source.dtype, source.device) == (torch.float64, whole.device)
     torch.testing.assert_close(source.columns(None), whole)
-    torch.testing.assert_close(source.rows(2, 5), whole[:, :, 2:5])
     index = torch.randint(7, (2, 3, 4))
     want = whole.gather(3, index.unsqueeze(2).expand(-1, -1, 7, -1))
     torch.testing.assert_close(source.columns(index), want)
@@ -60,12 +58,3 @@ def test_a_map_has_no_key_norms():
 
 def test_a_low_precision_map_is_widened():
     assert MapScores(torch.zeros(1, 1, 3, 3).bfloat16()).columns(None).dtype == torch.float32
-
-
-@pytest.mark.parametrize("block", [1, 50, 100, 10**6])
-def test_row_blocks_cover_each_query_once(block, monkeypatch):
-    monkeypatch.setattr(jat_graph.scores, "BLOCK", block)
-    source = MapScores(torch.zeros(1, 2, 13, 13))
-    blocks = list(row_blocks(source))
-    assert [row for start, stop in blocks for row in range(start, stop)] == list(range(13))
-    assert all((stop - start) * 2 * 13 <= max(block, 26) for start, stop in blocks)

@@ -18,9 +18,10 @@ LAYERS = (
     ("files",),
     ("config_fields",),
     ("config",),
-    ("checks", "masks", "reports"),
+    ("checks", "masks", "reports", "votes"),
+    ("kernels",),
     ("scores",),
-    ("sampling", "votes"),
+    ("sampling",),
     ("key_selection",),
     ("thresholds",),
     ("ballot",),
@@ -96,8 +97,13 @@ def _functions() -> Iterator[Function]:
     for path in _files():
         for outer in ast.walk(_tree(path)):
             for node in ast.iter_child_nodes(outer):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _overload(node):
                     yield Function(path, outer if isinstance(outer, ast.ClassDef) else None, node)
+
+
+def _overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a function only says types of another one."""
+    return any(getattr(mark, "id", "") == "overload" for mark in node.decorator_list)
 
 
 def _exports(path: Path) -> list[str]:

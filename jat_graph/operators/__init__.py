@@ -1,19 +1,24 @@
 """The graph as something that multiplies: one operator class a structure."""
 
 from jat_graph.operators.base import Operator, PowerOperator
-from jat_graph.operators.choice import build_operator, choose_backend, unsupported
+from jat_graph.operators.blocked import BlockedOperator
+from jat_graph.operators.choice import BackendChoice, build_operator, choose_backend, unsupported
+from jat_graph.operators.costs import Workload
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.normalized import NormalizedOperator
 from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.threshold import ThresholdOperator
 
 __all__ = [
+    "BackendChoice",
+    "BlockedOperator",
     "DenseOperator",
     "NormalizedOperator",
     "Operator",
     "PowerOperator",
     "SparseOperator",
     "ThresholdOperator",
+    "Workload",
     "build_operator",
     "choose_backend",
     "unsupported",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 
 import torch
 
@@ -10,41 +11,56 @@ from jat_graph.ballot import Ballot
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.operators.base import Operator
+from jat_graph.operators.blocked import BlockedOperator
+from jat_graph.operators.costs import LARGEST_MATRIX, Workload, predict, prices_of
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.threshold import ThresholdOperator
 
 logger = logging.getLogger(__name__)
 
-# Votes for a pair that take as long as one feature of one token in a threshold product, both in
-# portable torch: measured 32 on two CPU cores, halved because the matrix also takes memory.
-THRESHOLD_COST = 16
 
-
-def build_operator(config: JatConfig, ballot: Ballot, features: int) -> Operator:
-    """Return A by the config's backend; an explicit choice never falls back.
+@dataclass(frozen=True)
+class BackendChoice:
+    """Which backend runs, and why.
 
     Args:
-        config: ``backend`` and the variants.
+        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``.
+        why: One sentence.
+        milliseconds: What the cost model predicts for each backend that could run; empty if it
+            was not asked.
+    """
+
+    backend: str
+    why: str
+    milliseconds: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.backend}: {self.why}"
+
+
+def build_operator(config: JatConfig, ballot: Ballot, backend: str) -> Operator:
+    """Return A by a backend; nothing falls back.
+
+    Args:
+        config: The variants.
         ballot: Who votes on which pairs.
-        features: Columns that one product will have.
+        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``.
 
     Returns:
         The operator for A.
 
     Raises:
-        ValueError: If the chosen backend cannot run; the message lists every reason.
+        ValueError: If the backend cannot run; the message lists every reason.
     """
-    backend = config.backend
-    if backend == "auto":
-        backend, why = choose_backend(config, ballot.mask, ballot.source.shape[2], features)
-        logger.debug("backend %s: %s", backend, why)
     reasons = unsupported(backend, config, ballot.mask)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
     if backend == "dense":
         return DenseOperator.from_ballot(ballot)
-    return SparseOperator.from_ballot(ballot) if backend == "sparse" else ThresholdOperator(ballot)
+    if backend == "sparse":
+        return SparseOperator.from_ballot(ballot)
+    return BlockedOperator(ballot) if ballot.mask.causal else ThresholdOperator(ballot)
 
 
 def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
@@ -62,39 +78,48 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     if backend != "dense" and config.soft_temperature is not None:
         reasons.append("soft votes need every pair; use 'dense'")
     if backend == "threshold":
-        if mask.causal:
-            reasons.append("under a causal mask A is no sum of threshold graphs; use 'dense'")
         if mask.pairs is not None:
-            reasons.append("it takes padding masks only; use 'dense'")
-        if config.inclusive and config.same_sign_only and _may_be_zero(config):
+            reasons.append("it takes padding and causal masks only; use 'dense'")
+        no_prefix = config.inclusive and config.same_sign_only and _may_be_zero(config)
+        if no_prefix and not mask.causal:
             reasons.append("inclusive votes at threshold 0 of one sign are no prefix; use 'dense'")
     return reasons
 
 
 def choose_backend(
-    config: JatConfig, mask: TokenMask, length: int, features: int
-) -> tuple[str, str]:
-    """Return the cheaper of dense and threshold, and why.
+    config: JatConfig, mask: TokenMask, work: Workload, device: str
+) -> BackendChoice:
+    """Return the config's backend, or for ``"auto"`` the cheaper one of dense and threshold.
 
     Args:
-        config: The variants.
+        config: ``backend`` and the variants.
         mask: Which query may attend to which key.
-        length: Tokens L.
-        features: Columns that one product will have.
+        work: What the operator will have to do.
+        device: The kind of device that it runs on.
 
     Returns:
-        The backend and a sentence.
+        The backend and why.
     """
+    if config.backend != "auto":
+        return BackendChoice(config.backend, "the config asks for it")
     reasons = unsupported("threshold", config, mask)
     if reasons:
-        return "dense", reasons[0]
-    cost = THRESHOLD_COST * features
-    if length > cost:
-        return (
-            "threshold",
-            f"{length} votes a token and key cost more than {features} features, {cost}",
+        return BackendChoice("dense", f"'threshold' cannot run: {'; '.join(reasons)}")
+    prices, where = prices_of(device)
+    costs = {name: predict(name, work, prices) for name in ("dense", "threshold")}
+    if work.matrix_bytes > LARGEST_MATRIX:
+        size = work.matrix_bytes / 2**30
+        choice = BackendChoice("threshold", f"a dense A would take {size:.1f} GiB", costs)
+    else:
+        cheaper, dearer = sorted(costs, key=costs.__getitem__)
+        why = (
+            f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
+            f"{work.num_keys} keys, {work.length} tokens and {work.products} products of "
+            f"{work.width} features ({where})"
         )
-    return "dense", f"{length} votes a token and key cost at most {features} features, {cost}"
+        choice = BackendChoice(cheaper, why, costs)
+    logger.debug("backend %s", choice)
+    return choice
 
 
 def _may_be_zero(config: JatConfig) -> bool:

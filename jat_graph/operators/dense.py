@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from jat_graph.ballot import Ballot
+from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
-from jat_graph.votes import count_votes
+from jat_graph.votes import sum_soft_votes
 
 
 class DenseOperator(Operator):
@@ -22,7 +23,7 @@ class DenseOperator(Operator):
 
     @classmethod
     def from_ballot(cls, ballot: Ballot) -> DenseOperator:
-        """Count the votes for every pair, in blocks of keys.
+        """Count the votes for every pair.
 
         Args:
             ballot: Who votes on which pairs.
@@ -31,9 +32,22 @@ class DenseOperator(Operator):
             A of Eq. 3.
         """
         scores, norms = ballot.key_scores()
-        counts = count_votes(ballot.rule, scores, norms)
-        shares = counts / ballot.voters().unsqueeze(-1)
-        return cls(shares.masked_fill(~ballot.edge_mask(), 0.0))
+        if ballot.rule.soft_temperature is not None:
+            shares = sum_soft_votes(ballot.rule, scores, norms) / ballot.voters().unsqueeze(-1)
+            return cls(shares.masked_fill(~ballot.edge_mask(), 0.0))
+        # In place: another L×L of every head would cost as much as some of the counting.
+        shares = count_votes(ballot.rule, scores, norms).div_(ballot.voters().unsqueeze(-1))
+        shares.flatten(2)[..., :: shares.size(-1) + 1].zero_()  # the diagonal
+        if ballot.mask.causal:
+            shares.tril_()
+        if ballot.mask.pairs is not None:
+            shares.masked_fill_(~ballot.mask.pairs, 0.0)
+        return cls(shares)
+
+    @property
+    def degree(self) -> Tensor:
+        """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
+        return self.adjacency.sum(-1)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self.adjacency @ x + diagonal * x

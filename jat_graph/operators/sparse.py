@@ -12,8 +12,9 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import spmm, to_torch_csr_tensor
 
 from jat_graph.ballot import Ballot
+from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
-from jat_graph.votes import TILE, count_votes
+from jat_graph.scores import BLOCK
 
 
 class SparseOperator(Operator):
@@ -99,7 +100,7 @@ def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:
     batch, heads, length = ballot.source.shape
     scores, norms = ballot.key_scores()
     allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)
-    height = max(1, TILE // max(1, batch * heads * length))
+    height = max(1, BLOCK // max(1, batch * heads * length))
     found = []
     for start in range(0, length, height):
         rows = slice(start, min(start + height, length))

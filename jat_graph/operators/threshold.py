@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -9,20 +10,20 @@ import torch
 from torch import Tensor
 
 from jat_graph.ballot import Ballot
+from jat_graph.kernels import Ranking, rank_tokens, sum_joined
 from jat_graph.operators.base import Operator
 from jat_graph.scores import BLOCK
-from jat_graph.votes import VoteRule
 
-# Keys up to which their scores are kept between products; beyond, they are computed again.
+# Keys up to which their rankings are kept between products; beyond, they are made again.
 KEPT_KEYS = 256
 
 
 class ThresholdOperator(Operator):
-    """An operator that holds queries, keys and who votes, and multiplies by prefix sums.
+    """An operator that holds queries, keys and who votes, and multiplies by running sums.
 
-    For one key the joined tokens are a prefix or a suffix of the tokens in the order of their
-    scores. So A x is a sort and a prefix sum a key: O(U · L · (log L + D)) time, and memory for one
-    block of keys. A is symmetric, so the backward pass is the forward pass.
+    For one key the joined tokens are the first or last ones in the order of their scores. So A x is
+    a sort and a running sum a key: O(U · L · D) time, and memory for the order of the tokens. A is
+    symmetric, so the backward pass is the forward pass.
 
     Args:
         ballot: Who votes on which pairs, by hard votes, under no mask but padding.
@@ -45,11 +46,18 @@ class ThresholdOperator(Operator):
             return ((total - self._self_votes) / self._voters).squeeze(-1)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        joined: Tensor = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
-        return joined / self._voters + (diagonal - self._self_votes / self._voters) * x
+        # The self-loops are taken out of the diagonal, not subtracted from a sum.
+        own = diagonal - self._self_votes / self._voters
+        return torch.addcmul(self._joined(x) / self._voters, own, x)
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._matmul(x, diagonal)
+
+    def _joined(self, x: Tensor) -> Tensor:
+        if self._kept is not None:
+            return self._sum_joined(x)
+        joined: Tensor = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
+        return joined
 
     @cached_property
     def _nodes(self) -> Tensor:
@@ -63,46 +71,41 @@ class ThresholdOperator(Operator):
         """Keys that would join a token with itself, ``[B, H, L, 1]``: taken out of every sum."""
         total = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
         rule = self.ballot.rule
-        for scores, norms in self._blocks():
-            scores = scores.transpose(-1, -2)  # [B, H, u, L]
-            votes = rule.votes(scores, scores, *_broadcast(rule, norms))
-            total += votes.sum(2).unsqueeze(-1)
+        for _, scores, norms in self.ballot.key_blocks(BLOCK):
+            norms = None if norms is None else norms.unsqueeze(-2)
+            votes = rule.votes(scores, scores, norms, rule.threshold[..., None, None])
+            total += votes.sum(-1, keepdim=True)
         return total
 
     @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor | None]:
-        with torch.no_grad():
-            return self.ballot.key_scores()
-
-    def _blocks(self) -> Any:
-        """Yield scores ``[B, H, L, u]`` and norms ``[B, H, u]`` of a block of keys at a time."""
+    def _kept(self) -> Ranking | None:
         if self.ballot.num_keys > KEPT_KEYS:
-            with torch.no_grad():
-                for _, scores, norms in self.ballot.key_blocks(BLOCK):
-                    yield scores, norms
+            return None
+        with torch.no_grad():
+            return rank_tokens(self.ballot.rule, *self.ballot.key_scores())
+
+    def _rankings(self) -> Iterator[Ranking]:
+        """Yield the rankings of all keys, of a block of them at a time."""
+        if self._kept is not None:
+            yield self._kept
             return
-        scores, norms = self._kept
-        batch, heads, length, _ = self.shape
-        step = max(1, BLOCK // max(1, batch * heads * length))
-        for start in range(0, scores.size(-1), step):
-            keys = slice(start, start + step)
-            yield scores[..., keys], None if norms is None else norms[..., keys]
+        with torch.no_grad():
+            for _, scores, norms in self.ballot.key_blocks(BLOCK):
+                yield rank_tokens(self.ballot.rule, scores, norms)
 
     def _sum_joined(self, x: Tensor) -> Tensor:
         """Return Σ_j Σ_k 1[j joins (i, k)] x_k over nodes k, the token itself included."""
-        x = x * self._nodes
-        total = torch.zeros_like(x)
-        for scores, norms in self._blocks():
-            width = max(1, BLOCK // max(1, x.numel()))
-            for start in range(0, scores.size(-1), width):
-                keys = slice(start, start + width)
-                norm = None if norms is None else norms[..., keys]
-                total += _joined_by_keys(self.ballot.rule, scores[..., keys], norm, x)
+        if self.ballot.nodes is not None:
+            x = x * self._nodes
+        rankings = self._rankings()
+        total = sum_joined(x, next(rankings))
+        for ranking in rankings:
+            total = total + sum_joined(x, ranking)
         return total
 
 
 class _SymmetricProduct(torch.autograd.Function):
-    """Σ_j A_j x without the self-loops taken out; its own transpose."""
+    """Σ_j A_j x with rankings that are made again in backward; its own transpose."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operator: ThresholdOperator) -> Tensor:
@@ -114,49 +117,3 @@ class _SymmetricProduct(torch.autograd.Function):
         (grad,) = grads
         product: Tensor = _SymmetricProduct.apply(grad, ctx.operator)  # type: ignore[no-untyped-call]
         return product, None
-
-
-def _broadcast(rule: VoteRule, norms: Tensor | None) -> tuple[Tensor | None, Tensor]:
-    """Return norms and ρ as they broadcast against ``[B, H, u, L]``."""
-    return None if norms is None else norms.unsqueeze(-1), rule.threshold[..., None, None]
-
-
-def _joined_by_keys(rule: VoteRule, scores: Tensor, norms: Tensor | None, x: Tensor) -> Tensor:
-    """Return Σ_j Σ_k 1[j joins (i, k)] x_k for a block of keys, ``[B, H, L, D]``.
-
-    A masked score is NaN: as a query it joins nothing, and among the sorted tokens it stands for 0,
-    where its features are 0 as well.
-    """
-    columns = scores.transpose(-1, -2)  # [B, H, u, L]
-    order = columns.nan_to_num().sort(dim=-1)
-    count = _search(rule, columns, order.values, norms)
-    batch, heads, num_keys, length = columns.shape
-    width = x.size(-1)
-    index = order.indices.unsqueeze(-1).expand(-1, -1, -1, -1, width)
-    ranked = x.unsqueeze(2).expand(-1, -1, num_keys, -1, -1).gather(3, index)
-    zero = ranked.new_zeros(batch, heads, num_keys, 1, width)
-    # Each side is summed from its strongest end, so that nothing is ever subtracted.
-    prefix = torch.cat([zero, ranked.cumsum(3), zero, ranked.flip(3).cumsum(3)], dim=3)
-    end = count + (columns >= 0) * (length + 1)
-    return prefix.gather(3, end.unsqueeze(-1).expand(-1, -1, -1, -1, width)).sum(2)
-
-
-def _search(rule: VoteRule, columns: Tensor, ranked: Tensor, norms: Tensor | None) -> Tensor:
-    """Return how many tokens each query joins, counted from the strongest of its own sign.
-
-    Searches with the vote itself: the rounded product rises with the other score, so its votes are
-    the first ones in that order.
-    """
-    length = columns.size(-1)
-    norm, threshold = _broadcast(rule, norms)
-    positive = columns >= 0
-    low = torch.zeros_like(columns, dtype=torch.long)  # the first `low` join
-    high = torch.full_like(low, length)  # from `high` on none does
-    for _ in range(length.bit_length()):
-        middle = (low + high) // 2
-        place = torch.where(positive, length - 1 - middle, middle).clamp(0, length - 1)
-        joins = rule.votes(columns, ranked.gather(-1, place), norm, threshold)
-        joins = joins & (low < high)
-        low = torch.where(joins, middle + 1, low)
-        high = torch.where(joins, high, torch.minimum(high, middle))
-    return low

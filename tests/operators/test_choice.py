@@ -1,28 +1,35 @@
+import dataclasses
 import logging
 
 import pytest
 import torch
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, jump_operator
 from jat_graph.ballot import open_ballot
 from jat_graph.masks import TokenMask
 from jat_graph.operators import (
+    BlockedOperator,
     DenseOperator,
     SparseOperator,
     ThresholdOperator,
+    Workload,
     build_operator,
     choose_backend,
     unsupported,
 )
-from jat_graph.operators.choice import THRESHOLD_COST
+from jat_graph.operators.costs import LARGEST_MATRIX
 from jat_graph.scores import MapScores
+from jat_graph.testing import random_heads
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
 
 
-def built(config, mask=TokenMask(), length=4, features=2):  # noqa: B008
-    ballot = open_ballot(config, MapScores(torch.ones(1, 1, length, length)), mask)
-    return build_operator(config, ballot, features)
+WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
+
+
+def built(config, mask=TokenMask()):  # noqa: B008
+    ballot = open_ballot(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
+    return build_operator(config, ballot, config.backend)
 
 
 @pytest.mark.parametrize(
@@ -44,15 +51,16 @@ def test_dense_and_sparse_take_every_mask(backend, mask):
     ("settings", "mask", "reasons"),
     [
         ({}, TokenMask(), []),
-        ({}, TokenMask(causal=True), ["under a causal mask"]),
-        ({}, PAIRS, ["padding masks only"]),
+        ({}, TokenMask(causal=True), []),
+        ({}, PAIRS, ["padding and causal masks only"]),
         ({"inclusive": True, "same_sign_only": True}, TokenMask(), []),
         ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(), ["no prefix"]),
+        ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(causal=True), []),
         ({"inclusive": True, "threshold": 0}, TokenMask(), []),
         (
             {"inclusive": True, "same_sign_only": True, "vote_rate": 0.1},
-            TokenMask(causal=True, pairs=PAIRS.pairs),
-            ["under a causal mask", "padding masks only", "no prefix"],
+            PAIRS,
+            ["padding and causal masks only", "no prefix"],
         ),
         ({"soft_temperature": 1.0}, TokenMask(), ["soft votes need every pair"]),
     ],
@@ -65,31 +73,63 @@ def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
         assert "use 'dense'" in sentence
 
 
+def test_the_threshold_backend_goes_by_blocks_under_a_causal_mask():
+    operator = built(JatConfig(backend="threshold"), TokenMask(causal=True))
+    assert isinstance(operator, BlockedOperator)
+
+
 def test_an_explicit_backend_never_falls_back():
     config = JatConfig(backend="threshold", inclusive=True, same_sign_only=True, threshold=0.0)
-    mask = TokenMask(causal=True, pairs=PAIRS.pairs)
-    with pytest.raises(
-        ValueError, match=r"'threshold' cannot run: .*; .*; .*use 'dense'"
-    ) as caught:
-        built(config, mask)
+    with pytest.raises(ValueError, match=r"'threshold' cannot run: .*; .*use 'dense'") as caught:
+        built(config, PAIRS)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("features", [1, 3])
-def test_auto_takes_the_cheaper_one(features, caplog):
-    border = THRESHOLD_COST * features
-    assert choose_backend(JatConfig(), TokenMask(), border, features)[0] == "dense"
-    assert choose_backend(JatConfig(), TokenMask(), border + 1, features)[0] == "threshold"
+@pytest.mark.parametrize("causal", [False, True])
+def test_auto_takes_the_cheaper_one_and_says_why(causal, caplog):
+    mask = TokenMask(causal=causal)
     with caplog.at_level(logging.DEBUG, logger="jat_graph"):
-        operator = built(JatConfig(), length=border + 1, features=features)
-    assert isinstance(operator, ThresholdOperator)
-    assert f"backend threshold: {border + 1} votes" in caplog.text
+        short = choose_backend(JatConfig(), mask, WORK, "cpu")
+        work = dataclasses.replace(WORK, length=8000, num_keys=45, graphs=1, causal=causal)
+        long = choose_backend(JatConfig(), mask, work, "cpu")
+    assert short.backend == min(short.milliseconds, key=short.milliseconds.get) == "dense"
+    assert long.backend == min(long.milliseconds, key=long.milliseconds.get)
+    assert long.backend == ("dense" if causal else "threshold")
+    assert "45 keys, 8000 tokens" in long.why and "measured on" in long.why
+    assert f"backend {long}" in caplog.text and "\n" not in str(long)
+
+
+def test_a_matrix_that_is_too_large_is_not_made():
+    length = int((LARGEST_MATRIX / 4) ** 0.5) + 1
+    work = Workload(graphs=1, length=length, num_keys=10**6, width=10**6, causal=True)
+    choice = choose_backend(JatConfig(), TokenMask(causal=True), work, "cpu")
+    assert choice.milliseconds["dense"] < choice.milliseconds["threshold"]
+    assert choice.backend == "threshold"
+    assert "would take 2.0 GiB" in choice.why
+
+
+def test_an_explicit_backend_is_the_choice():
+    choice = choose_backend(JatConfig(backend="sparse"), TokenMask(), WORK, "cpu")
+    assert (choice.backend, choice.milliseconds) == ("sparse", {})
 
 
 @pytest.mark.parametrize(
-    ("settings", "mask"), [({}, TokenMask(causal=True)), ({"soft_temperature": 1.0}, TokenMask())]
+    ("settings", "mask"), [({}, PAIRS), ({"soft_temperature": 1.0}, TokenMask())]
 )
 def test_auto_goes_dense_where_threshold_cannot_run_and_says_why(settings, mask):
-    backend, why = choose_backend(JatConfig(**settings), mask, 10**5, 1)
-    assert backend == "dense"
-    assert why in unsupported("threshold", JatConfig(**settings), mask)
+    work = dataclasses.replace(WORK, length=10**5)
+    choice = choose_backend(JatConfig(**settings), mask, work, "cpu")
+    assert choice.backend == "dense"
+    for reason in unsupported("threshold", JatConfig(**settings), mask):
+        assert reason in choice.why
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_an_operator_explains_its_backend(gradient):
+    query, key, _, _ = random_heads(1, 2, 12, 8)
+    query.requires_grad_(gradient)
+    config = JatConfig(hop_weights=(0.0, 0.5, 0.5))
+    operator, choice = jump_operator(query, key, config=config, explain=True)
+    assert isinstance(operator.base, DenseOperator)
+    assert choice.backend == "dense"
+    assert f"{4 if gradient else 2} products of 16 features" in str(choice)

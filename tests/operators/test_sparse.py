@@ -73,7 +73,7 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("tile", [1, 100, 10**6])
 def test_edges_are_counted_in_blocks_and_sorted_by_target(tile, causal, monkeypatch):
-    monkeypatch.setattr(jat_graph.operators.sparse, "TILE", tile)
+    monkeypatch.setattr(jat_graph.operators.sparse, "BLOCK", tile)
     query, key, _, density = random_heads(2, 3, 12, 8, is_causal=causal)
     assert 0.1 <= density <= 0.9
     ballot = open_ballot(JatConfig(), QueryKeyScores(query, key, 8**-0.5), TokenMask(causal=causal))

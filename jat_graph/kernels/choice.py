@@ -1,0 +1,32 @@
+"""Which implementation of the inner loops runs on a device."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import torch
+
+
+def implementation(device: torch.device) -> ModuleType:
+    """Return the package whose ``count``, ``rank``, ``add_joined`` and ``peaks`` run on a device.
+
+    Nothing imports numba or Triton before this asks for it.
+
+    Args:
+        device: Where the tensors are.
+
+    Returns:
+        ``jat_graph.kernels.cpu`` (numba) on the CPU, ``jat_graph.kernels.cuda`` (Triton) on CUDA,
+        else ``jat_graph.kernels.portable`` (torch).
+    """
+    if device.type == "cpu":
+        from jat_graph.kernels import cpu
+
+        return cpu
+    if device.type == "cuda":
+        from jat_graph.kernels import cuda
+
+        return cuda
+    from jat_graph.kernels import portable
+
+    return portable

@@ -1,0 +1,52 @@
+"""How numba compiles the loops: parallel, kept on disk, with IEEE arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import numba
+import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def parallel_loop(function: Function) -> Function:
+    """Compile a function whose ``numba.prange`` loops run on several threads.
+
+    Args:
+        function: The function, on NumPy arrays.
+
+    Returns:
+        The compiled function, which runs on as many threads as torch does.
+    """
+    compiled = _compile(function, parallel=True)
+
+    def run(*arguments: Any) -> Any:
+        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+        return compiled(*arguments)
+
+    return run  # type: ignore[return-value]
+
+
+def loop(function: Function) -> Function:
+    """Compile a function that compiled functions call.
+
+    Args:
+        function: The function, on NumPy arrays and numbers.
+
+    Returns:
+        The compiled function.
+    """
+    return _compile(function)
+
+
+def _compile(function: Function, **options: bool) -> Function:
+    # No fastmath: a vote is a product as IEEE rounds it, and NaN never votes.
+    build = partial(numba.njit, nogil=True, error_model="numpy", **options)
+    try:
+        compiled: Function = build(cache=True)(function)
+    except RuntimeError:  # nowhere to write: neither beside the file nor in the user's cache
+        compiled = build()(function)
+    return compiled

@@ -1,0 +1,101 @@
+"""A in blocks of queries, counted again for each product: for causal masks on long inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jat_graph.ballot import Ballot
+from jat_graph.kernels import count_votes
+from jat_graph.operators.base import Operator
+from jat_graph.operators.threshold import KEPT_KEYS
+from jat_graph.scores import BLOCK
+
+
+class BlockedOperator(Operator):
+    """An operator that holds queries, keys and who votes, and multiplies a block of queries a time.
+
+    Under a causal mask the tokens that a query joins are no prefix of an order: of the strongest
+    ones it sees the earlier ones only. So the votes of a block of queries are counted, multiplied
+    and forgotten: O(U · L²) votes, and memory for one block.
+
+    Args:
+        ballot: Who votes on which pairs, by hard votes, under a causal mask and padding.
+    """
+
+    def __init__(self, ballot: Ballot) -> None:
+        batch, heads, length = ballot.source.shape
+        self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
+        self.dtype, self.device = ballot.source.dtype, ballot.source.device
+
+    @property
+    def degree(self) -> Tensor:
+        """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
+        return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
+
+    def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the matrix in blocks of rows, without the columns after the last row of a block.
+
+        Yields:
+            Which rows, and ``[B, H, rows, rows.stop]``.
+        """
+        batch, heads, length, _ = self.shape
+        height = max(1, BLOCK // max(1, batch * heads * length))
+        voters = self.ballot.voters().unsqueeze(-1)
+        with torch.no_grad():
+            for start in range(0, length, height):
+                rows = slice(start, min(start + height, length))
+                counts = torch.zeros(
+                    batch, heads, rows.stop - start, rows.stop, dtype=self.dtype, device=self.device
+                )
+                for scores, norms in self._key_scores():
+                    counts += count_votes(self.ballot.rule, scores[:, :, : rows.stop], norms, rows)
+                yield rows, counts.tril_(start - 1) / voters[:, :, rows]
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        product: Tensor = _BlockedProduct.apply(x, self, False)  # type: ignore[no-untyped-call]
+        return product + diagonal * x
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        product: Tensor = _BlockedProduct.apply(x, self, True)  # type: ignore[no-untyped-call]
+        return product + diagonal * x
+
+    @cached_property
+    def _kept(self) -> tuple[Tensor, Tensor | None] | None:
+        with torch.no_grad():
+            return self.ballot.key_scores() if self.ballot.num_keys <= KEPT_KEYS else None
+
+    def _key_scores(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Yield scores ``[B, H, L, u]`` and norms ``[B, H, u]`` of all keys, or of a block each."""
+        if self._kept is not None:
+            yield self._kept
+            return
+        for _, scores, norms in self.ballot.key_blocks(BLOCK):
+            yield scores, norms
+
+
+class _BlockedProduct(torch.autograd.Function):
+    """A x or its transpose; the backward pass is the other one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, operator: BlockedOperator, transposed: bool) -> Tensor:
+        ctx.operator, ctx.transposed = operator, transposed
+        product = torch.zeros_like(x)
+        for rows, weights in operator.row_blocks():
+            if transposed:
+                product[:, :, : rows.stop] += weights.mT @ x[:, :, rows]
+            else:
+                product[:, :, rows] = weights @ x[:, :, : rows.stop]
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (grad,) = grads
+        product: Tensor = _BlockedProduct.apply(  # type: ignore[no-untyped-call]
+            grad, ctx.operator, not ctx.transposed
+        )
+        return product, None, None

@@ -1,0 +1,71 @@
+import dataclasses
+import json
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph.operators import Workload
+from jat_graph.operators.costs import PRICES, predict, prices_of
+
+PRICE = dict.fromkeys(PRICES, 1.0)
+
+workloads = st.builds(
+    Workload,
+    graphs=st.integers(1, 64),
+    length=st.integers(1, 5000),
+    num_keys=st.integers(1, 300),
+    width=st.integers(1, 512),
+    products=st.integers(1, 6),
+    causal=st.booleans(),
+)
+
+
+@given(work=workloads, field=st.sampled_from(("graphs", "length", "num_keys", "width", "products")))
+@pytest.mark.parametrize("backend", ["dense", "threshold"])
+def test_more_work_never_costs_less(backend, work, field):
+    more = dataclasses.replace(work, **{field: getattr(work, field) + 1})
+    prices, _ = prices_of("cpu")
+    assert predict(backend, more, prices) >= predict(backend, work, prices) > 0
+
+
+def test_the_model_counts_the_work_by_hand():
+    work = Workload(graphs=2, length=10, num_keys=3, width=4, products=2)
+    dense = {"vote": 2 * 100 * 3 / 2, "entry": 200, "multiply": 2 * 100 * 8}
+    threshold = {"rank": 2 * 3 * 10, "row": 2 * 3 * 10 * 8}
+    for backend, units in (("dense", dense), ("threshold", threshold)):
+        for name in PRICES:
+            alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
+            assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
+
+
+def test_a_causal_product_counts_again_each_time():
+    work = Workload(graphs=1, length=100, num_keys=3, width=4, products=2)
+    causal = dataclasses.replace(work, causal=True)
+    votes = {**dict.fromkeys(PRICES, 0.0), "vote": 1.0}
+    assert predict("threshold", causal, votes) == 3 * predict("dense", causal, votes)
+    assert predict("threshold", work, votes) == 0
+
+
+def test_too_many_keys_are_ranked_again_for_each_product():
+    rank = {**dict.fromkeys(PRICES, 0.0), "rank": 1.0}
+    few = Workload(graphs=1, length=100, num_keys=256, width=4, products=2)
+    many = dataclasses.replace(few, num_keys=512)
+    repeated = predict("threshold", many, rank) / predict("threshold", few, rank)
+    assert repeated == pytest.approx(2 * 3)
+
+
+def test_the_table_in_the_package_is_whole():
+    table = json.loads(files("jat_graph.operators").joinpath("costs.json").read_text())
+    assert "cpu" in table
+    for entry in table.values():
+        assert set(entry) == {"machine", "nanoseconds"}
+        assert set(entry["nanoseconds"]) == set(PRICES)
+        assert all(price > 0 for price in entry["nanoseconds"].values())
+
+
+def test_a_device_without_measurements_says_so():
+    prices, where = prices_of("abacus")
+    assert prices == prices_of("cpu")[0]
+    assert "no measurement for abacus" in where
