@@ -10,7 +10,12 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
-from jat_graph.sampling import by_count, sample_size, sampled_ranks, valid_positions
+from jat_graph.sampling import (
+    positions_of_ranks,
+    sample_size,
+    sample_sizes,
+    sampled_positions,
+)
 from jat_graph.scores import ScoreSource
 
 
@@ -176,6 +181,26 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     return sample_size(config, count)
 
 
+def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
+    """Return U for each number of valid tokens, as :func:`number_of_keys` does for one.
+
+    Args:
+        config: ``key_selection``, ``num_keys``, ``key_factor`` and ``key_step``.
+        count: Valid tokens n, any shape.
+        length: Padded length L, the largest n.
+
+    Returns:
+        int64, the shape of ``count``; nothing waits for the device.
+    """
+    if config.key_selection == "all":
+        return count
+    if config.key_step is not None:
+        return -(-count // config.key_step)
+    if config.num_keys is not None:
+        return count.clamp(max=config.num_keys)
+    return sample_sizes(config, count, length)
+
+
 def _key_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
     """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries i (Eq. 8)."""
     with torch.no_grad():
@@ -197,10 +222,9 @@ def _sample(
     config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return positions of sampled tokens, ``[B, H, s]``, and which of them count."""
-    batch, heads, length = source.shape
-    chosen = sampled_ranks(config, valid, count)
-    seen, position = chosen.byte().topk(sample_size(config, length), dim=-1)
-    return position.expand(batch, heads, -1), seen.bool()
+    batch, heads, _ = source.shape
+    position, seen = sampled_positions(config, valid, count)
+    return position.expand(batch, heads, -1), seen
 
 
 def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) -> VotingKeys:
@@ -209,7 +233,7 @@ def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) 
     most = number_of_keys(config, length)  # it never falls with the number of tokens
     order = measure.argsort(dim=-1, descending=True, stable=True)[..., :most]
     rank = torch.arange(most, device=valid.device)
-    chosen = rank < by_count(config, count, length, number_of_keys)  # [B|1, H|1, U]
+    chosen = rank < numbers_of_keys(config, count, length)  # [B|1, H|1, U]
     # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
     index = order.masked_fill(~chosen, length).sort(dim=-1).values
     return VotingKeys(index.clamp(max=length - 1), chosen)
@@ -222,10 +246,10 @@ def _strided_keys(
     length = valid.size(-1)
     most = number_of_keys(config, length)  # it never falls with the number of tokens
     rank = torch.arange(most, device=valid.device)
-    number = by_count(config, count, length, number_of_keys)
+    number = numbers_of_keys(config, count, length)
     if config.key_step is not None:
         target = (rank * config.key_step).expand(*count.shape[:2], -1)
     else:
         target = rank * count // number.clamp(min=1)
-    index = valid_positions(valid).gather(-1, target.clamp(max=length - 1))
+    index = positions_of_ranks(valid, target)
     return VotingKeys(index.expand(*shape, -1), rank < number)

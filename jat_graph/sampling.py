@@ -1,9 +1,10 @@
-"""Samples that depend on the seed and the number of valid tokens alone, and the tables by it."""
+"""Samples that depend on the seed and the number of valid tokens alone, and their sizes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -31,33 +32,61 @@ def sample_size(config: JatConfig, count: int) -> int:
     return min(count, max(1, math.ceil(config.key_factor * logarithm)))
 
 
-def valid_positions(valid: Tensor) -> Tensor:
-    """Return the position of each rank among the valid tokens; padding follows.
+def sample_sizes(config: JatConfig, count: Tensor, length: int) -> Tensor:
+    """Return the size of the sample for each number of tokens.
 
     Args:
-        valid: ``[..., L]`` bool.
-
-    Returns:
-        Positions ``[..., L]``.
-    """
-    return valid.logical_not().to(torch.uint8).argsort(dim=-1, stable=True)
-
-
-def by_count(
-    config: JatConfig, count: Tensor, length: int, rule: Callable[[JatConfig, int], int]
-) -> Tensor:
-    """Look up a number that depends on n, computed on the CPU for each possible n.
-
-    Args:
-        config: Passed to ``rule``.
+        config: ``key_selection`` and ``key_factor``.
         count: Valid tokens n, any shape.
         length: Padded length L, the largest n.
-        rule: The number for one n.
 
     Returns:
         int64, the shape of ``count``; nothing waits for the device.
     """
-    return torch.tensor([rule(config, n) for n in range(length + 1)], device=count.device)[count]
+    sizes: Tensor = _sample_sizes(count, length, config.key_selection, config.key_factor)
+    return sizes
+
+
+@torch.library.custom_op("jat_graph::sample_sizes", mutates_args=())
+def _sample_sizes(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tensor:
+    """Look up; an operator, because torch.compile traces no cache."""
+    starts, sizes = _size_steps(key_selection, key_factor, length)
+    step = torch.bucketize(count, torch.tensor(starts, device=count.device), right=True) - 1
+    return torch.tensor(sizes, device=count.device)[step]
+
+
+@_sample_sizes.register_fake
+def _(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tensor:
+    return torch.empty_like(count)
+
+
+@cache
+def _size_steps(
+    key_selection: str, key_factor: float, length: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers of tokens at which the sample grows, from 0, and its sizes from there."""
+    config = JatConfig(key_selection=key_selection, key_factor=key_factor)
+    counts, last = range(length + 1), sample_size(config, length)
+    starts, sizes = [0], [0]
+    while sizes[-1] < last:
+        # The size never falls with n, so that a search finds where it grows.
+        starts.append(bisect_right(counts, sizes[-1], key=lambda n: sample_size(config, n)))
+        sizes.append(sample_size(config, starts[-1]))
+    return tuple(starts), tuple(sizes)
+
+
+def positions_of_ranks(valid: Tensor, rank: Tensor) -> Tensor:
+    """Return where the valid tokens of some ranks are.
+
+    Args:
+        valid: Tokens that are not padding, ``[..., L]`` bool.
+        rank: Ranks from 0 among the valid tokens, ``[..., R]``.
+
+    Returns:
+        Positions ``[..., R]``; some position where there is no such token.
+    """
+    number = valid.cumsum(-1).contiguous()  # of the valid tokens up to here
+    return torch.searchsorted(number, rank.contiguous() + 1).clamp(max=valid.size(-1) - 1)
 
 
 def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:
@@ -89,7 +118,7 @@ def _(seed: int, size: int, purpose: int) -> Tensor:
     return torch.empty(size, dtype=torch.long)
 
 
-def sampled_ranks(config: JatConfig, valid: Tensor, count: Tensor) -> Tensor:
+def sampled_positions(config: JatConfig, valid: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
     """Return which valid tokens are sampled, without replacement.
 
     Each rank has a random number that depends on the seed alone; the smallest ones of the first n
@@ -101,14 +130,15 @@ def sampled_ranks(config: JatConfig, valid: Tensor, count: Tensor) -> Tensor:
         count: Their number n, ``[B|1, H|1, 1]``.
 
     Returns:
-        Bool, the shape of ``valid``.
+        Positions ``[B|1, H|1, S]``, no two the same, S the size at L tokens; and which of them are
+        in the sample, bool of that shape.
     """
     length = valid.size(-1)
-    size = by_count(config, count, length, sample_size)
-    numbers = draw(config.seed, length, 1, valid.device).double()
+    size = sample_sizes(config, count, length)
+    place = torch.arange(length, device=valid.device)
     # Ties would make the sample depend on the sort: the rank breaks them.
-    numbers = numbers + torch.arange(length, device=valid.device) / (2 * length)
-    rank = valid.cumsum(-1) - 1
-    lot = numbers[rank.clamp(min=0)].masked_fill(~valid, torch.inf)
-    place = lot.argsort(dim=-1).argsort(dim=-1)
-    return (place < size) & valid
+    lots = (draw(config.seed, length, 1, valid.device) << 31) + place
+    rank = (valid.cumsum(-1) - 1).clamp(min=0)
+    lot = lots[rank].masked_fill(~valid, torch.iinfo(torch.int64).max)
+    position = lot.topk(sample_size(config, length), dim=-1, largest=False).indices
+    return position, place[: position.size(-1)] < size

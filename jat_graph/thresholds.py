@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.key_selection import VotingKeys, key_slices, number_of_keys
+from jat_graph.key_selection import VotingKeys, key_slices, numbers_of_keys
 from jat_graph.masks import TokenMask
-from jat_graph.sampling import by_count, draw, valid_positions
+from jat_graph.sampling import draw, positions_of_ranks
 from jat_graph.scores import BLOCK, ScoreSource
 from jat_graph.votes import vote_product
 
@@ -130,8 +130,8 @@ def _sampled_triples(
 
     first = ranks(2, count)
     second = (first + 1 + ranks(3, (count - 1).clamp(min=0))) % count.clamp(min=1)
-    voter = ranks(4, by_count(config, count, length, number_of_keys))
-    position = valid_positions(valid)
+    voter = ranks(4, numbers_of_keys(config, count, length))
     if config.key_selection == "all":
-        voter = position.gather(-1, voter)  # every position is an entry of the voting keys
-    return position.gather(-1, first), position.gather(-1, second), voter, count < 2
+        voter = positions_of_ranks(valid, voter)  # every position is an entry of the voting keys
+    left, right = (positions_of_ranks(valid, rank) for rank in (first, second))
+    return left, right, voter, count < 2

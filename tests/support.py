@@ -13,7 +13,6 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jat_graph import sampling
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.reference import (
@@ -21,6 +20,7 @@ from jat_graph.reference import (
     reference_jump_attention,
     reference_mask,
 )
+from jat_graph.sampling import sampled_positions
 from jat_graph.scores import QueryKeyScores
 from jat_graph.testing import random_padding_mask
 from jat_graph.thresholds import _sampled_triples
@@ -156,11 +156,8 @@ def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
 def sampled_ranks(config: JatConfig, count: int) -> Tensor:
     """Return the ranks that the library samples from a sequence of ``count`` tokens."""
     valid = torch.ones(1, 1, count, dtype=torch.bool)
-    return (
-        sampling.sampled_ranks(config, valid, valid.sum(-1, keepdim=True))[0, 0]
-        .nonzero()
-        .squeeze(-1)
-    )
+    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
+    return position[chosen].sort().values
 
 
 def sampled_triples(config: JatConfig, count: int) -> Tensor:

@@ -12,6 +12,7 @@ from jat_graph.key_selection import (
     VotingKeys,
     key_slices,
     number_of_keys,
+    numbers_of_keys,
     select_keys,
     unsupported_selection,
 )
@@ -90,6 +91,24 @@ def test_how_many_keys_vote(count, factor, number, selection):
     assert number_of_keys(config, count) == wanted
     assert sample_size(config, count) == reference_num_samples(count, selection, key_factor=factor)
     assert 1 <= number_of_keys(config, count) <= count
+    assert numbers_of_keys(config, torch.tensor([0, count]), count).tolist() == [0, wanted]
+
+
+@given(count=st.integers(0, 99), step=st.integers(1, 9))
+def test_how_many_keys_a_step_takes(count, step):
+    config = JatConfig(key_selection="strided", key_step=step)
+    assert number_of_keys(config, count) == len(range(0, count, step))
+    assert numbers_of_keys(config, torch.tensor(count), count) == number_of_keys(config, count)
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_keys": 4}, {"key_step": 3}])
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_more_tokens_have_no_fewer_keys(selection, settings):
+    if "key_step" in settings and selection != "strided":
+        pytest.skip("a step is of strided keys")
+    config = JatConfig(key_selection=selection, **settings)
+    numbers = [number_of_keys(config, n) for n in range(300)]
+    assert numbers == sorted(numbers)
 
 
 def test_the_numbers_of_the_paper():

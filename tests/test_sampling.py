@@ -2,8 +2,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
-from jat_graph.sampling import by_count, draw, sample_size, sampled_ranks, valid_positions
+from jat_graph import JatConfig, sampling
+from jat_graph.sampling import (
+    draw,
+    positions_of_ranks,
+    sample_size,
+    sample_sizes,
+    sampled_positions,
+)
 
 CPU = torch.device("cpu")
 
@@ -35,7 +41,10 @@ def test_a_draw_leaves_the_global_generator_alone():
 
 def sample_of(config, valid):
     valid = torch.tensor(valid)[None, None]
-    return sampled_ranks(config, valid, valid.sum(-1, keepdim=True))[0, 0]
+    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
+    assert position.shape == chosen.shape == (1, 1, sample_size(config, valid.size(-1)))
+    assert len(set(position.flatten().tolist())) == position.numel()
+    return torch.zeros_like(valid).scatter(-1, position, chosen)[0, 0]
 
 
 @given(valid=st.lists(st.booleans(), min_size=1, max_size=40), seed=st.integers(0, 2**40))
@@ -59,15 +68,38 @@ def test_a_sample_is_even_over_the_tokens():
     assert 80 <= counts.min() and counts.max() <= 160
 
 
-@given(valid=st.lists(st.booleans(), min_size=1, max_size=30))
-def test_valid_positions_come_first_in_order(valid):
-    positions = valid_positions(torch.tensor(valid)).tolist()
-    first = [place for place, good in enumerate(valid) if good]
-    assert positions[: len(first)] == first
-    assert sorted(positions) == list(range(len(valid)))
+@given(rows=st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4))
+def test_a_rank_is_found_among_the_valid_tokens(rows):
+    valid = torch.tensor(rows)
+    positions = positions_of_ranks(valid, torch.arange(9).expand(len(rows), -1))
+    assert ((positions >= 0) & (positions < 9)).all()
+    for found, row in zip(positions.tolist(), rows, strict=True):
+        places = [place for place, good in enumerate(row) if good]
+        assert found[: len(places)] == places
 
 
-def test_numbers_are_looked_up_by_count():
-    count = torch.tensor([[0], [3], [1]])
-    found = by_count(JatConfig(seed=5), count, 3, lambda config, n: 10 * n + config.seed)
-    assert found.tolist() == [[5], [35], [15]]
+@given(
+    length=st.integers(0, 3000),
+    factor=st.floats(0.01, 20),
+    selection=st.sampled_from(("sampled", "sampled_queries")),
+)
+def test_sizes_are_those_of_each_number_of_tokens(length, factor, selection):
+    config = JatConfig(key_selection=selection, key_factor=factor, hop_weights={(0,): (1.0,)})
+    count = torch.arange(length + 1).view(-1, 1)
+    wanted = [[sample_size(config, n)] for n in range(length + 1)]
+    assert sample_sizes(config, count, length).tolist() == wanted
+
+
+def test_sizes_of_one_length_are_worked_out_once(monkeypatch):
+    calls = []
+
+    def spy(config, count):
+        calls.append(count)
+        return sample_size(config, count)
+
+    monkeypatch.setattr(sampling, "sample_size", spy)
+    count = torch.tensor([7, 90_000])
+    for hops in ((0.0, 1.0), {(0, 1): (0.5, 0.5)}):  # a mapping cannot be hashed
+        config = JatConfig(key_selection="sampled", key_factor=3.21, hop_weights=hops)
+        assert sample_sizes(config, count, 100_000).tolist() == [7, 37]
+    assert 0 < len(calls) < 2000
