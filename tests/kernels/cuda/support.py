@@ -1,0 +1,57 @@
+"""Ballots for the Triton kernels, and what every vote is by definition."""
+
+import math
+
+import torch
+from hypothesis import strategies as st
+
+# Where there is no GPU, Triton's interpreter runs the kernels on the CPU.
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+REPEATS = 50 if torch.cuda.is_available() else 2
+
+
+@st.composite
+def ballots(draw, longest=20, same_sign=(False, True), zeros=True):
+    """Draw key scores ``[G, U, L]``, limits ``[G, U]``, and whether two negative ones may not vote.
+
+    Integers, whose products meet the limits, or normal numbers. Every key masks tokens of its own.
+    Some limits are infinite, and some (with ``zeros``) those of an inclusive vote at a ρ of zero.
+    """
+    graphs, keys = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    length = draw(st.integers(1, longest))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    dtype = draw(st.sampled_from((torch.float32, torch.float64)))
+    shape = graphs, keys, length
+    if draw(st.booleans()):
+        columns = torch.randint(-3, 4, shape, generator=generator).to(dtype)
+    else:
+        columns = torch.randn(shape, generator=generator, dtype=dtype)
+    masked = torch.rand(shape, generator=generator) < draw(st.sampled_from((0.0, 0.3)))
+    limits = torch.randint(0, 5, (graphs, keys), generator=generator).to(dtype)
+    special = torch.rand(graphs, keys, generator=generator)
+    limits = limits.masked_fill(special > 0.8, math.inf)
+    if zeros:
+        limits = limits.masked_fill(special < 0.2, -torch.finfo(dtype).smallest_normal)
+    columns = columns.masked_fill(masked, math.nan)
+    return columns.to(DEVICE), limits.to(DEVICE), draw(st.sampled_from(same_sign))
+
+
+def all_votes(columns, limits, same_sign_only):
+    """Return every vote as the rounded product says, ``[G, U, L, L]`` bool."""
+    left, right = columns.unsqueeze(-1), columns.unsqueeze(-2)
+    votes = left * right > limits[..., None, None]
+    return votes & ~((left < 0) & (right < 0)) if same_sign_only else votes
+
+
+def random_columns(seed, *shape, dtype=torch.float32):
+    """Return normal key scores, some of them masked."""
+    generator = torch.Generator().manual_seed(seed)
+    columns = torch.randn(shape, generator=generator, dtype=dtype)
+    masked = torch.rand(shape, generator=generator) < 0.1
+    return columns.masked_fill(masked, math.nan).to(DEVICE)
+
+
+def random_rows(seed, *shape, dtype=torch.float32):
+    """Return normal features."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=dtype).to(DEVICE)
