@@ -388,7 +388,6 @@ def test_cutting_a_decoders_sequence_changes_nothing(config, padding):
         ({"key_selection": "sampled_queries"}, "'sampled_queries' looks at later tokens"),
         ({"key_selection": "strided"}, "'strided' without key_step looks at later tokens"),
         ({"vote_rate": 0.1}, "vote_rate looks at later tokens.*fixed threshold"),
-        ({"backend": "threshold"}, "'threshold' cannot run: under a causal mask.*use 'dense'"),
     ],
 )
 @pytest.mark.parametrize("form", ["flag", "4d"])
@@ -602,6 +601,8 @@ def test_fifty_runs_are_equal_bit_for_bit(backend, device):
     ("settings", "engine"),
     [
         ({"key_selection": "significance"}, "inductor"),
+        ({"key_selection": "significance", "backend": "threshold"}, "inductor"),
+        ({"backend": "threshold", "normalize_keys": True, "inclusive": True}, "aot_eager"),
         ({"soft_temperature": 0.5, "hop_weights": (0.5, 0.5)}, "aot_eager"),
         ({"key_selection": "sampled", "nodes": "selected"}, "aot_eager"),
     ],
@@ -610,7 +611,7 @@ def test_compiled_without_a_graph_break(settings, engine, device):
     mask = random_padding_mask(2, 16, side="left", min_valid=8, device=device)
     heads = random_heads(2, 2, 16, 8, attention_mask=mask, dtype=torch.float32, device=device)
     assert 0.1 <= heads.density <= 0.9
-    config = JatConfig(backend="dense", **settings)
+    config = JatConfig(**settings)
 
     def run(*qkv):
         return jump_attention(*qkv, config=config, attention_mask=mask)

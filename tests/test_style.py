@@ -35,6 +35,7 @@ LAYERS = (
     ("calibration",),
     ("inspection", "tasks"),
     ("training", "viz"),
+    ("benchmarks",),
     ("demo",),
     ("cli",),
 )

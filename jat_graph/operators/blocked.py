@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,6 +30,8 @@ class BlockedOperator(Operator):
         batch, heads, length = ballot.source.shape
         self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
         self.dtype, self.device = ballot.source.dtype, ballot.source.device
+        with torch.no_grad():
+            self._kept = ballot.key_scores() if ballot.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
@@ -63,11 +64,6 @@ class BlockedOperator(Operator):
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         product: Tensor = _BlockedProduct.apply(x, self, True)  # type: ignore[no-untyped-call]
         return product + diagonal * x
-
-    @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor | None] | None:
-        with torch.no_grad():
-            return self.ballot.key_scores() if self.ballot.num_keys <= KEPT_KEYS else None
 
     def _key_scores(self) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield scores ``[B, H, L, u]`` and norms ``[B, H, u]`` of all keys, or of a block each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 import torch
@@ -16,8 +15,6 @@ from jat_graph.operators.costs import LARGEST_MATRIX, Workload, predict, prices_
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.threshold import ThresholdOperator
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,17 +106,16 @@ def choose_backend(
     costs = {name: predict(name, work, prices) for name in ("dense", "threshold")}
     if work.matrix_bytes > LARGEST_MATRIX:
         size = work.matrix_bytes / 2**30
-        choice = BackendChoice("threshold", f"a dense A would take {size:.1f} GiB", costs)
-    else:
-        cheaper, dearer = sorted(costs, key=costs.__getitem__)
-        why = (
-            f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
-            f"{work.num_keys} keys, {work.length} tokens and {work.products} products of "
-            f"{work.width} features ({where})"
-        )
-        choice = BackendChoice(cheaper, why, costs)
-    logger.debug("backend %s", choice)
-    return choice
+        return BackendChoice("threshold", f"a dense A would take {size:.1f} GiB", costs)
+    cheaper, dearer = "dense", "threshold"
+    if costs[dearer] < costs[cheaper]:
+        cheaper, dearer = dearer, cheaper
+    why = (
+        f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
+        f"{work.num_keys} keys, {work.length} tokens and {work.products} products of "
+        f"{work.width} features ({where})"
+    )
+    return BackendChoice(cheaper, why, costs)
 
 
 def _may_be_zero(config: JatConfig) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 
 from jat_graph.operators.threshold import KEPT_KEYS
@@ -70,7 +69,10 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
     return tokens * (prices["rank"] * rankings + prices["row"] * features) / 1e6
 
 
-@cache
+# Read once, at import: torch.compile cannot trace the reading of a file.
+_TABLE = json.loads(files("jat_graph.operators").joinpath("costs.json").read_text("utf-8"))
+
+
 def prices_of(device: str) -> tuple[dict[str, float], str]:
     """Return the measured prices of a kind of device, and where they were measured.
 
@@ -83,8 +85,7 @@ def prices_of(device: str) -> tuple[dict[str, float], str]:
         Prices in nanoseconds, and a phrase; where a kind of device was never measured, the prices
         of the CPU stand in, and the phrase says so.
     """
-    table = json.loads(files("jat_graph.operators").joinpath("costs.json").read_text("utf-8"))
-    if device in table:
-        return table[device]["nanoseconds"], f"measured on {table[device]['machine']}"
+    if device in _TABLE:
+        return _TABLE[device]["nanoseconds"], f"measured on {_TABLE[device]['machine']}"
     stand_in, where = prices_of("cpu")
     return stand_in, f"no measurement for {device}: prices of the CPU, {where}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,16 +36,21 @@ class ThresholdOperator(Operator):
         self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
         self.dtype, self.device = ballot.source.dtype, ballot.source.device
         self._voters = ballot.voters().unsqueeze(-1)  # [B|1, H|1, 1, 1]
+        self._nodes = None if ballot.nodes is None else ballot.nodes.to(self.dtype).unsqueeze(-1)
+        with torch.no_grad():
+            self._self_votes = self._count_self_votes()
+            self._kept = self._rank_all() if ballot.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
         """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
         with torch.no_grad():
-            total = self._sum_joined(self._nodes.expand(*self.shape[:3], 1))
+            ones = torch.ones(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
+            total = self._sum_joined(ones)
             return ((total - self._self_votes) / self._voters).squeeze(-1)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        # The self-loops are taken out of the diagonal, not subtracted from a sum.
+        # Votes for oneself are taken out of the diagonal, not subtracted from a sum.
         own = diagonal - self._self_votes / self._voters
         return torch.addcmul(self._joined(x) / self._voters, own, x)
 
@@ -59,16 +63,8 @@ class ThresholdOperator(Operator):
         joined: Tensor = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
         return joined
 
-    @cached_property
-    def _nodes(self) -> Tensor:
-        """1 for nodes of the graph, 0 for other tokens, ``[B|1, H|1, L, 1]``."""
-        if self.ballot.nodes is None:
-            return torch.ones(1, 1, self.shape[-1], 1, dtype=self.dtype, device=self.device)
-        return self.ballot.nodes.to(self.dtype).unsqueeze(-1)
-
-    @cached_property
-    def _self_votes(self) -> Tensor:
-        """Keys that would join a token with itself, ``[B, H, L, 1]``: taken out of every sum."""
+    def _count_self_votes(self) -> Tensor:
+        """Return the keys that would join a token with itself, ``[B, H, L, 1]``."""
         total = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
         rule = self.ballot.rule
         for _, scores, norms in self.ballot.key_blocks(BLOCK):
@@ -77,12 +73,8 @@ class ThresholdOperator(Operator):
             total += votes.sum(-1, keepdim=True)
         return total
 
-    @cached_property
-    def _kept(self) -> Ranking | None:
-        if self.ballot.num_keys > KEPT_KEYS:
-            return None
-        with torch.no_grad():
-            return rank_tokens(self.ballot.rule, *self.ballot.key_scores())
+    def _rank_all(self) -> Ranking:
+        return rank_tokens(self.ballot.rule, *self.ballot.key_scores())
 
     def _rankings(self) -> Iterator[Ranking]:
         """Yield the rankings of all keys, of a block of them at a time."""
@@ -95,7 +87,7 @@ class ThresholdOperator(Operator):
 
     def _sum_joined(self, x: Tensor) -> Tensor:
         """Return Σ_j Σ_k 1[j joins (i, k)] x_k over nodes k, the token itself included."""
-        if self.ballot.nodes is not None:
+        if self._nodes is not None:
             x = x * self._nodes
         rankings = self._rankings()
         total = sum_joined(x, next(rankings))
