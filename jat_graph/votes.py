@@ -133,6 +133,7 @@ def sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Tens
         Sums ``[B, H, L, L]``, the diagonal included.
     """
     batch, heads, length, num_keys = scores.shape
+    scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
     threshold = rule.threshold[..., None, None, None]
     block = max(1, BLOCK // max(1, batch * heads * length * length))
 
