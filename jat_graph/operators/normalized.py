@@ -24,9 +24,9 @@ class NormalizedOperator(Operator):
         self.scale = (base.degree + 1).rsqrt().unsqueeze(-1)  # [B, H, L, 1]
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        y = self.scale * self.base.matmul(self.scale * x, diagonal=1.0)
-        return y + diagonal * x
+        y = self.base.matmul(self.scale * x, diagonal=1.0).mul_(self.scale)
+        return y if diagonal == 0 else y + diagonal * x
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        y = self.scale * self.base.rmatmul(self.scale * x, diagonal=1.0)
-        return y + diagonal * x
+        y = self.base.rmatmul(self.scale * x, diagonal=1.0).mul_(self.scale)
+        return y if diagonal == 0 else y + diagonal * x

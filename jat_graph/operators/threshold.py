@@ -52,7 +52,7 @@ class ThresholdOperator(Operator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         # Votes for oneself are taken out of the diagonal, not subtracted from a sum.
         own = diagonal - self._self_votes / self._voters
-        return torch.addcmul(self._joined(x) / self._voters, own, x)
+        return (own * x).addcdiv_(self._joined(x), self._voters)
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._matmul(x, diagonal)
