@@ -39,7 +39,7 @@ def add_both(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     orders = graphs * num_keys
     step = min(orders, max(1, HELD // (2 * x[0].numel())))
     sums = x.new_empty(step, 2, length, x.size(-1))
-    ends = x.new_empty(step, 2, triton.cdiv(length, SEGMENT), x.size(-1))
+    ends = x.new_empty(2, step, 2, triton.cdiv(length, SEGMENT), x.size(-1))
     with torch.cuda.device_of(x):
         for first in range(0, orders, step):
             last = min(first + step, orders)
@@ -53,28 +53,28 @@ def _add_orders(
     extents: Tensor,  # [G, U, 2]
     reaches: Tensor,  # [G, U, L]
     sums: Tensor,  # [u, 2, L, D], written
-    ends: Tensor,  # [u, 2, S, D], written
+    ends: Tensor,  # [2, u, 2, S, D], written: of each segment, and of all before it
     result: Tensor,  # [G, L, D], added to
     first: int,
     last: int,
 ) -> None:
     """Add the joined rows of some of the orders, counted over all graphs."""
     num_keys, length = order.shape[1:]
-    segments, width = ends.shape[2:]
+    segments, width = ends.shape[3:]
     features = min(FEATURES, triton.next_power_of_2(width))
     slices = triton.cdiv(width, features)
     sizes = {"length": length, "width": width, "SPAN": SEGMENT, "ROWS": CHUNK, "WIDTH": features}
     sides = 2 * (last - first)
     _sum_segments[(sides * segments, slices)](
-        x, order, extents, sums, ends, first, num_keys, **sizes
+        x, order, extents, sums, ends[0], first, num_keys, **sizes
     )
     if segments > 1:
-        _sum_ends[(sides, slices)](extents, ends, first, **sizes)
+        _sum_ends[(sides, slices)](extents, ends[0], ends[1], first, **sizes)
     sizes["ROWS"] = TOKENS
     graph = first // num_keys
     graphs = (last - 1) // num_keys + 1 - graph
     _read_sums[(graphs * triton.cdiv(length, TOKENS), slices)](
-        sums, ends, reaches, result, first, last, num_keys, **sizes
+        sums, ends[1], reaches, result, first, last, num_keys, **sizes
     )
 
 
@@ -121,6 +121,7 @@ def _sum_segments(
 def _sum_ends(
     extents: tl.tensor,
     ends: tl.tensor,
+    starts: tl.tensor,
     first: tl.tensor,
     length: tl.tensor,
     width: tl.tensor,
@@ -128,24 +129,25 @@ def _sum_ends(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Turn the ends of the segments of one side into running sums."""
+    """Write what all segments of one side before each one add up to; the first has none."""
     side = tl.program_id(0).to(tl.int64)
-    used = tl.cdiv(tl.load(extents + 2 * first + side), SPAN)
+    last = tl.cdiv(tl.load(extents + 2 * first + side), SPAN) - 1
     d = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    ends += side * tl.cdiv(length, SPAN) * width + d[None, :]
+    offset = side * tl.cdiv(length, SPAN) * width + d[None, :]
     running = tl.zeros((WIDTH,), dtype=ends.dtype.element_ty)
-    for chunk in range(0, used, ROWS):
+    for chunk in range(0, last, ROWS):
         segment = (chunk + tl.arange(0, ROWS))[:, None]
-        inside = (segment < used) & (d < width)[None, :]
-        rows = tl.load(ends + segment * width, mask=inside, other=0.0)
-        tl.store(ends + segment * width, running[None, :] + tl.cumsum(rows, 0), mask=inside)
+        inside = (segment < last) & (d < width)[None, :]
+        rows = tl.load(ends + offset + segment * width, mask=inside, other=0.0)
+        total = running[None, :] + tl.cumsum(rows, 0)
+        tl.store(starts + offset + (segment + 1) * width, total, mask=inside)
         running += tl.sum(rows, 0)
 
 
 @triton.jit(do_not_specialize=["first", "last"])
 def _read_sums(
     sums: tl.tensor,
-    ends: tl.tensor,
+    starts: tl.tensor,
     reaches: tl.tensor,
     result: tl.tensor,
     first: tl.tensor,
@@ -180,9 +182,9 @@ def _read_sums(
         row = (from_side * length + place)[:, None]
         inside = (d < width)[None, :] & (place >= 0)[:, None]
         total += tl.load(sums + row * width + d[None, :], mask=inside, other=0.0)
-        before = (from_side * segments + place // SPAN - 1)[:, None]
+        segment = (from_side * segments + place // SPAN)[:, None]
         inside = (d < width)[None, :] & (place >= SPAN)[:, None]
-        total += tl.load(ends + before * width + d[None, :], mask=inside, other=0.0)
+        total += tl.load(starts + segment * width + d[None, :], mask=inside, other=0.0)
         side += 2
         reaches += length
     tl.store(target, total, mask=written)

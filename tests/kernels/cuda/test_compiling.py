@@ -85,3 +85,12 @@ def test_a_vote_is_a_product_rounded_on_its_own(compiled):
         assert "mul.f32" in code
         assert "fma" not in code
         assert ".ftz" not in code
+
+
+def test_float32_is_multiplied_as_float32(compiled):
+    # Not rounded to TF32, which is what Triton does unless it is told.
+    codes = [code for name, code in compiled["odd"] if name in {"_add_pairs", "_stream_queries"}]
+    assert len(codes) == 3
+    for code in codes:
+        assert "fma.rn.f32" in code
+        assert "mma" not in code

@@ -21,7 +21,7 @@ def test_segments_and_slices_add_up(triton_kernels, triton_constants, ballot, wi
 
 
 @given(
-    graphs=st.integers(1, 3),
+    graphs=st.integers(1, 2),
     keys=st.integers(1, 3),
     length=st.integers(1, 20),
     orders=st.integers(1, 4),

@@ -37,7 +37,7 @@ def test_sums_are_those_over_the_joined_tokens(triton_kernels, direction, ballot
 
 
 @directions
-@pytest.mark.parametrize("width", [8, 65, 256])
+@pytest.mark.parametrize("width", [8, 255])
 def test_float32_is_as_exact_as_plain_sums(triton_kernels, direction, width):
     columns, limits = random_columns(0, 2, 6, 150), torch.full((2, 6), 0.2, device=DEVICE)
     counts = DIRECTIONS[direction](all_votes(columns, limits, False).sum(1))
