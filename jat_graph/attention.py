@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,16 +15,19 @@ from jat_graph.checks import (
     clean_padding,
 )
 from jat_graph.config import JatConfig
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.heads import merge_heads, split_heads
+from jat_graph.masks import resolve_mask
 from jat_graph.operators import BackendChoice, NormalizedOperator
 from jat_graph.propagation import (
+    HeadGroup,
     explain_backend,
     graph_operator,
     head_groups,
-    merge_heads,
+    join_groups,
     needs_gradient,
 )
 from jat_graph.scores import attention_scores
+from jat_graph.wide_attention import softmax_rows, wide_attention
 
 
 def jump_attention(
@@ -74,13 +76,11 @@ def jump_attention(
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     attn_mask, causal = mask.attention_mask(query.size(2), query)
+    heads = tuple(range(query.size(1)))
+    groups = head_groups(query, key, config=config, heads=heads, mask=mask, scale=scale)
     return attend(
-        query,
-        key,
+        groups,
         value,
-        config=config,
-        heads=tuple(range(query.size(1))),
-        mask=mask,
         attn_mask=attn_mask,
         is_causal=causal,
         dropout_p=dropout_p,
@@ -159,27 +159,19 @@ def jump_operator(
 
 
 def attend(
-    query: Tensor,
-    key: Tensor,
+    groups: list[HeadGroup],
     value: Tensor,
     *,
-    config: JatConfig,
-    heads: tuple[int, ...],
-    mask: TokenMask,
     attn_mask: Tensor | None,
     is_causal: bool,
     dropout_p: float,
     scale: float,
 ) -> Tensor:
-    """Return attention of all heads, those in ``heads`` jumping.
+    """Return attention of all heads on the features that :func:`head_groups` gave them.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
+        groups: The heads and their features.
         value: Values ``[B, H, L, Dv]``.
-        config: The settings over ``heads``, as :meth:`JatConfig.for_layer` gives them.
-        heads: The heads that jump.
-        mask: The mask for the votes.
         attn_mask: The mask for the final scores, as SDPA takes it.
         is_causal: Whether SDPA shall mask causally.
         dropout_p: Dropout of the attention probabilities.
@@ -188,94 +180,47 @@ def attend(
     Returns:
         The heads' outputs.
 
-    Raises:
-        ValueError: If the mask or the backend does not fit the config.
-
     Shapes:
         - **output:** ``[B, H, L, Dv]``
     """
-    groups = head_groups(query, key, config=config, heads=heads, mask=mask, scale=scale)
+    # Where SDPA's fast path takes the features as they are, ordinary heads share it.
+    groups = join_groups(groups, value.size(-1))
+    heads = [group.heads for group in groups]
     outputs = []
-    for group in groups:
-        members = slice(None) if len(group.heads) == value.size(1) else list(group.heads)
-        features = group.query, group.key, value[:, members]
-        masks = _cut_heads(attn_mask, members)
-        # Untouched heads go as they are: their outputs are the base model's, bit for bit.
-        run = F.scaled_dot_product_attention if group.query is query else _wide_attention
-        outputs.append(run(*features, masks, dropout_p, is_causal, scale=scale))
-    return merge_heads([group.heads for group in groups], outputs)
+    for group, own in zip(groups, split_heads(value, heads), strict=True):
+        masks = _cut_heads(attn_mask, group.heads)
+        # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
+        run = wide_attention if group.jumps else F.scaled_dot_product_attention
+        outputs.append(run(group.query, group.key, own, masks, dropout_p, is_causal, scale=scale))
+    return merge_heads(heads, outputs)
 
 
 def attention_probabilities(
-    query: Tensor,
-    key: Tensor,
-    *,
-    config: JatConfig,
-    heads: tuple[int, ...],
-    mask: TokenMask,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-    scale: float,
+    groups: list[HeadGroup], *, attn_mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor:
-    """Return the attention probabilities of all heads, those in ``heads`` after propagation.
+    """Return the attention probabilities of all heads.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        config: The settings over ``heads``.
-        heads: The heads that jump; none gives ordinary attention.
-        mask: The mask for the votes.
+        groups: The heads and their features, as :func:`head_groups` gave them.
         attn_mask: The mask for the final scores, as SDPA takes it.
         is_causal: Whether the final scores are masked causally.
         scale: Factor of the scores.
 
     Returns:
-        Rows that sum to one, or are zero where everything is masked; in the dtype of ``query``.
+        Rows that sum to one, or are zero where everything is masked; in the dtype of the features.
 
     Shapes:
         - **output:** ``[B, H, L, L]``
     """
-    groups = head_groups(query, key, config=config, heads=heads, mask=mask, scale=scale)
     rows = []
     for group in groups:
         scores = attention_scores(group.query, group.key, scale)
-        masks = _cut_heads(attn_mask, list(group.heads))
-        rows.append(_masked_softmax(scores, masks, is_causal).to(query.dtype))
+        masks = _cut_heads(attn_mask, group.heads)
+        rows.append(softmax_rows(scores, masks, is_causal).to(group.query.dtype))
     return merge_heads([group.heads for group in groups], rows)
 
 
-def _wide_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float,
-) -> Tensor:
-    """Run SDPA; features wider than the values would leave its fast path, so values are padded."""
-    width, value_width = query.size(-1), value.size(-1)
-    if width > value_width:
-        value = F.pad(value, (0, width - value_width))
-    output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
-    )
-    return output[..., :value_width]
-
-
-def _masked_softmax(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
-    length = scores.size(-1)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -torch.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    if is_causal:
-        later = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    return scores.softmax(-1).nan_to_num()  # a row without a key: 0/0
-
-
-def _cut_heads(attn_mask: Tensor | None, members: slice | list[int]) -> Tensor | None:
-    if attn_mask is None or attn_mask.size(1) == 1:
+def _cut_heads(attn_mask: Tensor | None, heads: tuple[int, ...]) -> Tensor | None:
+    if attn_mask is None or attn_mask.size(1) in (1, len(heads)):
         return attn_mask
-    return attn_mask[:, members]
+    return attn_mask[:, list(heads)]

@@ -12,6 +12,7 @@ from torch import Tensor
 from jat_graph.ballot import Ballot, open_ballot
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
+from jat_graph.heads import merge_heads, neighbours, split_heads
 from jat_graph.masks import TokenMask
 from jat_graph.operators import (
     BackendChoice,
@@ -28,14 +29,16 @@ class HeadGroup(NamedTuple):
     """Heads whose scores are the plain product of these features.
 
     Args:
-        heads: Indices from 0.
+        heads: Indices from 0, in rising order.
         query: ``[B, len(heads), L, F]``.
         key: ``[B, len(heads), L, F]``.
+        jumps: False for ordinary heads, whose features are those that were given.
     """
 
     heads: tuple[int, ...]
     query: Tensor
     key: Tensor
+    jumps: bool
 
 
 def head_groups(
@@ -47,16 +50,16 @@ def head_groups(
     mask: TokenMask,
     scale: float,
 ) -> list[HeadGroup]:
-    """Return features whose plain products are the scores, heads of one width together.
+    """Return features whose plain products are the scores, jump heads of the same hops together.
 
-    Untouched heads come back as the very tensors that were given. Heads of one hop keep their
-    width and stay with the ordinary ones; every further hop widens.
+    Ordinary heads come back as the very numbers that were given, those that follow each other
+    together. Heads of one hop keep their width; every further hop widens.
 
     Args:
         query: Queries ``[B, H, L, D]``.
         key: Keys ``[B, H, L, D]``.
         config: The settings over ``heads``.
-        heads: The heads that jump.
+        heads: The heads that jump, in rising order.
         mask: The mask for the votes.
         scale: Factor of the scores.
 
@@ -66,18 +69,39 @@ def head_groups(
     Raises:
         ValueError: If the mask or the backend does not fit the config.
     """
+    everyone = tuple(range(query.size(1)))
     if not heads or is_ordinary(config, len(heads)):
-        return [HeadGroup(tuple(range(query.size(1))), query, key)]
-    everyone = len(heads) == query.size(1)
-    members = slice(None) if everyone else list(heads)
-    jumping = tuple(_jump_features(query[:, members], key[:, members], config, mask, scale, heads))
-    ordinary = tuple(head for head in range(query.size(1)) if head not in heads)
-    narrow = [group for group in jumping if group.query.size(-1) == query.size(-1)]
-    if ordinary:
-        rest = list(ordinary)
-        narrow.append(HeadGroup(ordinary, query[:, rest], key[:, rest]))
-    wide = [group for group in jumping if group.query.size(-1) != query.size(-1)]
-    return ([_join(narrow)] if narrow else []) + wide
+        return [HeadGroup(everyone, query, key, jumps=False)]
+    if heads == everyone:
+        return _jump_groups(query, key, config, mask, scale, heads)
+    names = [heads, *neighbours(tuple(head for head in everyone if head not in heads))]
+    queries, keys = (split_heads(tensor, names) for tensor in (query, key))
+    groups = _jump_groups(queries[0], keys[0], config, mask, scale, heads)
+    ordinary = zip(names[1:], queries[1:], keys[1:], strict=True)
+    return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
+
+
+def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
+    """Join the groups whose features have one width, so that they need one call of SDPA.
+
+    Args:
+        groups: What :func:`head_groups` returned.
+        width: The width.
+
+    Returns:
+        Groups that cover the same heads.
+    """
+    joined = [group for group in groups if group.query.size(-1) == width]
+    if len(joined) < 2:
+        return groups
+    heads = [group.heads for group in joined]
+    whole = HeadGroup(
+        tuple(sorted(head for group in heads for head in group)),
+        merge_heads(heads, [group.query for group in joined]),
+        merge_heads(heads, [group.key for group in joined]),
+        jumps=True,
+    )
+    return [whole, *(group for group in groups if group.query.size(-1) != width)]
 
 
 def is_ordinary(config: JatConfig, num_heads: int) -> bool:
@@ -102,40 +126,41 @@ def is_ordinary(config: JatConfig, num_heads: int) -> bool:
     )
 
 
-def _join(groups: list[HeadGroup]) -> HeadGroup:
-    """Return one group of heads in rising order."""
-    names = [group.heads for group in groups]
-    return HeadGroup(
-        tuple(sorted(head for group in names for head in group)),
-        merge_heads(names, [group.query for group in groups]),
-        merge_heads(names, [group.key for group in groups]),
-    )
-
-
-def _jump_features(
+def _jump_groups(
     query: Tensor,
     key: Tensor,
     config: JatConfig,
     mask: TokenMask,
     scale: float,
     heads: tuple[int, ...],
-) -> Iterator[HeadGroup]:
-    """Yield the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
-    groups = config.hop_groups(len(heads))
-    highest = max(len(weights) for weights in groups.values()) - 1
+) -> list[HeadGroup]:
+    """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
+    by_weights = config.hop_groups(len(heads))
+    members = [tuple(sorted(group)) for group in by_weights]
+    highest = max(len(weights) for weights in by_weights.values()) - 1
     operator, ballot = graph_operator(query, key, config, mask.select_heads(heads), scale)
-    queries, keys = _propagate(operator, query, key, highest)
-    nodes = None if config.nodes == "all" else ballot.nodes
-    for members, weights in groups.items():
-        rows = slice(None) if len(members) == len(heads) else list(members)
-        hops = [(q[:, rows], k[:, rows]) for q, k in zip(queries, keys, strict=True)]
-        chosen = nodes if nodes is None or nodes.size(1) == 1 else nodes[:, rows]
-        combined = _combine(hops, weights, chosen)
-        yield HeadGroup(
-            tuple(heads[member] for member in members),
-            combined[0].to(query.dtype),
-            combined[1].to(key.dtype),
-        )
+    hops = [
+        list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
+        for queries, keys in _propagate(operator, query, key, highest)
+    ]  # [hop][group]
+    groups = []
+    for number, (group, weights) in enumerate(zip(members, by_weights.values(), strict=True)):
+        nodes = _nodes_between(config, ballot, group)
+        queries, keys = _combine([hop[number] for hop in hops], weights, nodes)
+        names = tuple(heads[member] for member in group)
+        groups.append(HeadGroup(names, queries.to(query.dtype), keys.to(key.dtype), jumps=True))
+    return groups
+
+
+def _nodes_between(config: JatConfig, ballot: Ballot, members: tuple[int, ...]) -> Tensor | None:
+    """Return the nodes between which scores propagate, ``[B|1, H|1, L, 1]``, or None for all.
+
+    Where all keys vote, all tokens are nodes.
+    """
+    nodes = ballot.nodes
+    if config.nodes == "all" or config.key_selection == "all" or nodes is None:
+        return None
+    return (nodes if nodes.size(1) == 1 else nodes[:, list(members)]).unsqueeze(-1)
 
 
 def graph_operator(
@@ -206,16 +231,16 @@ def needs_gradient(*tensors: Tensor) -> bool:
 
 def _propagate(
     operator: NormalizedOperator, query: Tensor, key: Tensor, highest: int
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return ÂᵖQ and ÂᵖK for each hop p, queries and keys multiplied at once."""
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield ÂᵖQ and ÂᵖK for each hop p, queries and keys multiplied at once."""
+    yield query, key
     width = query.size(-1)
-    features = torch.cat([query.to(operator.dtype), key.to(operator.dtype)], dim=-1)
-    queries, keys = [query.to(operator.dtype)], [key.to(operator.dtype)]
+    features = torch.cat([query, key], dim=-1).to(operator.dtype)
     for _ in range(highest):
         features = operator.matmul(features)
-        queries.append(features[..., :width])
-        keys.append(features[..., width:])
-    return queries, keys
+        # Cut by one operation, whose backward pass writes the gradient once.
+        queries, keys = features.split_with_sizes([width, width], dim=-1)
+        yield queries, keys
 
 
 def _combine(
@@ -226,17 +251,21 @@ def _combine(
     The weights go on the query side whole: roots of them would round on both sides.
     """
     if nodes is not None:
-        return _combine_selected(hops, weights, nodes.unsqueeze(-1))
+        return _combine_selected(hops, weights, nodes)
     terms = [(hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
-    queries = [query * weight for (query, _), weight in terms]
-    return torch.cat(queries, dim=-1), torch.cat([key for (_, key), _ in terms], dim=-1)
+    queries = [query if weight == 1 else query * weight for (query, _), weight in terms]
+    return _concatenate(queries), _concatenate([key for (_, key), _ in terms])
+
+
+def _concatenate(features: list[Tensor]) -> Tensor:
+    return features[0] if len(features) == 1 else torch.cat(features, dim=-1)
 
 
 def _combine_selected(
     hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return features for Σ_p w_p Φ_p between two nodes, and plain scores everywhere else."""
-    inside = nodes.to(hops[0][0].dtype)  # m, [B, H, L, 1]
+    inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
     query, key = hops[0]
     queries = [(1 - inside) * query, inside * query]
     keys = [key, ((1 - inside) + weights[0] * inside) * key]
@@ -245,20 +274,3 @@ def _combine_selected(
             queries.append(weight * inside * far_query)
             keys.append(inside * far_key)
     return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)
-
-
-def merge_heads(heads: list[tuple[int, ...]], parts: list[Tensor]) -> Tensor:
-    """Put the parts' heads back into rising order, along dimension 1.
-
-    Args:
-        heads: The heads of each part, in its order.
-        parts: Tensors ``[B, len(heads), ...]``.
-
-    Returns:
-        ``[B, H, ...]``.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    order = [head for group in heads for head in group]
-    place = sorted(range(len(order)), key=order.__getitem__)
-    return torch.cat(parts, dim=1)[:, place]

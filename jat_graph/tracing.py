@@ -12,9 +12,10 @@ from torch import Tensor
 
 from jat_graph.attention import attention_probabilities
 from jat_graph.ballot import Ballot, open_ballot
+from jat_graph.heads import merge_heads
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.operators import DenseOperator
-from jat_graph.propagation import head_groups
+from jat_graph.propagation import HeadGroup, head_groups
 from jat_graph.scores import QueryKeyScores, attention_scores
 
 if TYPE_CHECKING:
@@ -133,13 +134,14 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
     """
     with torch.no_grad():
         ballot = layer_ballot(layer)
+        groups = _jump_groups(layer)
         return LayerTrace(
             ballot,
             DenseOperator.from_ballot(ballot).to_dense(),
             attention_scores(layer.query, layer.key, layer.scale),
-            _propagated_scores(layer),
-            _probabilities(layer, ()),
-            _probabilities(layer, _everyone(layer)),
+            _propagated_scores(layer, groups),
+            _probabilities(layer, [HeadGroup(_everyone(layer), layer.query, layer.key, False)]),
+            _probabilities(layer, groups),
         )
 
 
@@ -171,9 +173,8 @@ def _everyone(layer: CapturedLayer) -> tuple[int, ...]:
     return tuple(range(layer.query.size(1)))
 
 
-def _propagated_scores(layer: CapturedLayer) -> Tensor:
-    """Return scale · Σ_p w_p Φ_p of all jump heads, ``[B, H, L, L]``."""
-    groups = head_groups(
+def _jump_groups(layer: CapturedLayer) -> list[HeadGroup]:
+    return head_groups(
         layer.query,
         layer.key,
         config=layer.config,
@@ -181,23 +182,17 @@ def _propagated_scores(layer: CapturedLayer) -> Tensor:
         mask=layer.mask,
         scale=layer.scale,
     )
-    scores = torch.empty(*layer.query.shape[:3], layer.query.size(2), device=layer.query.device)
-    for group in groups:
-        part = attention_scores(group.query, group.key, layer.scale)
-        scores[:, list(group.heads)] = part.to(scores.dtype)
-    return scores
 
 
-def _probabilities(layer: CapturedLayer, heads: tuple[int, ...]) -> Tensor:
-    """Return attention probabilities, those of ``heads`` after propagation, ``[B, H, L, L]``."""
+def _propagated_scores(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:
+    """Return scale · Σ_p w_p Φ_p of all jump heads, ``[B, H, L, L]``."""
+    parts = [attention_scores(group.query, group.key, layer.scale) for group in groups]
+    return merge_heads([group.heads for group in groups], parts)
+
+
+def _probabilities(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:
+    """Return attention probabilities, ``[B, H, L, L]``."""
     attn_mask, is_causal = layer.mask.attention_mask(layer.query.size(2), layer.query)
     return attention_probabilities(
-        layer.query,
-        layer.key,
-        config=layer.config,
-        heads=heads,
-        mask=layer.mask,
-        attn_mask=attn_mask,
-        is_causal=is_causal,
-        scale=layer.scale,
+        groups, attn_mask=attn_mask, is_causal=is_causal, scale=layer.scale
     )

@@ -3,6 +3,9 @@
 import dataclasses
 import math
 import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -279,26 +282,30 @@ class MemoryMeter(TorchDispatchMode):
     Attributes:
         largest: Elements of the largest tensor that an operation gave.
         peak: Bytes that were alive at once.
+        allocated: Elements of the largest tensor that each operation allocated, by its name.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.largest = self.peak = self._alive = 0
+        self.allocated: Counter[str] = Counter()
         self._storages: dict[int, Any] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
-                self._see(tensor)
+                self._see(str(func), tensor)
         return result
 
-    def _see(self, tensor: Tensor) -> None:
+    def _see(self, name: str, tensor: Tensor) -> None:
         if tensor.layout is not torch.strided:
             tensor = tensor.values()
         storage = tensor.untyped_storage()
         self.largest = max(self.largest, storage.nbytes() // tensor.element_size())
         if storage._cdata not in self._storages:
+            elements = storage.nbytes() // tensor.element_size()
+            self.allocated[name] = max(self.allocated[name], elements)
             self._alive += storage.nbytes()
             self.peak = max(self.peak, self._alive)
             self._storages[storage._cdata] = weakref.finalize(
@@ -308,3 +315,34 @@ class MemoryMeter(TorchDispatchMode):
     def _forget(self, name: int, size: int) -> None:
         del self._storages[name]
         self._alive -= size
+
+
+@contextmanager
+def count_operations() -> Iterator[Counter[str]]:
+    """Count the operations that run inside the ``with``, forward and backward, by their names."""
+    seen: Counter[str] = Counter()
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen[str(func)] += 1
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        yield seen
+
+
+def sdpa_kernels(operations: Counter[str]) -> set[str]:
+    """Name the kernels of SDPA among operations: "flash", "efficient", "cudnn" or "math"."""
+    names = [name.split(".")[1] for name in operations]
+    return {
+        kernel
+        for kernel, sign in {
+            "flash": "_scaled_dot_product_flash_attention",
+            "efficient": "_scaled_dot_product_efficient_attention",
+            "cudnn": "_scaled_dot_product_cudnn_attention",
+            "math": "_safe_softmax",
+        }.items()
+        if any(name.startswith(sign) for name in names)
+    }

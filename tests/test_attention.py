@@ -11,7 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.attention import attend, attention_probabilities
-from jat_graph.masks import resolve_mask
+from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.propagation import head_groups
 from jat_graph.reference import (
     masked_softmax,
     reference_graph,
@@ -29,10 +30,12 @@ from tests.support import (
     MemoryMeter,
     assert_equal,
     configs,
+    count_operations,
     heads_and_masks,
     make_mask,
     oracle_graph,
     oracle_output,
+    sdpa_kernels,
     with_half_joined,
 )
 
@@ -463,16 +466,10 @@ def test_probabilities_give_the_outputs(case, data):
     config = with_half_joined(JatConfig(hop_weights=hops, heads=len(jumping)), case)
     mask = resolve_mask(case.mask, case.is_causal, case.query)
     attn_mask, causal = mask.attention_mask(case.query.size(2), case.query)
-    options = {
-        "config": config,
-        "heads": jumping,
-        "mask": mask,
-        "attn_mask": attn_mask,
-        "is_causal": causal,
-        "scale": 0.6,
-    }
-    rows = attention_probabilities(case.query, case.key, **options)
-    outputs = attend(*case[:3], dropout_p=0.0, **options)
+    options = {"attn_mask": attn_mask, "is_causal": causal, "scale": 0.6}
+    groups = head_groups(*case[:2], config=config, heads=jumping, mask=mask, scale=0.6)
+    rows = attention_probabilities(groups, **options)
+    outputs = attend(groups, case.value, dropout_p=0.0, **options)
     assert_equal(rows @ case.value, outputs)
     sums = rows.sum(-1)
     assert ((sums - 1).abs() < 1e-10).logical_or(sums == 0).all()
@@ -491,17 +488,10 @@ def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
     config = JatConfig(threshold=(table,), hop_weights={(head,): (0.5, 0.5) for head in heads})
     resolved = resolve_mask(mask, causal, query)
     attn_mask, flag = resolved.attention_mask(12, query)
+    own = {"config": config.for_layer(0, heads), "heads": heads, "mask": resolved}
+    groups = head_groups(query, key, scale=8**-0.5, **own)
     output = attend(
-        query,
-        key,
-        value,
-        config=config.for_layer(0, heads),
-        heads=heads,
-        mask=resolved,
-        attn_mask=attn_mask,
-        is_causal=flag,
-        dropout_p=0.0,
-        scale=8**-0.5,
+        groups, value, attn_mask=attn_mask, is_causal=flag, dropout_p=0.0, scale=8**-0.5
     )
     valid = Case(query, key, value, mask, causal).valid
     for head in range(4):
@@ -512,6 +502,31 @@ def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
             jump = JatConfig(threshold=4.0 + head, hop_weights=(0.5, 0.5))
         wanted = oracle_output(jump, alone)
         assert_equal(output[:, [head]] * valid[:, [head]], wanted * valid[:, [head]])
+
+
+@pytest.mark.parametrize("heads", [(0,), (0, 1), (1, 3)])
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5)])
+@pytest.mark.parametrize("inside", [False, True])
+def test_heads_that_do_not_jump_are_sdpa_bit_for_bit(heads, hop_weights, inside, device):
+    generator = torch.Generator().manual_seed(2)
+    tensors = [
+        torch.randn(2, 33, 4, 8, generator=generator).to(device).transpose(1, 2) for _ in range(3)
+    ]
+    if not inside:
+        tensors = [tensor.contiguous() for tensor in tensors]
+    leaves, twins = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
+    config = JatConfig(threshold=0.5, hop_weights=hop_weights, heads=len(heads))
+    options = {"config": config, "heads": heads, "mask": TokenMask(), "scale": 0.3}
+    groups = head_groups(*leaves[:2], **options)
+    output = attend(groups, leaves[2], attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
+    base = F.scaled_dot_product_attention(*twins, scale=0.3)
+    ordinary = [head for head in range(4) if head not in heads]
+    assert torch.equal(output[:, ordinary], base[:, ordinary])
+    assert (output - base)[:, list(heads)].abs().amax((0, 2, 3)).min() > 1e-3
+    cotangent = torch.randn(base.shape, generator=generator).to(device)
+    got = torch.autograd.grad(output, leaves, cotangent)
+    for ours, theirs in zip(got, torch.autograd.grad(base, twins, cotangent), strict=True):
+        assert torch.equal(ours[:, ordinary], theirs[:, ordinary])
 
 
 def test_dropout_drops():
@@ -570,6 +585,47 @@ def test_threshold_stores_nothing_of_size_l_by_l(settings, monkeypatch):
     meter = measure(JatConfig(backend="threshold", key_factor=2.0, **settings), length)
     assert meter.largest < length**2 / 4
     assert meter.peak < length**2 * 4  # bytes of one such matrix
+
+
+@pytest.mark.parametrize("mask", [None, "padding"])
+@pytest.mark.parametrize("value_width", [4, 8, 24])
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5), (0.5, 0.25, 0.5)])
+@pytest.mark.parametrize("backend", ["threshold", "dense"])
+def test_attention_after_any_hops_is_flash_and_stores_no_l_by_l(
+    backend, hop_weights, value_width, mask
+):
+    length, generator = 200, torch.Generator().manual_seed(0)
+    config = JatConfig(
+        backend=backend, hop_weights=hop_weights, threshold=0.5, key_selection="significance"
+    )
+    leaves = [
+        torch.randn(1, 1, length, size, generator=generator).requires_grad_()
+        for size in (8, 8, value_width)
+    ]
+    valid = torch.arange(length)[None] < (length - 9 if mask else length)
+    with MemoryMeter() as meter, count_operations() as seen:
+        output = jump_attention(*leaves, config=config, attention_mask=valid)
+        output[:, :, valid[0]].sum().backward()
+    assert sdpa_kernels(seen) == {"flash"}
+    assert all(leaf.grad.abs().sum() > 0 for leaf in leaves)
+    allowed = {"jat_graph.count_votes.default"} if backend == "dense" else set()  # A itself
+    assert {name for name, size in meter.allocated.items() if size >= length**2} == allowed
+
+
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5)])
+def test_attention_in_a_decoder_stores_no_l_by_l_beyond_the_scores(hop_weights):
+    length = 200
+    config = JatConfig(backend="dense", hop_weights=hop_weights, threshold=0.5, nodes="all")
+    leaves = [torch.randn(1, 1, length, 8).requires_grad_() for _ in range(3)]
+    with MemoryMeter() as graph:
+        jump_operator(*leaves[:2], config=config, is_causal=True)
+    with MemoryMeter() as meter, count_operations() as seen:
+        jump_attention(*leaves, config=config, is_causal=True).sum().backward()
+    assert sdpa_kernels(seen) == {"flash"}
+    squares = [
+        {name for name, size in m.allocated.items() if size >= length**2} for m in (graph, meter)
+    ]
+    assert squares[0] == squares[1]
 
 
 @pytest.mark.usefixtures("small_blocks")

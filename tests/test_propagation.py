@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
+from jat_graph.heads import merge_heads
 from jat_graph.masks import TokenMask, resolve_mask
-from jat_graph.propagation import graph_operator, head_groups, is_ordinary, merge_heads
+from jat_graph.propagation import graph_operator, head_groups, is_ordinary, join_groups
 from jat_graph.reference import reference_scores_propagated
 from jat_graph.testing import random_heads
 from tests.support import (
     PADDING_MASKS,
     assert_equal,
     configs,
+    count_operations,
     heads_and_masks,
     oracle_graph,
     with_half_joined,
@@ -61,7 +63,11 @@ def test_each_head_has_its_own_hops():
     mapping = {(0, 3): (0, 1), (1,): (1,), (2,): (0.5, 0, -0.5)}
     options = {"heads": (0, 1, 2, 3), "mask": TokenMask(), "scale": 8**-0.5}
     groups = head_groups(query, key, config=JatConfig(hop_weights=mapping), **options)
-    assert [group.heads for group in groups] == [(0, 1, 3), (2,)]
+    assert [group.heads for group in groups] == [(0, 3), (1,), (2,)]
+    assert [group.query.size(-1) for group in groups] == [8, 8, 16]
+    joined = join_groups(groups, 8)
+    assert [group.heads for group in joined] == [(0, 1, 3), (2,)]
+    assert join_groups(groups, 16) is groups
     products = merge_heads([g.heads for g in groups], [g.query @ g.key.mT for g in groups])
     for heads, weights in mapping.items():
         alone = JatConfig(hop_weights=weights)
@@ -80,12 +86,40 @@ def test_heads_that_do_not_jump_stay():
         mask=TokenMask(),
         scale=8**-0.5,
     )
-    ((heads, features, keys),) = groups
-    assert heads == (0, 1, 2, 3)
-    assert torch.equal(features[:, ::2], query[:, ::2])
-    assert torch.equal(keys[:, ::2], key[:, ::2])
+    assert [group.heads for group in groups] == [(1, 3), (0,), (2,)]
+    assert [group.jumps for group in groups] == [True, False, False]
+    (whole,) = join_groups(groups, 8)
+    assert whole.heads == (0, 1, 2, 3)
+    assert torch.equal(whole.query[:, ::2], query[:, ::2])
+    assert torch.equal(whole.key[:, ::2], key[:, ::2])
     for head in (1, 3):
-        assert (features[:, head] - query[:, head]).abs().max() > 0.1
+        assert (whole.query[:, head] - query[:, head]).abs().max() > 0.1
+
+
+def test_where_all_keys_vote_selected_nodes_change_nothing():
+    query, key, _, density = random_heads(2, 2, 12, 8)
+    assert 0.1 <= density <= 0.9
+    mask = TokenMask(valid=torch.arange(12) < torch.tensor([[[12]], [[7]]]))
+    options = {"heads": (0, 1), "mask": mask, "scale": 8**-0.5}
+    (everyone,), (selected,) = (
+        head_groups(query, key, config=JatConfig(nodes=nodes), **options)
+        for nodes in ("all", "selected")
+    )
+    assert torch.equal(everyone.query, selected.query)
+    assert torch.equal(everyone.key, selected.key)
+
+
+def test_a_weight_of_one_multiplies_nothing():
+    query, key, _, _ = random_heads(1, 2, 6, 4)
+    for hops, products in (((0, 1), 0), ((1, 1), 0), ((1, 0.5), 1)):
+        options = {"heads": (0, 1), "mask": TokenMask(), "scale": 0.5}
+        with count_operations() as whole:
+            head_groups(query, key, config=JatConfig(hop_weights=hops), **options)
+        with count_operations() as operator:
+            graph_operator(query, key, JatConfig(hop_weights=hops), TokenMask(), 0.5)[0].matmul(
+                torch.cat([query, key], dim=-1)
+            )
+        assert whole["aten.mul.Tensor"] - operator["aten.mul.Tensor"] == products
 
 
 @pytest.mark.parametrize(
@@ -121,8 +155,3 @@ def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
         assert operator.to_dense().requires_grad == (temperature is not None)
     (grad,) = torch.autograd.grad(operator.to_dense().square().sum(), query)
     assert grad.abs().max() > 0
-
-
-def test_heads_are_merged_in_rising_order():
-    parts = [torch.tensor([[30, 10]]), torch.tensor([[20, 0]])]
-    assert merge_heads([(3, 1), (2, 0)], parts).tolist() == [[0, 10, 20, 30]]

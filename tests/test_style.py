@@ -18,7 +18,7 @@ LAYERS = (
     ("files",),
     ("config_fields",),
     ("config",),
-    ("checks", "masks", "reports", "votes"),
+    ("checks", "heads", "masks", "reports", "votes", "wide_attention"),
     ("kernels",),
     ("scores",),
     ("sampling",),

@@ -16,6 +16,7 @@ from jat_graph.checks import default_scale
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.state import Attachment, JumpLayer, layer_state
 from jat_graph.masks import TokenMask, shared_row
+from jat_graph.propagation import HeadGroup, head_groups
 
 NAME = "jat"
 
@@ -149,50 +150,46 @@ def jat_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
         wanted = wanted and kwargs.get("position_bias") is None
-        return output, _ordinary_probabilities(call, shared) if wanted else None
+        return output, _ordinary_probabilities(call) if wanted else None
     return _jump(call, jump, wanted)
 
 
 def _jump(call: AttentionCall, jump: JumpLayer, wanted: bool) -> tuple[Tensor, Tensor | None]:
     """Return the outputs ``[B, L, H, Dv]``, and the probabilities if they are wanted."""
     call = call.repeat_keys()
-    mask = call.token_mask()
-    output = attend(
+    groups = head_groups(
         call.query,
         call.key,
-        call.value,
         config=jump.config,
         heads=jump.heads,
-        mask=mask,
+        mask=call.token_mask(),
+        scale=call.scale,
+    )
+    output = attend(
+        groups,
+        call.value,
         attn_mask=call.attention_mask,
         is_causal=call.is_causal,
         dropout_p=call.dropout,
         scale=call.scale,
     )
     output = output.transpose(1, 2).contiguous()  # [B, L, H, Dv]
-    return output, _probabilities(call, jump, mask) if wanted else None
+    return output, _probabilities(call, groups) if wanted else None
 
 
-def _probabilities(call: AttentionCall, jump: JumpLayer, mask: TokenMask) -> Tensor:
+def _probabilities(call: AttentionCall, groups: list[HeadGroup]) -> Tensor:
     return attention_probabilities(
-        call.query,
-        call.key,
-        config=jump.config,
-        heads=jump.heads,
-        mask=mask,
-        attn_mask=call.attention_mask,
-        is_causal=call.is_causal,
-        scale=call.scale,
+        groups, attn_mask=call.attention_mask, is_causal=call.is_causal, scale=call.scale
     )
 
 
-def _ordinary_probabilities(call: AttentionCall, shared: Attachment) -> Tensor:
+def _ordinary_probabilities(call: AttentionCall) -> Tensor:
     """Return plain softmax rows, which SDPA does not give."""
     call = call.repeat_keys()
     # As SDPA does: what a static cache holds beyond the queries is not there yet.
     key = call.key[:, :, : call.query.size(2)] if call.is_causal else call.key
-    nobody = JumpLayer(0, (), call.query.size(1), shared.config)
-    return _probabilities(replace(call, key=key), nobody, TokenMask())
+    everyone = HeadGroup(tuple(range(call.query.size(1))), call.query, key, jumps=False)
+    return _probabilities(call, [everyone])
 
 
 def _record(call: AttentionCall, jump: JumpLayer, shared: Attachment) -> None:

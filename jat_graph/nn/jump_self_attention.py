@@ -11,6 +11,7 @@ from jat_graph.checks import check_config, clean_padding
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import check_integer
 from jat_graph.masks import resolve_mask
+from jat_graph.propagation import head_groups
 
 
 class JumpSelfAttention(torch.nn.Module):
@@ -122,17 +123,17 @@ class JumpSelfAttention(torch.nn.Module):
         query, key, value = (self._split_heads(lin(x)) for lin in (self.q, self.k, self.v))
         token_mask = resolve_mask(mask, False, query)
         attn_mask, is_causal = token_mask.attention_mask(query.size(2), query)
-        out = attend(
+        scale = self.head_channels**-0.5
+        groups = head_groups(
             query,
             key,
-            value,
             config=self.layer_config,
             heads=self.jump_heads,
             mask=token_mask,
-            attn_mask=attn_mask,
-            is_causal=is_causal,
-            dropout_p=0.0,
-            scale=self.head_channels**-0.5,
+            scale=scale,
+        )
+        out = attend(
+            groups, value, attn_mask=attn_mask, is_causal=is_causal, dropout_p=0.0, scale=scale
         )
         out = out.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H · D]
         result: Tensor = self.dropout(self.attn_out(out))  # [B, N, C]

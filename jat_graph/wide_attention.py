@@ -1,0 +1,144 @@
+"""Attention whose features and values differ in width, or are wider than a fused kernel takes."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+# Scores that are held at a time: 64 MiB in float32.
+BLOCK = 2**24
+
+# Features that the fast kernels on CUDA take.
+CUDA_WIDTH = 256
+
+
+def wide_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L.
+
+    SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
+    are padded with zeros, which change no score and are cut off the output.
+
+    Args:
+        query: ``[B, H, L, F]``.
+        key: ``[B, H, L, F]``.
+        value: ``[B, H, L, Dv]``.
+        attn_mask: Bool (True = attend) or additive, broadcastable to ``[B, H, L, L]``, or None.
+        dropout_p: Dropout of the attention probabilities.
+        is_causal: Mask later tokens.
+        scale: Factor of the scores.
+
+    Returns:
+        The outputs.
+
+    Shapes:
+        - **output:** ``[B, H, L, Dv]``
+    """
+    width, value_width = query.size(-1), value.size(-1)
+    widest = max(width, value_width)
+    if query.is_cuda and widest > CUDA_WIDTH:
+        return blocked_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    query, key = (_pad(tensor, widest) for tensor in (query, key))
+    output = F.scaled_dot_product_attention(
+        query, key, _pad(value, widest), attn_mask, dropout_p, is_causal, scale=scale
+    )
+    return output if widest == value_width else output[..., :value_width]
+
+
+def blocked_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward.
+
+    Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
+
+    Args:
+        query: ``[B, H, L, F]``.
+        key: ``[B, H, L, F]``.
+        value: ``[B, H, L, Dv]``.
+        attn_mask: Bool (True = attend) or additive, broadcastable to ``[B, H, L, L]``, or None.
+        dropout_p: Dropout of the attention probabilities.
+        is_causal: Mask later tokens.
+        scale: Factor of the scores.
+
+    Returns:
+        The outputs, 0 for a query that may attend to nothing.
+
+    Shapes:
+        - **output:** ``[B, H, L, Dv]``
+    """
+    batch, heads, length, _ = query.shape
+    height = max(1, BLOCK // max(1, batch * heads * length))
+    blocks = []
+    for start in range(0, length, height):
+        rows = slice(start, min(start + height, length))
+        seen = slice(rows.stop if is_causal else length)
+        tensors = query[:, :, rows], key[:, :, seen], value[:, :, seen]
+        mask = attn_mask
+        if mask is not None:
+            mask = mask[..., seen] if mask.size(2) == 1 else mask[:, :, rows, seen]
+        options = mask, dropout_p, is_causal, scale
+        blocks.append(checkpoint(_attend_block, *tensors, *options, use_reentrant=False))
+    return torch.cat(blocks, dim=2)
+
+
+def _attend_block(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = query.to(dtype) @ key.to(dtype).mT * scale
+        rows = F.dropout(softmax_rows(scores, attn_mask, is_causal), dropout_p)
+        return (rows @ value.to(dtype)).to(value.dtype)
+
+
+def softmax_rows(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
+    """Return the attention probabilities of a block of queries.
+
+    Args:
+        scores: Scaled scores ``[B, H, q, L]``; with ``is_causal`` those of the last q tokens.
+        attn_mask: Bool (True = attend) or additive, broadcastable, or None.
+        is_causal: Mask later tokens.
+
+    Returns:
+        Rows that sum to one, or are zero where everything is masked, with finite gradients.
+
+    Shapes:
+        - **output:** ``[B, H, q, L]``
+    """
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        # Filled once more, so that no gradient comes back from a row without a key, which is 0/0.
+        scores = (scores + attn_mask).masked_fill(attn_mask.isneginf(), -torch.inf)
+    if is_causal:
+        queries, keys = scores.shape[-2:]
+        later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(later.triu(1 + keys - queries), -torch.inf)
+    return scores.softmax(-1).nan_to_num()
+
+
+def _pad(tensor: Tensor, width: int) -> Tensor:
+    missing = width - tensor.size(-1)
+    return F.pad(tensor, (0, missing)) if missing else tensor
