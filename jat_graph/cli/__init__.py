@@ -1,4 +1,4 @@
-"""The command line: ``jat-graph demo | train | eval | inspect | calibrate | plot``."""
+"""The command line: ``jat-graph demo | train | eval | inspect | calibrate | plot | bench``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
+from jat_graph.benchmarks import CheckError
+from jat_graph.cli.benchmarking import bench_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command
 from jat_graph.cli.showing import demo_command
 from jat_graph.cli.training import eval_command, train_command
@@ -28,7 +30,8 @@ def main() -> None:
     """Run the command line; what the user did wrong is one line and a non-zero exit.
 
     Raises:
-        SystemExit: Always: 0 if all went well, 2 for a wrong value, 1 for a system's error.
+        SystemExit: Always: 0 if all went well, 2 for a wrong value, 1 for a system's error or
+            for a benchmark whose result check failed.
     """
     try:
         app()
@@ -36,6 +39,8 @@ def main() -> None:
         _fail(str(error), 2)
     except OSError as error:
         _fail(_describe(error), 1)
+    except CheckError as error:
+        _fail(str(error), 1)
     except RuntimeError as error:
         if "out of memory" not in str(error):
             raise
@@ -97,3 +102,4 @@ _register("eval", eval_command)
 _register("inspect", inspect_command)
 _register("calibrate", calibrate_command)
 _register("plot", plot_command)
+_register("bench", bench_command)

@@ -1,0 +1,75 @@
+"""The command ``bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from jat_graph.benchmarks import BENCHMARKS, draw_results, results_table, run_benchmark
+from jat_graph.cli.inputs import has_terminal
+from jat_graph.viz import save_figure
+
+
+def bench_command(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHMARKS)}.")],
+    lengths: Annotated[
+        str | None, typer.Option(help="Tokens, such as 512,4096. Default: those of the claim.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. Default: cuda where there is a GPU.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for the results. Default: bench-NAME.json.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw a picture over the lengths; ends in .png.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="How often each point is measured.")] = 9,
+) -> None:
+    """Measure a claim about speed or memory, as a ratio against something real.
+
+    Results are checked before anything is timed. A point that the JSON file holds is not measured
+    again, so that a command can be interrupted and given once more.
+
+    Args:
+        name: The benchmark.
+        lengths: Tokens of the inputs, with commas between.
+        device: Where to run.
+        json_file: File for the results.
+        plot: File for a picture.
+        repeats: How often each point is measured.
+
+    Raises:
+        ValueError: If an argument does not fit, or the file holds other results.
+        CheckError: If the two sides of a comparison do not agree.
+        OSError: If a file cannot be read or written.
+    """
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise ValueError(f"--plot must be a file name ending in .png, got {str(plot)!r}")
+    path = Path(f"bench-{name}.json") if json_file is None else json_file
+    results = run_benchmark(
+        name,
+        path=path,
+        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        lengths=None if lengths is None else _read_lengths(lengths),
+        repeats=repeats,
+        progress=has_terminal(),
+    )
+    Console().print(results_table(results))
+    Console().print(f"Results are in {path}.")
+    if plot is not None:
+        save_figure(draw_results([results]), plot)
+        Console().print(f"The picture is in {plot}.")
+
+
+def _read_lengths(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ValueError(
+            f"--lengths must be whole numbers, such as 512,4096, got {text!r}"
+        ) from None

@@ -1,0 +1,37 @@
+"""Bars hold for rows that exist, on the device that they were set for."""
+
+import pytest
+
+from jat_graph.benchmarks.bars import BARS, SLOPE_BARS, find_bar
+from jat_graph.benchmarks.registry import BENCHMARKS, find_benchmark
+from jat_graph.benchmarks.results import Row
+from jat_graph.benchmarks.series import Settings
+from tests.benchmarks.support import outcome, results
+
+
+def rows(device: str):
+    """Yield every row that a device would measure, and the results it stands in."""
+    for name, benchmark in BENCHMARKS.items():
+        for series in benchmark.series(Settings(device, 1)):
+            for length in series.lengths:
+                row = Row(series.what, series.against, length, outcome(), 1.0)
+                yield results(name, row, device=device), row
+
+
+def test_every_bar_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    met = {find_bar(*entry) for device in ("cpu", "cuda") for entry in rows(device)}
+    assert set(BARS) <= met
+
+
+def test_bars_of_one_device_do_not_hold_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for device in ("cpu", "cuda"):
+        found = [find_bar(*entry) for entry in rows(device)]
+        assert {bar.device for bar in found if bar is not None} == {device}
+        assert None in found
+
+
+def test_slope_bars_are_of_numbers_that_grow() -> None:
+    for name, number in SLOPE_BARS:
+        assert number in find_benchmark(name).growing

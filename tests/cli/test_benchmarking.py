@@ -1,0 +1,120 @@
+"""bench, from options to table, file and picture."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jat_graph.benchmarks import CheckError, products, read_results
+from tests.benchmarks.conftest import quick
+from tests.benchmarks.support import results
+from tests.cli.conftest import Run
+
+__all__ = ["quick"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("name", "lengths", "points"),
+    [("kernels", "32", 8), ("heads", "32,40", 8), ("model", "32", 4), ("growth", "32,64", 2)],
+)
+def test_every_benchmark_runs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, lengths: str, points: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ("--lengths", lengths, "--repeats", "1", "--device", "cpu", "--plot", "picture.png")
+    shown = run("bench", name, *options).stdout
+    found = read_results(f"bench-{name}.json")
+    assert len(found.rows) == points
+    assert f"Results are in bench-{name}.json." in shown
+    for row in found.rows:
+        assert f"{row.what}, against {row.against}" in shown
+        ratio = row.number("ratio")
+        assert ratio is None or f"{ratio:.3g}" in shown or f"{ratio:.0f}" in shown
+    assert str(found.machine["processor"]) in shown
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+    assert run("bench", name, *options).stdout == shown  # nothing is measured again
+
+
+def test_memory_runs_in_processes_of_its_own(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "memory.json"
+    shown = run(
+        "bench", "memory", "--lengths", "512", "--repeats", "1", "--device", "cpu",
+        "--json", output,
+    ).stdout  # fmt: skip
+    (row,) = read_results(output).rows
+    if row.outcome.note:
+        pytest.skip(row.outcome.note)
+    assert 0 < row.number("multiple") < 20
+    assert "MiB" in shown
+
+
+@pytest.mark.usefixtures("quick")
+def test_nothing_is_printed_where_a_check_fails(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = products.sum_joined
+    monkeypatch.setattr(products, "sum_joined", lambda *arguments: right(*arguments) * 1.001)
+    output = tmp_path / "growth.json"
+    with pytest.raises(CheckError, match=r"^threshold product, L=32: the result check failed"):
+        run("bench", "growth", "--lengths", "32", "--json", output)
+    assert capsys.readouterr().out == ""
+    assert read_results(output).rows == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["speed"], "benchmark must be one of kernels, .* got 'speed'"),
+        (["growth", "--lengths", "long"], "--lengths must be whole numbers, .* got 'long'"),
+        (["growth", "--lengths", "8"], "lengths must be whole numbers from 16 to .* got 8"),
+        (["growth", "--lengths", ","], "lengths must be whole numbers from 16 to .* got none"),
+        (["growth", "--repeats", "0"], "repeats must be at least 1, got 0"),
+        (["growth", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
+        (["growth", "--plot", "x.jpg"], r"--plot must be a file name ending in \.png, got 'x\.jpg"),
+        (["growth", "--json", "bad.json"], r"results bad\.json must be JSON"),
+        (["growth", "--json", "heads.json"], "are of the benchmark 'heads', wanted 'growth'"),
+    ],
+)
+def test_wrong_use_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.json").write_text("{", encoding="utf-8")
+    results("heads").save("heads.json")
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    with pytest.raises(ValueError, match=message):
+        run("bench", *arguments)
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+FAILING = """
+import sys
+from jat_graph import cli
+from jat_graph.benchmarks import CheckError, runner
+
+def fail(series, length, settings):
+    raise CheckError("count, L=32: the result check failed")
+
+runner._measure = fail
+sys.argv = ["jat-graph", "bench", "growth", "--lengths", "32"]
+cli.main()
+"""
+
+
+def test_a_failed_check_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "jat-graph: error: count, L=32: the result check failed\n"
