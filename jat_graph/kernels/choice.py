@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from types import ModuleType
 
 import torch
@@ -16,14 +17,14 @@ def implementation(device: torch.device) -> ModuleType:
         device: Where the tensors are.
 
     Returns:
-        ``jat_graph.kernels.cpu`` (numba) on the CPU, ``jat_graph.kernels.cuda`` (Triton) on CUDA,
-        else ``jat_graph.kernels.portable`` (torch).
+        ``jat_graph.kernels.cpu`` (numba) on the CPU, ``jat_graph.kernels.cuda`` (Triton) on CUDA
+        where Triton is installed, else ``jat_graph.kernels.portable`` (torch).
     """
     if device.type == "cpu":
         from jat_graph.kernels import cpu
 
         return cpu
-    if device.type == "cuda":
+    if device.type == "cuda" and find_spec("triton") is not None:  # torch for Windows has none
         from jat_graph.kernels import cuda
 
         return cuda

@@ -47,6 +47,13 @@ def rank_tokens(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Ranking
 
     Returns:
         The ranking.
+
+    Shapes:
+        - **output:** two tensors ``[B, H, U, L]`` int32
+
+    Reference:
+        Eq. 2 of the JAT paper, one key at a time; Mahadev & Peled, *Threshold Graphs and Related
+        Topics*, 1995.
     """
     threshold = rule.threshold.expand(scores.shape[:2])
     order, reach = _rank_tokens(

@@ -27,6 +27,10 @@ def sum_joined(x: Tensor, ranking: Ranking) -> Tensor:
 
     Shapes:
         - **output:** ``[B, H, L, D]``
+
+    Reference:
+        Eq. 3 of the JAT paper times the number of voting keys; Mahadev & Peled, *Threshold Graphs
+        and Related Topics*, 1995.
     """
     total: Tensor = _sum_joined(x, ranking.order, ranking.reach)
     return total

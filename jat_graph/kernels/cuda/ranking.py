@@ -24,7 +24,8 @@ def rank(columns: Tensor, limits: Tensor, same_sign_only: bool) -> tuple[Tensor,
         same_sign_only: Two negative scores do not vote.
 
     Returns:
-        Order and reach, int32 ``[G, U, L]``; -1 and 0 where a score is masked.
+        Order and reach, int32 ``[G, U, L]``. A masked token joins nobody; it stands between the
+        signs, where a score of zero that votes reaches it, so its features must be zero.
 
     Reference:
         Mahadev & Peled, *Threshold Graphs and Related Topics*, 1995.
@@ -108,4 +109,4 @@ def _search(
     if SAME_SIGN:
         joined = tl.where(score < 0, 0, joined)
     tl.store(reach + here, joined, mask=inside)
-    tl.store(order + here, tl.where(score == score, token, -1).to(tl.int32), mask=inside)
+    tl.store(order + here, token.to(tl.int32), mask=inside)

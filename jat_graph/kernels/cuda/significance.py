@@ -1,4 +1,4 @@
-"""The largest product of each key with a query, and their sum, in Triton: tiles of products."""
+"""The largest product of each key with a query in Triton: tiles of products."""
 
 from __future__ import annotations
 
@@ -12,45 +12,40 @@ from torch import Tensor
 TILE, FEATURES = 64, 32
 
 
-def peaks(query: Tensor, key: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the largest product of each key with a seen query, and the sum of these products.
+def peaks(query: Tensor, key: Tensor) -> Tensor:
+    """Return the largest product of each key with a query.
 
     Args:
         query: Queries ``[G, N, D]``.
         key: Keys ``[G, L, D]``, of the same dtype.
-        seen: Which queries count, ``[G, N]`` bool.
 
     Returns:
-        Maxima and sums ``[G, L]``; -inf and 0 where no query is seen.
+        Maxima ``[G, L]``.
 
     Reference:
         Eq. 8 of the JAT paper.
     """
     graphs, length, width = key.shape
-    peak, total = key.new_empty(graphs, length), key.new_empty(graphs, length)
+    peak = key.new_empty(graphs, length)
     with torch.cuda.device_of(key):
         _stream_queries[(graphs * triton.cdiv(length, TILE),)](
             query,
             key,
-            seen.view(torch.uint8),
             peak,
-            total,
             query.size(1),
             length,
             width,
             SIZE=TILE,
             DEPTH=FEATURES,
         )
-    return peak, total
+    return peak
 
 
 @triton.jit
 def _stream_queries(
     query: tl.tensor,
     key: tl.tensor,
-    seen: tl.tensor,
     peak: tl.tensor,
-    total: tl.tensor,
     num_queries: tl.tensor,
     length: tl.tensor,
     width: tl.tensor,
@@ -63,9 +58,7 @@ def _stream_queries(
     dtype = peak.dtype.element_ty
     query += graph * num_queries * width
     key += graph * length * width + k[None, :].to(tl.int64) * width
-    seen += graph * num_queries
     best = tl.full((SIZE,), float("-inf"), dtype=dtype)
-    added = tl.zeros((SIZE,), dtype=dtype)
     for start in range(0, num_queries, SIZE):
         n = start + tl.arange(0, SIZE)
         products = tl.zeros((SIZE, SIZE), dtype=dtype)
@@ -76,8 +69,7 @@ def _stream_queries(
             mask = (d < width)[:, None] & (k < length)[None, :]
             right = tl.load(key + d[:, None], mask=mask, other=0.0)
             products = tl.dot(left, right, products, input_precision="ieee", out_dtype=dtype)
-        counts = (tl.load(seen + n, mask=n < num_queries, other=0) != 0)[:, None]
-        best = tl.maximum(best, tl.max(tl.where(counts, products, float("-inf")), 0))
-        added += tl.sum(tl.where(counts, products, 0.0), 0)
+        # A row beyond the last one is no query.
+        products = tl.where((n < num_queries)[:, None], products, float("-inf"))
+        best = tl.maximum(best, tl.max(products, 0))
     tl.store(peak + graph * length + k, best, mask=k < length)
-    tl.store(total + graph * length + k, added, mask=k < length)

@@ -11,39 +11,32 @@ from torch import Tensor
 PLACES = 1024
 
 
-def by_token(order: Tensor, values: Tensor, missing: int) -> Tensor:
+def by_token(order: Tensor, values: Tensor) -> Tensor:
     """Return the value at each token's place.
 
     Args:
         order: The token at each place, each at most once, or -1, ``[G, U, L]`` int32.
-        values: Values by place, ``[G, U, L]`` int32, or ``[L]`` where they are the same everywhere.
-        missing: The value of a token that the order lacks.
+        values: Values by place, ``[G, U, L]`` int32.
 
     Returns:
-        Values by token, ``[G, U, L]`` int32.
+        Values by token, ``[G, U, L]`` int32; 0 for a token that the order lacks.
     """
     length = order.size(-1)
-    result = torch.full_like(order, missing)
-    stride = length if values.dim() == 3 else 0
+    result = torch.zeros_like(order)
     with torch.cuda.device_of(order):
         _move[(order.numel() // length * triton.cdiv(length, PLACES),)](
-            order, values, result, length, stride, SIZE=PLACES
+            order, values, result, length, SIZE=PLACES
         )
     return result
 
 
 @triton.jit
 def _move(
-    order: tl.tensor,
-    values: tl.tensor,
-    result: tl.tensor,
-    length: tl.tensor,
-    stride: tl.tensor,
-    SIZE: tl.constexpr,
+    order: tl.tensor, values: tl.tensor, result: tl.tensor, length: tl.tensor, SIZE: tl.constexpr
 ) -> None:
     tiles = tl.cdiv(length, SIZE)
     row = (tl.program_id(0) // tiles).to(tl.int64)
     place = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
     token = tl.load(order + row * length + place, mask=place < length, other=-1)
-    value = tl.load(values + row * stride + place, mask=place < length, other=0)
+    value = tl.load(values + row * length + place, mask=place < length, other=0)
     tl.store(result + row * length + token, value, mask=token >= 0)

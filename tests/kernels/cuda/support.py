@@ -14,7 +14,7 @@ REPEATS = 50 if torch.cuda.is_available() else 2
 def ballots(draw, longest=20, same_sign=(False, True), zeros=True):
     """Draw key scores ``[G, U, L]``, limits ``[G, U]``, and whether two negative ones may not vote.
 
-    Integers, whose products meet the limits, or normal numbers. Every key masks tokens of its own.
+    Integers, whose products meet the limits, or normal numbers. Some tokens are masked.
     Some limits are infinite, and some (with ``zeros``) those of an inclusive vote at a ρ of zero.
     """
     graphs, keys = draw(st.integers(1, 2)), draw(st.integers(1, 3))
@@ -26,7 +26,7 @@ def ballots(draw, longest=20, same_sign=(False, True), zeros=True):
         columns = torch.randint(-3, 4, shape, generator=generator).to(dtype)
     else:
         columns = torch.randn(shape, generator=generator, dtype=dtype)
-    masked = torch.rand(shape, generator=generator) < draw(st.sampled_from((0.0, 0.3)))
+    masked = torch.rand(graphs, 1, length, generator=generator) < draw(st.sampled_from((0.0, 0.3)))
     limits = torch.randint(0, 5, (graphs, keys), generator=generator).to(dtype)
     special = torch.rand(graphs, keys, generator=generator)
     limits = limits.masked_fill(special > 0.8, math.inf)
@@ -41,6 +41,12 @@ def all_votes(columns, limits, same_sign_only):
     left, right = columns.unsqueeze(-1), columns.unsqueeze(-2)
     votes = left * right > limits[..., None, None]
     return votes & ~((left < 0) & (right < 0)) if same_sign_only else votes
+
+
+def features_of(columns, seed, width):
+    """Return normal features in float64, zero where a token is masked."""
+    x = random_rows(seed, columns.size(0), columns.size(2), width, dtype=torch.float64)
+    return x.masked_fill(columns.isnan().all(1).unsqueeze(-1), 0.0)
 
 
 def random_columns(seed, *shape, dtype=torch.float32):

@@ -18,8 +18,7 @@ def joined(order, reach):
         for place, token in enumerate(places):
             count = int(reach[graph, key, place])
             others = places[:count] if count >= 0 else places[count:]
-            assert count == 0 or token >= 0
-            votes[graph, key, token, [other for other in others if other >= 0]] = count != 0
+            votes[graph, key, token, others] = count != 0
     return votes
 
 
@@ -27,20 +26,20 @@ def joined(order, reach):
 def test_the_reach_implies_the_votes(triton_kernels, ballot):
     order, reach = triton_kernels.rank(*ballot)
     assert order.dtype == reach.dtype == torch.int32
-    assert torch.equal(joined(order, reach), all_votes(*ballot).cpu())
+    # A masked token may lie within the reach of a zero, where its features are zero, too.
+    votes = joined(order, reach) & ~ballot[0].isnan().unsqueeze(-2).cpu()
+    assert torch.equal(votes, all_votes(*ballot).cpu())
 
 
 @given(ballot=BOTH_SIGNS)
-def test_the_order_holds_every_seen_token_once_by_falling_score(triton_kernels, ballot):
+def test_the_order_holds_every_token_once_by_falling_score(triton_kernels, ballot):
     columns, _, _ = ballot
     order, reach = triton_kernels.rank(*ballot)
-    for scores, tokens, ends in zip(
-        columns.flatten(0, 1), order.flatten(0, 1), reach.flatten(0, 1), strict=True
-    ):
-        present = tokens[tokens >= 0].long()
-        assert present.sort().values.tolist() == (~scores.isnan()).nonzero().flatten().tolist()
-        assert scores[present].diff().le(0).all()
-        assert not ends[tokens < 0].any()
+    tokens = torch.arange(order.size(-1), dtype=torch.int32, device=DEVICE)
+    assert torch.equal(order.sort(-1).values, tokens.expand_as(order))
+    scores = columns.gather(-1, order.long())
+    assert scores.nan_to_num(0.0).diff(dim=-1).le(0).all()
+    assert not reach[scores.isnan()].any()
 
 
 @given(ballot=ballots(same_sign=(False,)), block=st.sampled_from((1, 20, 50)))

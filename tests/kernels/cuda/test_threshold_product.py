@@ -9,67 +9,100 @@ from tests.kernels.cuda.support import (
     REPEATS,
     all_votes,
     ballots,
+    features_of,
     random_columns,
     random_rows,
 )
 
-DIRECTIONS = {
-    "both": lambda counts: counts,
-    "earlier": lambda counts: counts.tril(-1),
-    "later": lambda counts: counts.triu(1),
-}
-directions = pytest.mark.parametrize("direction", DIRECTIONS)
 
-
-@directions
 @given(
     ballot=ballots(longest=70, same_sign=(False,)),
     width=st.integers(1, 20),
     seed=st.integers(0, 2**20),
 )
-def test_sums_are_those_over_the_joined_tokens(triton_kernels, direction, ballot, width, seed):
+def test_sums_are_those_over_the_joined_tokens(triton_kernels, ballot, width, seed):
     columns, _, _ = ballot
-    x = random_rows(seed, columns.size(0), columns.size(2), width, dtype=torch.float64)
-    found = triton_kernels.add_joined(x, *triton_kernels.rank(*ballot), direction)
-    truth = DIRECTIONS[direction](all_votes(*ballot).sum(1).double()) @ x
+    x = features_of(columns, seed, width)
+    found = triton_kernels.add_joined(x, *triton_kernels.rank(*ballot))
+    truth = all_votes(*ballot).sum(1).double() @ x
     assert found.dtype == x.dtype
     torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-10)
 
 
-@directions
 @pytest.mark.parametrize("width", [8, 255])
-def test_float32_is_as_exact_as_plain_sums(triton_kernels, direction, width):
+def test_float32_is_as_exact_as_plain_sums(triton_kernels, width):
     columns, limits = random_columns(0, 2, 6, 150), torch.full((2, 6), 0.2, device=DEVICE)
-    counts = DIRECTIONS[direction](all_votes(columns, limits, False).sum(1))
+    counts = all_votes(columns, limits, False).sum(1)
     assert 0.2 < (counts > 0).double().mean()
     x = random_rows(1, 2, 150, width)
-    found = triton_kernels.add_joined(x, *triton_kernels.rank(columns, limits, False), direction)
+    found = triton_kernels.add_joined(x, *triton_kernels.rank(columns, limits, False))
     assert found.dtype == x.dtype
     assert_within_budget(found, counts.float() @ x, counts.double() @ x.double())
 
 
-@directions
-def test_a_place_without_a_token_adds_nothing(triton_kernels, direction):
+def test_a_place_without_a_token_adds_nothing(triton_kernels):
     order = torch.tensor([[[2, -1, 0, -1]]], dtype=torch.int32, device=DEVICE)
     reach = torch.tensor([[[4, 0, -3, 0]]], dtype=torch.int32, device=DEVICE)
     x = torch.tensor([[[1.0], [10.0], [100.0], [1000.0]]], device=DEVICE)
-    wanted = {"both": [1, 0, 101, 0], "earlier": [0, 0, 1, 0], "later": [0, 0, 0, 0]}[direction]
-    assert triton_kernels.add_joined(x, order, reach, direction).flatten().tolist() == wanted
+    assert triton_kernels.add_joined(x, order, reach).flatten().tolist() == [1, 0, 101, 0]
 
 
-def test_later_is_the_transpose_of_earlier(triton_kernels):
-    columns, limits = random_columns(0, 2, 5, 90), torch.full((2, 5), 0.2, device=DEVICE)
-    ranking = triton_kernels.rank(columns, limits, False)
-    x, y = (random_rows(seed, 2, 90, 3, dtype=torch.float64) for seed in (1, 2))
-    earlier = triton_kernels.add_joined(x, *ranking, "earlier")
-    later = triton_kernels.add_joined(y, *ranking, "later")
-    torch.testing.assert_close((y * earlier).sum(), (later * x).sum(), rtol=1e-10, atol=1e-10)
-
-
-@directions
-def test_runs_are_equal(triton_kernels, direction):
+def test_runs_are_equal(triton_kernels):
     columns, limits = random_columns(0, 2, 9, 100), torch.full((2, 9), 0.2, device=DEVICE)
     ranking, x = triton_kernels.rank(columns, limits, False), random_rows(1, 2, 100, 16)
-    first = triton_kernels.add_joined(x, *ranking, direction)
+    first = triton_kernels.add_joined(x, *ranking)
     for _ in range(REPEATS):
-        assert torch.equal(triton_kernels.add_joined(x, *ranking, direction), first)
+        assert torch.equal(triton_kernels.add_joined(x, *ranking), first)
+
+
+SMALL = {"SEGMENT": 8, "CHUNK": 4, "TOKENS": 16, "FEATURES": 4}
+
+
+@given(ballot=ballots(longest=20, same_sign=(False,)), width=st.integers(1, 6))
+def test_segments_and_slices_add_up(triton_kernels, triton_constants, ballot, width):
+    columns, _, _ = ballot
+    x = features_of(columns, 0, width)
+    ranking = triton_kernels.rank(*ballot)
+    with triton_constants("threshold_product", **SMALL):
+        found = triton_kernels.add_joined(x, *ranking)
+    truth = all_votes(*ballot).sum(1).double() @ x
+    torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-10)
+
+
+@given(
+    graphs=st.integers(1, 2),
+    keys=st.integers(1, 3),
+    length=st.integers(1, 20),
+    orders=st.integers(1, 4),
+)
+def test_how_many_orders_are_held_changes_no_bit(
+    triton_kernels, triton_constants, graphs, keys, length, orders
+):
+    columns = random_columns(0, graphs, keys, length)
+    limits = torch.full((graphs, keys), 0.1, device=DEVICE)
+    ranking, x = triton_kernels.rank(columns, limits, False), random_rows(1, graphs, length, 3)
+    whole = triton_kernels.add_joined(x, *ranking)
+    with triton_constants("threshold_product", HELD=orders * 2 * length * 3):
+        assert torch.equal(triton_kernels.add_joined(x, *ranking), whole)
+
+
+def test_a_batch_gives_what_its_items_give(triton_kernels):
+    columns, limits = random_columns(0, 3, 5, 50), torch.full((3, 5), 0.1, device=DEVICE)
+    order, reach = triton_kernels.rank(columns, limits, False)
+    x = random_rows(1, 3, 50, 6)
+    items = [
+        triton_kernels.add_joined(*(t[g : g + 1].contiguous() for t in (x, order, reach)))
+        for g in range(3)
+    ]
+    assert torch.equal(torch.cat(items), triton_kernels.add_joined(x, order, reach))
+
+
+def test_the_error_does_not_grow_with_the_length(triton_kernels):
+    # Features of one sign: a sum in one go would lose a digit every tenfold length.
+    length = 3000
+    order = torch.arange(length, dtype=torch.int32, device=DEVICE).expand(1, 1, length)
+    reach = torch.full((1, 1, length), length, dtype=torch.int32, device=DEVICE)
+    x = random_rows(0, 1, length, 1) + 10
+    found = triton_kernels.add_joined(x, order.contiguous(), reach)
+    truth = x.double().sum(1, keepdim=True).expand_as(x)
+    torch.testing.assert_close(found.double(), truth, rtol=5e-7, atol=0.0)
