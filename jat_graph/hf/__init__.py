@@ -2,6 +2,7 @@
 
 from jat_graph.hf.adapter import attach, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
+from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.interface import register
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.state import attached_config
@@ -16,4 +17,5 @@ __all__ = [
     "detach",
     "disabled",
     "from_pretrained",
+    "keep_graphs",
 ]

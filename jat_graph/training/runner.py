@@ -136,7 +136,12 @@ def _prepare(
     from transformers import set_seed
 
     from jat_graph.hf import attach
-    from jat_graph.training.trainer import build_trainer, check_device, training_arguments
+    from jat_graph.training.trainer import (
+        build_trainer,
+        check_device,
+        checkpoint_activations,
+        training_arguments,
+    )
 
     check_device(options)
     tokenizer = load_tokenizer(options.model, options.max_length)
@@ -153,6 +158,8 @@ def _prepare(
     model = load_for_training(options.model, task, tokenizer)
     if config is not None:
         attach(model, config)
+    if options.gradient_checkpointing:
+        checkpoint_activations(model)
     args = training_arguments(options, task, folder, progress=progress)
     return build_trainer(model, tokenizer, task, args, splits, folder), splits
 

@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from jat_graph.hf import attached_config, keep_graphs
 from jat_graph.tasks import Task
 from jat_graph.training.data import dev_splits
 from jat_graph.training.options import TrainingOptions
@@ -187,7 +188,6 @@ def training_arguments(
         warmup_steps=options.warmup,  # below 1: a share of all steps
         bf16=options.mixed_precision == "bf16",
         fp16=options.mixed_precision == "fp16",
-        activation_checkpointing=options.gradient_checkpointing,
         train_sampling_strategy="group_by_length" if options.group_by_length else "random",
         eval_strategy=every if options.select_best else "no",
         eval_steps=options.save_steps,
@@ -204,6 +204,20 @@ def training_arguments(
         disable_tqdm=not progress,
         report_to="none",  # TensorBoard comes as a callback, with a folder of our choice
     )
+
+
+def checkpoint_activations(model: PreTrainedModel) -> None:
+    """Switch gradient checkpointing on, which computes no graph of jump heads again.
+
+    Not by the Trainer's arguments, which are written as JSON and so take no function.
+
+    Args:
+        model: The classifier, with or without jump heads.
+    """
+    settings: dict[str, Any] = {"use_reentrant": False}
+    if attached_config(model) is not None:
+        settings["context_fn"] = keep_graphs
+    model.activation_checkpointing_enable(settings)
 
 
 def build_trainer(

@@ -9,7 +9,7 @@ import torch
 
 from jat_graph.calibration import graph_statistics
 from jat_graph.config import JatConfig
-from jat_graph.hf import attach
+from jat_graph.hf import attach, keep_graphs
 from jat_graph.tasks import get_task
 from jat_graph.training import RunResult, evaluate, train
 from jat_graph.training.data import load_splits
@@ -194,6 +194,21 @@ def test_gradient_checkpointing_and_bf16_change_little(options: Options, tmp_pat
     )
     found = train(frugal, JUMP, progress=False).history[-1]["validation_loss"]
     assert found == pytest.approx(plain.history[-1]["validation_loss"], abs=0.02)
+
+
+@pytest.mark.parametrize("config", [None, JUMP])
+def test_gradient_checkpointing_keeps_graphs(
+    config: JatConfig | None, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = []
+
+    def spy() -> object:
+        layers.append(None)
+        return keep_graphs()
+
+    monkeypatch.setattr("jat_graph.training.trainer.keep_graphs", spy)
+    result = train(options(epochs=1, gradient_checkpointing=True), config, progress=False)
+    assert (len(layers) >= result.steps) == (config is not None)
 
 
 def write_lines(path: Path, rows: list[tuple[str, ...]]) -> None:

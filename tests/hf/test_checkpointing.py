@@ -1,0 +1,116 @@
+"""Gradient checkpointing with :func:`keep_graphs`: no operator of ours runs twice."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from jat_graph import JatConfig, jump_attention
+from jat_graph.hf import keep_graphs
+from jat_graph.testing import random_heads
+from tests.hf.models import (
+    DECODERS,
+    LENGTH,
+    assert_joins,
+    main_output,
+    tiny_inputs,
+    tiny_jump_model,
+)
+from tests.support import count_operations
+
+SETTINGS: list[Any] = [
+    pytest.param({"backend": "dense"}, id="dense"),
+    pytest.param({"backend": "threshold", "hop_weights": (0.2, 0.3, 0.5)}, id="threshold"),
+    pytest.param({"backend": "sparse", "key_selection": "sampled"}, id="sparse"),
+    pytest.param({"key_selection": "significance", "hop_weights": (0.5, 0.5)}, id="mixed"),
+    pytest.param({"backend": "dense", "soft_temperature": 0.5}, id="soft"),
+]
+
+
+def step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[Counter[str], list[Tensor]]:
+    """Run forward and backward; return how often our operators ran, and the gradients."""
+    model.zero_grad()
+    torch.manual_seed(3)  # dropout
+    with count_operations() as seen:
+        output = main_output(model(**inputs))
+        (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum().backward()
+    ours = Counter({name: n for name, n in seen.items() if name.startswith("jat_graph.")})
+    return ours, [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "llama"])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_graphs_are_made_once_and_gradients_stay(name: str, settings: dict[str, Any]) -> None:
+    if name in ("modernbert", "llama") and set(settings) & {"key_selection"}:
+        pytest.skip("its masks want all keys")
+    if name == "modernbert" and settings["backend"] == "threshold":
+        pytest.skip("its local layers have masks of their own")
+    model, inputs = tiny_jump_model(name, **settings).train(), tiny_inputs(name, (LENGTH, 7))
+    if name in DECODERS:
+        inputs |= {"use_cache": False}
+    assert_joins(model, inputs)
+    model.train()
+    once, wanted = step(model, inputs)
+    model.enable_input_require_grads()
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    twice, _ = step(model, inputs)
+    model.activation_checkpointing_enable({"use_reentrant": False, "context_fn": keep_graphs})
+    kept, got = step(model, inputs)
+    assert kept == once
+    assert all(twice[name] > count for name, count in once.items())
+    assert (not once) == ("soft_temperature" in settings)  # soft votes carry gradients
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def run(heads: list[Tensor]) -> Tensor:
+    """Run a checkpointed jump attention."""
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return jump_attention(*tensors, config=JatConfig(hop_weights=(0.5, 0.5)))
+
+    output: Tensor = checkpoint(attend, *heads, use_reentrant=False, context_fn=keep_graphs)
+    return output
+
+
+def test_a_second_backward_pass_says_why_it_cannot() -> None:
+    heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
+    output = run(heads)
+    torch.autograd.grad(output.sum(), heads, retain_graph=True)
+    with pytest.raises(RuntimeError, match=r"for one backward pass; .*retain_graph=True"):
+        torch.autograd.grad(output.sum(), heads)
+
+
+def test_another_computation_in_backward_is_refused() -> None:
+    heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
+    backends = iter(("dense", "threshold"))
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return jump_attention(*tensors, config=JatConfig(backend=next(backends)))
+
+    output = checkpoint(attend, *heads, use_reentrant=False, context_fn=keep_graphs)
+    with pytest.raises(RuntimeError, match=r"rank_tokens.* came where .*count_votes.* was kept"):
+        output.sum().backward()
+
+
+def test_two_forward_passes_before_two_backward_passes() -> None:
+    first, second = (random_heads(1, 2, 8, 4, seed=seed)[:3] for seed in (0, 1))
+    leaves = [[tensor.requires_grad_() for tensor in heads] for heads in (first, second)]
+    outputs = [run(heads) for heads in leaves]
+    for output, heads in reversed(list(zip(outputs, leaves, strict=True))):
+        got = torch.autograd.grad(output.square().sum(), heads)
+        whole = jump_attention(*heads, config=JatConfig(hop_weights=(0.5, 0.5)))
+        wanted = torch.autograd.grad(whole.square().sum(), heads)
+        assert all(map(torch.equal, got, wanted))
+
+
+def test_compiled_code_keeps_graphs() -> None:
+    heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
+    wanted = torch.autograd.grad(run(heads).sum(), heads)
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    for ours, theirs in zip(torch.autograd.grad(compiled(heads).sum(), heads), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
