@@ -1,6 +1,7 @@
 """Every claim about speed and memory as a command that anyone can repeat."""
 
 from jat_graph.benchmarks.checks import CheckError
+from jat_graph.benchmarks.costs import refit_prices
 from jat_graph.benchmarks.picture import draw_results
 from jat_graph.benchmarks.registry import BENCHMARKS
 from jat_graph.benchmarks.results import Results, Row, read_results
@@ -18,6 +19,7 @@ __all__ = [
     "Spread",
     "draw_results",
     "read_results",
+    "refit_prices",
     "results_markdown",
     "results_table",
     "run_benchmark",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,10 +38,11 @@ def refit_prices(device: torch.device, path: Path | None = None) -> dict[str, fl
 
     Raises:
         OSError: If the table cannot be read or written.
+        ValueError: If the file holds something else.
     """
     if path is None:
         path = Path(str(files("jat_graph.operators").joinpath("costs.json")))
-    table = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    table = _read_table(path) if path.exists() else {}
     prices = measure_prices(device)
     machine = describe_machine(device)
     where = f"{machine.get('gpu', machine['processor'])}, {machine['threads']} threads"
@@ -48,6 +50,16 @@ def refit_prices(device: torch.device, path: Path | None = None) -> dict[str, fl
     table[device.type] = {"machine": where, "nanoseconds": rounded}
     write_text(path, json.dumps(table, indent=2) + "\n")
     return rounded
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"the table of prices {path} must be JSON: {error}") from None
+    if not isinstance(table, dict) or not all("nanoseconds" in entry for entry in table.values()):
+        raise ValueError(f"{path} must be a table of prices by device, got other JSON")
+    return table
 
 
 def measure_prices(

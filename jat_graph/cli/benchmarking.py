@@ -9,13 +9,25 @@ import torch
 import typer
 from rich.console import Console
 
-from jat_graph.benchmarks import BENCHMARKS, draw_results, results_table, run_benchmark
+from jat_graph.benchmarks import (
+    BENCHMARKS,
+    draw_results,
+    refit_prices,
+    results_table,
+    run_benchmark,
+)
+from jat_graph.benchmarks.series import Settings
 from jat_graph.cli.inputs import has_terminal
 from jat_graph.viz import save_figure
 
 
 def bench_command(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHMARKS)}.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of {', '.join(BENCHMARKS)}; or costs: refit what backend='auto' goes by."
+        ),
+    ],
     lengths: Annotated[
         str | None, typer.Option(help="Tokens, such as 512,4096. Default: those of the claim.")
     ] = None,
@@ -23,7 +35,11 @@ def bench_command(
         str | None, typer.Option(help="cpu or cuda. Default: cuda where there is a GPU.")
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for the results. Default: bench-NAME.json.")
+        Path | None,
+        typer.Option(
+            "--json",
+            help="File for the results. Default: bench-NAME.json; for costs, the package's table.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw a picture over the lengths; ends in .png.")
@@ -48,13 +64,17 @@ def bench_command(
         CheckError: If the two sides of a comparison do not agree.
         OSError: If a file cannot be read or written.
     """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "costs":
+        _refit_costs(Settings(device, repeats).torch_device, json_file, lengths, plot)
+        return
     if plot is not None and plot.suffix.lower() != ".png":
         raise ValueError(f"--plot must be a file name ending in .png, got {str(plot)!r}")
     path = Path(f"bench-{name}.json") if json_file is None else json_file
     results = run_benchmark(
         name,
         path=path,
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        device=device,
         lengths=None if lengths is None else _read_lengths(lengths),
         repeats=repeats,
         progress=has_terminal(),
@@ -64,6 +84,19 @@ def bench_command(
     if plot is not None:
         save_figure(draw_results([results]), plot)
         Console().print(f"The picture is in {plot}.")
+
+
+def _refit_costs(
+    device: torch.device, path: Path | None, lengths: str | None, plot: Path | None
+) -> None:
+    for option, value in (("--lengths", lengths), ("--plot", plot)):
+        if value is not None:
+            raise ValueError(f"bench costs takes no {option}, got {str(value)!r}")
+    prices = refit_prices(device, path)
+    for loop, price in prices.items():
+        Console().print(f"{loop:10}{price:10.3g} ns", highlight=False)
+    where = "the package's table, which backend='auto' reads" if path is None else path
+    Console().print(f"The prices are in {where}.")
 
 
 def _read_lengths(text: str) -> list[int]:

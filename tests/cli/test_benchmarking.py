@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.benchmarks import CheckError, products, read_results
+from jat_graph.benchmarks import CheckError, costs, products, read_results
 from tests.benchmarks.conftest import quick
 from tests.benchmarks.support import results
 from tests.cli.conftest import Run
@@ -118,3 +118,10 @@ def test_a_failed_check_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == "jat-graph: error: count, L=32: the result check failed\n"
+
+
+def test_costs_are_refitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs.measure_prices, "__defaults__", ((32,), 1))
+    shown = run("bench", "costs", "--device", "cpu", "--json", tmp_path / "costs.json").stdout
+    assert "vote" in shown and "costs.json" in shown
+    assert (tmp_path / "costs.json").exists()
