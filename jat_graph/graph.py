@@ -191,24 +191,33 @@ def _split_graphs(
     if mask.valid is not None:
         valid = mask.valid
     valid = valid.expand(batch, heads, length).flatten(0, 1)  # [BH, L]
-    node = valid.cumsum(-1) - 1
+    node = (valid.cumsum(-1) - 1).flatten()[edge_index]
     keep = prune_edges(edge_index, edge_weight, min_weight, max_neighbors)
+    # Edges come sorted by target, and so by graph: each graph's lie together.
     graph = edge_index[1].div(length, rounding_mode="floor")
-    local = node.flatten()[edge_index]
-    graphs = []
-    for number in range(batch * heads):
-        mine = graph == number
-        kept = mine & keep
-        graphs.append(
-            Data(
-                edge_index=local[:, kept],
-                edge_weight=edge_weight[kept],
-                num_nodes=int(valid[number].sum()),
-                token=valid[number].nonzero().squeeze(-1),
-                sequence=number // heads,
-                head=number % heads,
-                dropped_edges=int(mine.sum() - kept.sum()),
-                dropped_weight=float(edge_weight.detach()[mine & ~keep].sum()),
-            )
+    whole, kept = (
+        graph[edges].bincount(minlength=batch * heads).tolist() for edges in (slice(None), keep)
+    )
+    lost = edge_weight.detach().masked_fill(keep, 0.0).split_with_sizes(whole)
+    parts = zip(
+        node[:, keep].split_with_sizes(kept, dim=1),
+        edge_weight[keep].split_with_sizes(kept),
+        (before - after for before, after in zip(whole, kept, strict=True)),
+        torch.stack([weight.sum() for weight in lost]).tolist(),
+        valid,
+        strict=True,
+    )
+    graphs = [
+        Data(
+            edge_index=edges,
+            edge_weight=weights,
+            num_nodes=int(own.sum()),
+            token=own.nonzero().squeeze(-1),
+            sequence=number // heads,
+            head=number % heads,
+            dropped_edges=count,
+            dropped_weight=weight,
         )
+        for number, (edges, weights, count, weight, own) in enumerate(parts)
+    ]
     return Batch.from_data_list(graphs)
