@@ -88,10 +88,12 @@ def sum_by_torch_sparse(counts: Tensor, features: Tensor) -> Callable[[], Tensor
         A function that multiplies; the matrix is made here.
 
     Raises:
-        ImportError: If torch_sparse is not installed.
+        ImportError: If torch_sparse is not installed, or not for this device.
     """
     from torch_sparse import SparseTensor
 
+    if counts.is_cuda and torch.ops.torch_sparse.cuda_version() < 0:
+        raise ImportError("torch_sparse was built without CUDA")
     csr = _block_diagonal(counts)
     matrix = SparseTensor(
         rowptr=csr.crow_indices(),

@@ -147,7 +147,7 @@ def check_head(what: str, heads: Heads, config: JatConfig) -> dict[str, Fact]:
     counts = count_rows(ballot.rule, ballot.key_scores()[0], rows)
     counts[:, :, torch.arange(len(rows)), rows] = 0.0  # no self-loops
     weights = counts / ballot.voters()
-    x = heads.value.float().requires_grad_()
+    x = heads.value.detach().float().requires_grad_()
     product = operator.base.matmul(x)
     (grad,) = torch.autograd.grad(product, x, heads.key.float())
     require_product(f"{what}, A x", product.detach(), rows, weights, x.detach())

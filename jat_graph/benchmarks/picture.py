@@ -52,8 +52,14 @@ def draw_results(found: Sequence[Results]) -> Figure:
         A matplotlib figure that belongs to no window, for :func:`jat_graph.viz.save_figure`.
 
     Raises:
+        ValueError: If some results have no comparison at two lengths or more.
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
     """
+    for results in found:
+        if not can_draw(results):
+            raise ValueError(
+                f"a picture of {results.benchmark!r} needs two lengths or more, got one"
+            )
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -86,8 +92,7 @@ def _draw_panel(axis: Axes, results: Results) -> None:
     axis.grid(alpha=0.3)
     device = results.machine.get("gpu", results.machine.get("processor", ""))
     axis.set_title(f"{results.benchmark}: {device}, {results.settings['dtype']}", fontsize=10)
-    if axis.lines:
-        axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+    axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
 
 
 def _draw_line(

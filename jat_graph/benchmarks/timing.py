@@ -18,7 +18,7 @@ SAMPLE_SECONDS = 0.05
 # After so many pairs a measurement may stop early ...
 FEWEST_PAIRS = 3
 # ... when it has taken this long.
-LONGEST_SECONDS = 120.0
+LONGEST_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def time_in_turns(
     """Time two sides in turns: ours, theirs, ours, theirs.
 
     Each side is a few steps that run one after the other; its time is their sum. Both are warmed
-    up first. Long sides stop after three pairs or more, when two minutes have passed.
+    up first. Long sides stop after three pairs or more, when five minutes have passed.
 
     Args:
         ours: Steps of our side.

@@ -25,7 +25,7 @@ def test_extra_memory_is_compared_with_queries_keys_and_scores(series: Series, m
         return 10_000 + (2 * own_bytes(length, settings) if side == "jump" else 0)
 
     monkeypatch.setattr(memory, "probe", fake)
-    outcome = series.measure(LENGTH, Settings("cpu", 3))
+    outcome = series.measure(LENGTH, Settings("cpu", 9))
     assert asked == ["jump", "stock"] * 3
     assert outcome.facts["multiple"] == pytest.approx(2.0)
     assert outcome.facts["extra_bytes"] == 2 * own_bytes(LENGTH, Settings("cpu", 3))

@@ -20,7 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("name", "lengths", "points"),
-    [("kernels", "32", 8), ("heads", "32,40", 8), ("model", "32", 4), ("growth", "32,64", 2)],
+    [
+        ("kernels", "32,48", 16),
+        ("heads", "32,40", 8),
+        ("model", "32,48", 8),
+        ("growth", "32,64", 2),
+    ],
 )
 def test_every_benchmark_runs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, lengths: str, points: int
