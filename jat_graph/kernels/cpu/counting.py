@@ -74,24 +74,37 @@ def _count_rows(
 ) -> None:
     """Count for ``ROWS`` queries; those beyond the last one count the last one again."""
     rows, length = counts.shape
+    last = rows - 1
+    places = row, min(row + 1, last), min(row + 2, last), min(row + 3, last)
     stop = min(row + ROWS, length) if symmetric else length
     # Four arrays, which the compiler knows to be apart.
     c0, c1 = np.empty(WIDTH, np.int32), np.empty(WIDTH, np.int32)
     c2, c3 = np.empty(WIDTH, np.int32), np.empty(WIDTH, np.int32)
-    counters = c0, c1, c2, c3
     for left in range(0, stop, WIDTH):
         right = min(left + WIDTH, stop)
-        for r in range(ROWS):
-            counters[r][:] = 0
-        _count_tile(columns, limits, counters, start, row, rows, left, right)
-        last = min(row + ROWS, rows)
-        for r in range(row, last):
-            for k in range(left, right):
-                counts[r, k] = counters[r - row][k - left]
-        if symmetric:
-            for k in range(left, right):
-                for r in range(row, last):
-                    counts[k, r] = counters[r - row][k - left]
+        c0[:], c1[:], c2[:], c3[:] = 0, 0, 0, 0
+        _count_tile(columns, limits, (c0, c1, c2, c3), start, places, left, right)
+        _write(counts, (c0, c1, c2, c3), places, left, right, symmetric)
+
+
+@loop
+def _write(
+    counts: NDArray[np.floating],
+    counters: tuple[NDArray[np.int32], ...],
+    places: tuple[int, ...],
+    left: int,
+    right: int,
+    symmetric: bool,
+) -> None:
+    c0, c1, c2, c3 = counters
+    r0, r1, r2, r3 = places
+    for k in range(left, right):
+        counts[r0, k], counts[r1, k] = c0[k - left], c1[k - left]
+        counts[r2, k], counts[r3, k] = c2[k - left], c3[k - left]
+    if symmetric:
+        for k in range(left, right):
+            counts[k, r0], counts[k, r1] = c0[k - left], c1[k - left]
+            counts[k, r2], counts[k, r3] = c2[k - left], c3[k - left]
 
 
 @loop
@@ -100,14 +113,12 @@ def _count_tile(
     limits: NDArray[np.floating],
     counters: tuple[NDArray[np.int32], ...],
     start: int,
-    row: int,
-    rows: int,
+    places: tuple[int, ...],
     left: int,
     right: int,
 ) -> None:
     # Written out for four rows and two keys: the compiler then keeps twelve vectors in registers.
-    i0, i1 = start + row, start + min(row + 1, rows - 1)
-    i2, i3 = start + min(row + 2, rows - 1), start + min(row + 3, rows - 1)
+    i0, i1, i2, i3 = start + places[0], start + places[1], start + places[2], start + places[3]
     c0, c1, c2, c3 = counters
     num_keys = columns.shape[0]
     for j in range(0, num_keys - 1, 2):
