@@ -89,6 +89,9 @@ def _calls_per_sample(side: Sequence[Step], device: torch.device) -> int:
 def _sample(side: Sequence[Step], calls: int, device: torch.device) -> list[float]:
     """Return the mean seconds of each step over some calls of a side."""
     marks = []
+    if calls > 1:  # the other side left its own data in the caches
+        for step in side:
+            step()
     _synchronize(device)
     for _ in range(calls):
         marks.append([_mark(device)])

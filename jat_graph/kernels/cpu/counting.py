@@ -15,6 +15,9 @@ from jat_graph.kernels.cpu.compiling import loop, parallel_loop
 ROWS = 4
 # Tokens k at a time: four rows of counters fit the fastest cache.
 WIDTH = 1024
+# What a vote adds to a counter. Adding 1 under a condition compiles to two vector instructions, any
+# other number to a single masked one: 15 % of the time.
+VOTE = 3
 
 
 def count(columns: Tensor, limits: Tensor, same_sign_only: bool, start: int, stop: int) -> Tensor:
@@ -88,6 +91,11 @@ def _count_rows(
 
 
 @loop
+def _vote(product: np.floating, limit: np.floating) -> np.int32:
+    return np.int32(VOTE) if product > limit else np.int32(0)
+
+
+@loop
 def _write(
     counts: NDArray[np.floating],
     counters: tuple[NDArray[np.int32], ...],
@@ -99,12 +107,12 @@ def _write(
     c0, c1, c2, c3 = counters
     r0, r1, r2, r3 = places
     for k in range(left, right):
-        counts[r0, k], counts[r1, k] = c0[k - left], c1[k - left]
-        counts[r2, k], counts[r3, k] = c2[k - left], c3[k - left]
+        counts[r0, k], counts[r1, k] = c0[k - left] // VOTE, c1[k - left] // VOTE
+        counts[r2, k], counts[r3, k] = c2[k - left] // VOTE, c3[k - left] // VOTE
     if symmetric:
         for k in range(left, right):
-            counts[k, r0], counts[k, r1] = c0[k - left], c1[k - left]
-            counts[k, r2], counts[k, r3] = c2[k - left], c3[k - left]
+            counts[k, r0], counts[k, r1] = counts[r0, k], counts[r1, k]
+            counts[k, r2], counts[k, r3] = counts[r2, k], counts[r3, k]
 
 
 @loop
@@ -129,16 +137,16 @@ def _count_tile(
         x, y = x[left:right], y[left:right]
         for k in range(right - left):
             u, v = x[k], y[k]
-            c0[k] = c0[k] + np.int32(x0 * u > p) + np.int32(y0 * v > q)
-            c1[k] = c1[k] + np.int32(x1 * u > p) + np.int32(y1 * v > q)
-            c2[k] = c2[k] + np.int32(x2 * u > p) + np.int32(y2 * v > q)
-            c3[k] = c3[k] + np.int32(x3 * u > p) + np.int32(y3 * v > q)
+            c0[k] = c0[k] + _vote(x0 * u, p) + _vote(y0 * v, q)
+            c1[k] = c1[k] + _vote(x1 * u, p) + _vote(y1 * v, q)
+            c2[k] = c2[k] + _vote(x2 * u, p) + _vote(y2 * v, q)
+            c3[k] = c3[k] + _vote(x3 * u, p) + _vote(y3 * v, q)
     if num_keys % 2:
         x, p = columns[num_keys - 1], limits[num_keys - 1]
         x0, x1, x2, x3 = x[i0], x[i1], x[i2], x[i3]
         x = x[left:right]
         for k in range(right - left):
-            c0[k] += np.int32(x0 * x[k] > p)
-            c1[k] += np.int32(x1 * x[k] > p)
-            c2[k] += np.int32(x2 * x[k] > p)
-            c3[k] += np.int32(x3 * x[k] > p)
+            c0[k] += _vote(x0 * x[k], p)
+            c1[k] += _vote(x1 * x[k], p)
+            c2[k] += _vote(x2 * x[k], p)
+            c3[k] += _vote(x3 * x[k], p)
