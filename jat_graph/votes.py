@@ -110,15 +110,31 @@ def vote_limits(threshold: Tensor, norms: Tensor | None, inclusive: bool) -> Ten
         limit = limit.nextafter(torch.full_like(limit, -torch.inf))
     if norms is None:
         return limit
+    return torch.where(limit < 0, limit, _largest_silent(limit.clamp(min=0), norms))
+
+
+def _largest_silent(limit: Tensor, norms: Tensor) -> Tensor:
+    """Return the largest number that is at most ``limit`` after division by the norm."""
     # Floats of one sign are ordered like the integers of the same bits.
     bits = torch.int64 if limit.dtype == torch.float64 else torch.int32
-    low = torch.zeros_like(norms).view(bits)  # no vote, where zero is none
-    high = torch.full_like(norms, torch.inf).view(bits)
+
+    def silent(number: Tensor) -> Tensor:
+        return number.view(limit.dtype) / norms <= limit
+
+    zero = torch.zeros_like(norms).view(bits)
+    infinity = torch.full_like(norms, torch.inf).view(bits)
+    # Rounding moves it by a few units in the last place, but for the tiniest numbers.
+    guess = (limit * norms).view(bits)
+    below, above = (guess - 4).clamp(min=0), (guess + 4).minimum(infinity)
+    low = torch.where(silent(below), below, zero)
+    high = torch.where(silent(above), infinity, above - 1)
     for _ in range(torch.iinfo(bits).bits):
+        if limit.device.type == "cpu" and torch.equal(low, high):
+            break  # elsewhere, asking would wait for the device
         middle = low + (high - low + 1) // 2
-        silent = middle.view(limit.dtype) / norms <= limit
-        low, high = torch.where(silent, middle, low), torch.where(silent, high, middle - 1)
-    return torch.where(limit < 0, limit, low.view(limit.dtype))
+        found = silent(middle)
+        low, high = torch.where(found, middle, low), torch.where(found, high, middle - 1)
+    return low.view(limit.dtype)
 
 
 def sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Tensor:
