@@ -31,6 +31,7 @@ from tests.hf.models import (
     tiny_jump_model,
     tiny_model,
 )
+from tests.support import count_operations, sdpa_kernels
 
 PADDINGS = [
     pytest.param((LENGTH,) * 3, "right", id="unpadded"),
@@ -189,6 +190,21 @@ def test_one_call_is_the_reference(hop_weights: tuple[float, ...], padded: bool)
     assert_close(got[:, :, jumping].transpose(1, 2), wanted, rtol=0, atol=1e-10)
     assert torch.equal(got[:, :, [1, 3]], base[:, :, [1, 3]])
     assert not torch.allclose(got[:, :, jumping], base[:, :, jumping], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("hop_weights", "calls"), [((0.0, 1.0), 1), ((0.0, 0.0, 1.0), 1), ((0.5, 0.5), 2)]
+)
+@pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (LENGTH, 7)])
+def test_heads_of_one_hop_share_a_call_with_the_ordinary_ones(
+    hop_weights: tuple[float, ...], calls: int, lengths: tuple[int, ...]
+) -> None:
+    model, inputs = tiny_jump_model("bert", hop_weights=hop_weights), tiny_inputs("bert", lengths)
+    assert_joins(model, inputs)
+    with count_operations() as seen:
+        run(model, inputs)
+    assert sdpa_kernels(seen) == {"flash"}
+    assert seen["aten._scaled_dot_product_flash_attention_for_cpu.default"] == 3 * calls
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
