@@ -112,18 +112,16 @@ def _draw_line(
 
 
 def _lines(results: Results, side: str) -> Iterator[_Line]:
-    """Yield the lines of one side: those of one name once, the first that was measured."""
-    drawn: set[str] = set()
-    for what, against in dict.fromkeys(row.key[:2] for row in results.rows):
-        name = what if side == "ours" else against
-        points = [
-            (row.length, value)
-            for row in ordered_rows(results)
-            if row.key[:2] == (what, against) and (value := row.number(side)) is not None
-        ]
-        if len(points) > 1 and name not in drawn:
-            drawn.add(name)
-            yield _Line(name, points)
+    """Yield the lines of one side, a name each: at every length what was measured first."""
+    found: dict[str, dict[int, float]] = {}
+    for row in ordered_rows(results):
+        value = row.number(side)
+        if value is not None:
+            name = row.what if side == "ours" else row.against
+            found.setdefault(name, {}).setdefault(row.length, value)
+    for name, points in found.items():
+        if len(points) > 1:
+            yield _Line(name, sorted(points.items()))
 
 
 def _short(length: int) -> str:

@@ -172,7 +172,6 @@ REFUSED = [
     ("gpt2", {"key_selection": "significance"}, "GPT2Attention is causal: .* later tokens"),
     ("llama", {"key_selection": "strided"}, "LlamaAttention is causal: .* key_step"),
     ("bart", {"vote_rate": 0.1}, "BartAttention is causal: vote_rate looks at later tokens"),
-    ("gpt2", {"backend": "threshold"}, "GPT2Attention is causal: .*use 'dense'"),
     ("bert", {"hop_weights": {(0,): (0.0, 1.0)}}, "hop_weights must name each jump head once"),
 ]
 

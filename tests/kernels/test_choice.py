@@ -24,3 +24,14 @@ def test_numba_and_triton_wait_until_they_are_used():
         "assert cpu in sys.modules and cuda not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_loops_leave_the_number_of_threads_to_torch():
+    script = (
+        "import torch, jat_graph\n"
+        "torch.set_num_threads(1)\n"
+        "query = torch.randn(1, 1, 5, 4)\n"
+        "jat_graph.jump_attention(query, query, query, config=jat_graph.JatConfig())\n"
+        "assert torch.get_num_threads() == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -24,8 +24,13 @@ def parallel_loop(function: Function) -> Function:
     compiled = _compile(function, parallel=True)
 
     def run(*arguments: Any) -> Any:
-        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
-        return compiled(*arguments)
+        threads = torch.get_num_threads()
+        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+        result = compiled(*arguments)
+        # Both run on one pool of OpenMP threads, and numba's start sets the number for torch, too.
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        return result
 
     return run  # type: ignore[return-value]
 
