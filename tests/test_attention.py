@@ -42,7 +42,7 @@ from tests.support import (
 DECODER_CONFIGS = [
     JatConfig(hop_weights=hops, backend=backend, nodes=nodes, **selection)
     for backend, hops, (nodes, selection) in product(
-        ("dense", "sparse"),
+        ("dense", "sparse", "threshold"),
         ((0, 1), (0.5, 0.25, 0.5)),
         (
             ("all", {}),

@@ -28,7 +28,6 @@ from jat_graph.hf.state import (
 )
 from jat_graph.key_selection import unsupported_selection
 from jat_graph.masks import TokenMask
-from jat_graph.operators.choice import unsupported
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -161,10 +160,7 @@ def _jump_layer(entry: AttentionModule, index: int, row: int, config: JatConfig)
     heads = config.head_indices(entry.num_heads)
     jump = JumpLayer(index, heads, entry.num_heads, config.for_layer(row, heads))
     if entry.is_causal and not jump.is_ordinary:
-        mask = TokenMask(causal=True)
-        reasons = unsupported_selection(config, mask)
-        if config.backend != "auto":
-            reasons += unsupported(config.backend, config, mask)
+        reasons = unsupported_selection(config, TokenMask(causal=True))
         if reasons:
             raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
     return jump

@@ -38,6 +38,13 @@ RULES: list[Any] = [
         },
     }.items()
 ]
+RULES += [
+    pytest.param({"backend": "threshold", **settings}, id=f"{name}-threshold")
+    for name, settings in {
+        "all": {},
+        "strided": {"key_selection": "strided", "key_step": 2, "hop_weights": (0.5, 0.5)},
+    }.items()
+]
 RULES.append(pytest.param({"backend": "dense", "soft_temperature": 0.5}, id="soft-dense"))
 SIDES = [
     pytest.param((LENGTH, LENGTH), "right", id="unpadded"),
