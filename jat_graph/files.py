@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -48,3 +50,26 @@ def write_text(path: str | Path, text: str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_object(path: str | Path, what: str) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: The file.
+        what: What the file is, for the error.
+
+    Returns:
+        The object.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it holds something else.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{what} {path} must be JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} {path} must be a JSON object, got {type(content).__name__}")
+    return content

@@ -158,6 +158,7 @@ def reference_jump_attention(
     scale: float | None = None,
     sample_ranks: Mapping[int, Tensor] | None = None,
     triples: Mapping[int, Tensor] | None = None,
+    pattern: Tensor | None = None,
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}(\mathrm{scale} \cdot \sum_p w_p \Phi_p(S)) V`.
 
@@ -185,11 +186,13 @@ def reference_jump_attention(
         scale: Factor on the scores.
         sample_ranks: See :func:`reference_graph`.
         triples: See :func:`reference_graph`.
+        pattern: Where scores are read, besides the mask; it limits neither votes nor edges.
 
     Shapes:
         - query, key: ``[B, H, L, D]``
         - value: ``[B, H, L, Dv]``
         - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
+        - pattern: bool ``[B|1, H|1, L, L]``
         - output: ``[B, H, L, Dv]``
 
     Returns:
@@ -223,7 +226,8 @@ def reference_jump_attention(
     )
     mask = reference_mask(query, attention_mask, is_causal)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    return masked_softmax(scale * propagated + mask.bias, mask.visible) @ value
+    visible = mask.visible if pattern is None else mask.visible & pattern
+    return masked_softmax(scale * propagated + mask.bias, visible) @ value
 
 
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
