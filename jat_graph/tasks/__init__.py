@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jat_graph.tasks.agreement import AgreementTask
-from jat_graph.tasks.base import Task
+from jat_graph.tasks.base import ClassificationTask, LanguageModelTask, QuestionTask, Task
 from jat_graph.tasks.glue import GLUE_TASKS, GlueTask
 from jat_graph.tasks.tables import plain_name
 
@@ -31,4 +31,13 @@ def get_task(name: str) -> Task:
     return task
 
 
-__all__ = ["TASK_NAMES", "AgreementTask", "GlueTask", "Task", "get_task"]
+__all__ = [
+    "TASK_NAMES",
+    "AgreementTask",
+    "ClassificationTask",
+    "GlueTask",
+    "LanguageModelTask",
+    "QuestionTask",
+    "Task",
+    "get_task",
+]

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.tasks.base import Task
+from jat_graph.tasks.base import ClassificationTask
 from jat_graph.tasks.lexicon import HAVE, TESTING, TRAINING, Lexicon
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ _VALIDATION_CELLS = 6
 _MAX_ROWS = 36_000  # far below what the words can say, so that every draw soon is a new one
 
 
-@dataclass(frozen=True)
-class AgreementTask(Task):
+@dataclass(frozen=True, kw_only=True)
+class AgreementTask(ClassificationTask):
     """Choose the form of the verb that fits: "The keys next to the cabinet is/are wet".
 
     An attractor is a noun phrase between the subject and its verb; there are one to three. In the

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jat_graph.tasks.base import Task
+from jat_graph.tasks.base import ClassificationTask
 from jat_graph.tasks.tables import Layout, find_table, read_table
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
 
 
-@dataclass(frozen=True)
-class GlueTask(Task):
+@dataclass(frozen=True, kw_only=True)
+class GlueTask(ClassificationTask):
     """A task of GLUE; names, columns and the meaning of labels are the Hub's.
 
     Args:
@@ -38,7 +38,7 @@ class GlueTask(Task):
         Understanding*, ICLR 2019.
     """
 
-    layout: Layout = field(kw_only=True)
+    layout: Layout
 
     def load(
         self, data_dir: Path | None, splits: Sequence[str] | None = None

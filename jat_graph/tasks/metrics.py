@@ -1,4 +1,4 @@
-"""Measures of the GLUE tasks, from scikit-learn and scipy."""
+"""Measures of classes, numbers and losses, from scikit-learn and scipy where they have them."""
 
 from __future__ import annotations
 
@@ -45,6 +45,38 @@ def score(
     return {name: float(MEASURES[name](outputs, targets)) for name in names}
 
 
+def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float]:
+    r"""Summarise the losses of a language model.
+
+    Args:
+        losses: :math:`-\ln p` of each token.
+        units: Characters or whatever these tokens stand for; None for one each.
+        unit: What to call one of them.
+
+    Shapes:
+        losses: ``[N]``.
+
+    Returns:
+        ``perplexity``, :math:`\exp` of the mean, infinite where that is too large to say; and
+        ``bits_per_`` and the unit, :math:`\log_2 e` times the sum over their number.
+
+    Raises:
+        ValueError: If there is no loss, one is negative or NaN, or ``units`` is below 1.
+    """
+    if losses.ndim != 1 or len(losses) == 0:
+        raise ValueError(f"losses must have shape [N] with N > 0, got {list(losses.shape)}")
+    if not (losses >= 0).all():
+        first = losses[~(losses >= 0)][0]
+        raise ValueError(f"losses must be 0 or more, got {first}")
+    count = len(losses) if units is None else units
+    if count < 1:
+        raise ValueError(f"units must be 1 or more, got {units}")
+    total = float(losses.sum(dtype=np.float64))
+    with np.errstate(over="ignore"):
+        perplexity = float(np.exp(total / len(losses)))
+    return {"perplexity": perplexity, f"bits_per_{unit}": total / math.log(2) / count}
+
+
 def accuracy(predicted: Array, labels: Array) -> float:
     """Return the share of right answers.
 
@@ -80,6 +112,27 @@ def f1(predicted: Array, labels: Array) -> float:
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, predicted, zero_division=0.0))
+
+
+def macro_f1(predicted: Array, labels: Array) -> float:
+    """Return the mean of the F1 of all classes, each of the same weight.
+
+    Args:
+        predicted: Class numbers.
+        labels: Class numbers.
+
+    Shapes:
+        predicted, labels: ``[N]``.
+
+    Returns:
+        A number from 0 to 1; classes neither predicted nor present are left out.
+
+    Reference:
+        scikit-learn's ``f1_score``.
+    """
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predicted, average="macro", zero_division=0.0))
 
 
 def matthews(predicted: Array, labels: Array) -> float:
@@ -148,6 +201,7 @@ def spearman(outputs: Array, targets: Array) -> float:
 MEASURES: dict[str, Measure] = {
     "accuracy": accuracy,
     "f1": f1,
+    "macro_f1": macro_f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from jat_graph.tasks.metrics import MEASURES, accuracy, f1, matthews, pearson, score, spearman
+from jat_graph.tasks.metrics import (
+    MEASURES,
+    accuracy,
+    f1,
+    macro_f1,
+    matthews,
+    pearson,
+    score,
+    score_losses,
+    spearman,
+)
 
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=40)
 NUMBERS = st.integers(-50, 50).map(lambda n: n / 8)
@@ -33,6 +43,50 @@ def test_hand_computed_values() -> None:
     outputs, targets = np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0])
     assert pearson(outputs, targets) == pytest.approx(1 / math.sqrt(42 / 9 * 2))
     assert spearman(outputs, targets) == pytest.approx(0.5)
+
+
+def test_each_class_weighs_the_same_in_macro_f1() -> None:
+    predicted, labels = np.array([0, 0, 1, 2, 2, 2]), np.array([0, 0, 0, 1, 2, 2])
+    # class 0: precision 1, recall 2/3; class 1: nothing right; class 2: precision 2/3, recall 1
+    assert macro_f1(predicted, labels) == pytest.approx((0.8 + 0 + 0.8) / 3)
+    assert macro_f1(np.array([4, 4]), np.array([4, 4])) == 1  # the other classes are nowhere
+
+
+def test_hand_computed_losses() -> None:
+    losses = np.array([0.0, 2.0, 4.0, 6.0], dtype=np.float32)
+    assert score_losses(losses, None, "token") == pytest.approx(
+        {"perplexity": math.exp(3), "bits_per_token": 3 / math.log(2)}
+    )
+    assert score_losses(losses, 8, "character") == pytest.approx(
+        {"perplexity": math.exp(3), "bits_per_character": 1.5 / math.log(2)}
+    )
+
+
+def test_sums_of_many_small_losses_are_exact() -> None:
+    losses = np.full(3_000_000, 0.1, dtype=np.float32)
+    assert score_losses(losses, None, "token")["perplexity"] == pytest.approx(
+        math.exp(np.float32(0.1)), rel=1e-12
+    )
+
+
+def test_a_hopeless_model_is_infinitely_perplexed() -> None:
+    assert score_losses(np.array([2000.0]), None, "token")["perplexity"] == math.inf
+    assert score_losses(np.array([math.inf]), None, "token")["bits_per_token"] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("losses", "units", "message"),
+    [
+        (np.zeros(0), None, "losses must have shape [N] with N > 0, got [0]"),
+        (np.zeros((2, 3)), None, "losses must have shape [N] with N > 0, got [2, 3]"),
+        (np.array([1.0, -0.5]), None, "losses must be 0 or more, got -0.5"),
+        (np.array([1.0, math.nan]), None, "losses must be 0 or more, got nan"),
+        (np.ones(2), 0, "units must be 1 or more, got 0"),
+    ],
+)
+def test_losses_that_cannot_be_scored(losses: np.ndarray, units: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        score_losses(losses, units, "token")
 
 
 @given(PAIRS)
