@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch_geometric.utils import to_dense_batch
 
 from jat_graph.attention import attend
-from jat_graph.checks import check_config, clean_padding
+from jat_graph.checks import check_config, default_scale
 from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_integer
+from jat_graph.config_fields import check_flag
 from jat_graph.masks import resolve_mask
+from jat_graph.nn.self_attention import SelfAttention
 from jat_graph.propagation import head_groups
 
 
-class JumpSelfAttention(torch.nn.Module):
+class JumpSelfAttention(SelfAttention):
     r"""Multi-head self-attention whose first, or chosen, heads propagate queries and keys.
 
     .. math::
@@ -37,6 +36,8 @@ class JumpSelfAttention(torch.nn.Module):
         qkv_bias: Add a bias to queries, keys and values. (default: False)
         attn_out_bias: Add a bias to the output. (default: True)
         dropout: Dropout probability of the output. (default: 0.0)
+        is_causal: A node sees itself and those before it only, and so do the votes; the keys that
+            vote must then be chosen without looking ahead. (default: False)
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
@@ -59,57 +60,14 @@ class JumpSelfAttention(torch.nn.Module):
         qkv_bias: bool = False,
         attn_out_bias: bool = True,
         dropout: float = 0.0,
+        is_causal: bool = False,
     ) -> None:
         check_config(config)
-        super().__init__()
-        self.channels = check_integer("channels", channels, least=1)
-        self.heads = check_integer("heads", heads, least=1)
-        self.head_channels = _check_head_channels(channels, heads, head_channels)
+        super().__init__(channels, heads, head_channels, qkv_bias, attn_out_bias, dropout)
         self.config = config
+        self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = config.head_indices(heads)
         self.layer_config = _only_layer(config, self.jump_heads)
-        inner_channels = heads * self.head_channels
-        self.q = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
-        self.k = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
-        self.v = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
-        self.attn_out = torch.nn.Linear(inner_channels, channels, bias=attn_out_bias)
-        self.dropout = torch.nn.Dropout(dropout)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
-        for lin in (self.q, self.k, self.v, self.attn_out):
-            lin.reset_parameters()
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
-        """Return attention of every node to all nodes of its graph.
-
-        Args:
-            x: Node features, dense ``[B, N, C]`` or flat ``[N_total, C]``.
-            mask: With dense features, bool ``[B, N]``, True for nodes; what the others hold is
-                ignored. With flat ones, the batch vector may stand here, so that
-                ``torch_geometric.nn.Sequential`` can pass it. (default: None, all are nodes)
-            batch: With flat features, the graph of each node ``[N_total]``, in rising order.
-                (default: None, one graph)
-
-        Returns:
-            Node features; zeros where the mask is False.
-
-        Raises:
-            ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
-                has a NaN or an infinity.
-
-        Shapes:
-            - **output:** as ``x``
-        """
-        if x.dim() == 2 and batch is None:
-            mask, batch = None, mask
-        self._check_input(x, mask, batch)
-        if x.dim() == 3:
-            return self._attend(x, mask)
-        if batch is None:
-            return self._attend(x.unsqueeze(0), None).squeeze(0)
-        dense, mask = to_dense_batch(x, batch)  # [B, N, C], [B, N]
-        return self._attend(dense, mask)[mask]
 
     def __repr__(self) -> str:
         return (
@@ -117,13 +75,11 @@ class JumpSelfAttention(torch.nn.Module):
             f"head_channels={self.head_channels}, jump_heads={self.jump_heads})"
         )
 
-    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        # Before the projections, whose gradients a NaN in a masked node would spoil, too.
-        (x,) = clean_padding(None if mask is None else mask.unsqueeze(1), x=x.unsqueeze(1))
-        query, key, value = (self._split_heads(lin(x)) for lin in (self.q, self.k, self.v))
-        token_mask = resolve_mask(mask, False, query)
+    def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        query, key, value = self.project(x, x)
+        token_mask = resolve_mask(mask, self.is_causal, query)
         attn_mask, is_causal = token_mask.attention_mask(query.size(2), query)
-        scale = self.head_channels**-0.5
+        scale = default_scale(self.head_channels)
         groups = head_groups(
             query,
             key,
@@ -132,59 +88,9 @@ class JumpSelfAttention(torch.nn.Module):
             mask=token_mask,
             scale=scale,
         )
-        out = attend(
+        return attend(
             groups, value, attn_mask=attn_mask, is_causal=is_causal, dropout_p=0.0, scale=scale
         )
-        out = out.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H · D]
-        result: Tensor = self.dropout(self.attn_out(out))  # [B, N, C]
-        return result if mask is None else result.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-    def _split_heads(self, x: Tensor) -> Tensor:
-        heads = x.view(*x.shape[:-1], self.heads, self.head_channels)
-        return heads.squeeze(1).transpose(1, 2)  # [B, 1, N, H · D] -> [B, H, N, D]
-
-    def _check_input(self, x: Tensor, mask: Tensor | None, batch: Tensor | None) -> None:
-        if x.dim() not in (2, 3) or x.size(-1) != self.channels or 0 in x.shape:
-            wanted = f"[B, N, {self.channels}] or [N_total, {self.channels}]"
-            raise ValueError(f"x must be {wanted} and not empty, got {list(x.shape)}")
-        if x.dim() == 3:
-            _check_mask(mask, batch, x)
-        else:
-            _check_batch(mask, batch, x)
-
-
-def _check_mask(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
-    if batch is not None:
-        raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
-    if mask is None:
-        return
-    if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
-        raise ValueError(
-            f"mask must be bool {list(x.shape[:2])}, got {mask.dtype} {list(mask.shape)}"
-        )
-
-
-def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
-    if mask is not None:
-        raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
-    if batch is None:
-        return
-    if batch.dtype != torch.long or batch.shape != x.shape[:1]:
-        raise ValueError(
-            f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
-        )
-    if bool((batch.diff() < 0).any()):
-        raise ValueError("batch must be in rising order, got graphs that are interleaved")
-
-
-def _check_head_channels(channels: int, heads: int, head_channels: int | None) -> int:
-    if head_channels is not None:
-        return check_integer("head_channels", head_channels, least=1)
-    if channels % heads != 0:
-        raise ValueError(
-            f"channels must be a multiple of heads={heads} without head_channels, got {channels}"
-        )
-    return channels // heads
 
 
 def _only_layer(config: JatConfig, heads: tuple[int, ...]) -> JatConfig:

@@ -1,0 +1,232 @@
+"""What the attention layers share: their projections, and graphs of nodes in dense or flat form."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import to_dense_batch
+
+from jat_graph.checks import clean_padding
+from jat_graph.config_fields import check_integer
+
+
+class MultiHeadProjections(torch.nn.Module):
+    """Queries, keys and values of H heads, and the way back to one output.
+
+    The projections are named as in PyG's own ``nn.attention`` modules.
+
+    Args:
+        channels: Size C of each input and output sample.
+        heads: Number of heads H.
+        head_channels: Size D of each head; None means ``channels // heads``.
+        qkv_bias: Add a bias to queries, keys and values.
+        attn_out_bias: Add a bias to the output.
+        dropout: Dropout probability of the output.
+        memory_channels: Size of the samples that keys and values come from; None means C.
+
+    Raises:
+        ValueError: If a size or a probability does not fit.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        head_channels: int | None,
+        qkv_bias: bool,
+        attn_out_bias: bool,
+        dropout: float,
+        memory_channels: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.channels = check_integer("channels", channels, least=1)
+        self.heads = check_integer("heads", heads, least=1)
+        self.head_channels = _check_head_channels(channels, heads, head_channels)
+        memory_channels = channels if memory_channels is None else memory_channels
+        self.memory_channels = check_integer("memory_channels", memory_channels, least=1)
+        inner_channels = heads * self.head_channels
+        self.q = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
+        self.k = torch.nn.Linear(self.memory_channels, inner_channels, bias=qkv_bias)
+        self.v = torch.nn.Linear(self.memory_channels, inner_channels, bias=qkv_bias)
+        self.attn_out = torch.nn.Linear(inner_channels, channels, bias=attn_out_bias)
+        self.dropout = torch.nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for lin in (self.q, self.k, self.v, self.attn_out):
+            lin.reset_parameters()
+
+    def project(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries of ``x``, and the keys and values of ``memory``.
+
+        Args:
+            x: ``[B, N, C]``.
+            memory: ``[B, M, C_memory]``.
+
+        Shapes:
+            - **output:** ``[B, H, N, D]``, and twice ``[B, H, M, D]``
+        """
+        return (
+            self._split_heads(self.q(x)),
+            self._split_heads(self.k(memory)),
+            self._split_heads(self.v(memory)),
+        )
+
+    def merge(self, out: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the layer's output: the heads side by side, projected; zeros where masked.
+
+        Args:
+            out: What the heads read, ``[B, H, N, D]``.
+            mask: Bool ``[B, N]``, True for nodes, or None.
+
+        Shapes:
+            - **output:** ``[B, N, C]``
+        """
+        out = out.transpose(1, 2).flatten(2)  # [B, N, H · D]
+        result: Tensor = self.dropout(self.attn_out(out))  # [B, N, C]
+        return result if mask is None else result.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+    def _split_heads(self, features: Tensor) -> Tensor:
+        heads = features.unflatten(-1, (self.heads, self.head_channels))
+        return heads.transpose(1, 2)  # [B, N, H · D] -> [B, H, N, D]
+
+
+class SelfAttention(MultiHeadProjections, ABC):
+    """Attention of the nodes of a graph, or the tokens of a sequence, to each other.
+
+    A subclass says in :meth:`_mix` what the heads read.
+    """
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
+        """Return attention of every node to the nodes of its graph.
+
+        Args:
+            x: Node features, dense ``[B, N, C]`` or flat ``[N_total, C]``.
+            mask: With dense features, bool ``[B, N]``, True for nodes; what the others hold is
+                ignored. With flat ones, the batch vector may stand here, so that
+                ``torch_geometric.nn.Sequential`` can pass it. (default: None, all are nodes)
+            batch: With flat features, the graph of each node ``[N_total]``, in rising order.
+                (default: None, one graph)
+
+        Returns:
+            Node features; zeros where the mask is False.
+
+        Raises:
+            ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
+                has a NaN or an infinity.
+
+        Shapes:
+            - **output:** as ``x``
+        """
+        if x.dim() == 2 and batch is None:
+            mask, batch = None, mask
+        self._check_input(x, mask, batch)
+        if x.dim() == 3:
+            return self._attend(x, mask)
+        if batch is None:
+            return self._attend(x.unsqueeze(0), None).squeeze(0)
+        dense, mask = to_dense_batch(x, batch)  # [B, N, C], [B, N]
+        return self._attend(dense, mask)[mask]
+
+    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        # Before the projections, whose gradients a NaN in a masked node would spoil, too.
+        return self.merge(self._mix(clean_tokens("x", x, mask), mask), mask)
+
+    @abstractmethod
+    def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what the heads read, ``[B, H, N, D]``; masked nodes of ``x`` are 0."""
+
+    def _check_input(self, x: Tensor, mask: Tensor | None, batch: Tensor | None) -> None:
+        if x.dim() not in (2, 3) or x.size(-1) != self.channels or 0 in x.shape:
+            wanted = f"[B, N, {self.channels}] or [N_total, {self.channels}]"
+            raise ValueError(f"x must be {wanted} and not empty, got {list(x.shape)}")
+        if x.dim() == 3:
+            _check_no_batch(batch)
+            check_token_mask("mask", mask, x)
+        else:
+            _check_batch(mask, batch, x)
+
+
+class SequenceSelfAttention(SelfAttention):
+    """Self-attention that knows the places of its tokens.
+
+    Places count valid tokens only, so that padding changes nothing wherever it stands: the tokens
+    are brought together first, and taken apart again.
+    """
+
+    def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return self._mix_sequence(x, None)
+        order = (~mask).long().argsort(dim=-1, stable=True)  # [B, N]: valid tokens, then padding
+        together = x.take_along_dim(order.unsqueeze(-1), 1)
+        out = self._mix_sequence(together, mask.gather(1, order))
+        return out.take_along_dim(order.argsort(dim=-1)[:, None, :, None], 2)
+
+    @abstractmethod
+    def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what the heads read of sequences that have no padding, or have it at the end."""
+
+
+def clean_tokens(name: str, tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """Check that valid tokens are finite, and set the others to 0.
+
+    Args:
+        name: What to call the tokens.
+        tokens: ``[B, N, C]``.
+        mask: Bool ``[B, N]``, True for valid ones, or None.
+
+    Returns:
+        The tokens.
+
+    Raises:
+        ValueError: If a valid token has a NaN or an infinity.
+    """
+    valid = None if mask is None else mask.unsqueeze(1)
+    (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
+    return clean.squeeze(1)
+
+
+def check_token_mask(name: str, mask: Tensor | None, tokens: Tensor) -> None:
+    """Check the mask of some tokens.
+
+    Args:
+        name: What to call the mask.
+        mask: Bool ``[B, N]``, True for valid ones, or None.
+        tokens: ``[B, N, C]``.
+
+    Raises:
+        ValueError: If the dtype or the shape does not fit.
+    """
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape[:2]):
+        wanted = list(tokens.shape[:2])
+        raise ValueError(f"{name} must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
+
+
+def _check_no_batch(batch: Tensor | None) -> None:
+    if batch is not None:
+        raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
+
+
+def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
+    if mask is not None:
+        raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
+    if batch is None:
+        return
+    if batch.dtype != torch.long or batch.shape != x.shape[:1]:
+        raise ValueError(
+            f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
+        )
+    if bool((batch.diff() < 0).any()):
+        raise ValueError("batch must be in rising order, got graphs that are interleaved")
+
+
+def _check_head_channels(channels: int, heads: int, head_channels: int | None) -> int:
+    if head_channels is not None:
+        return check_integer("head_channels", head_channels, least=1)
+    if channels % heads != 0:
+        raise ValueError(
+            f"channels must be a multiple of heads={heads} without head_channels, got {channels}"
+        )
+    return channels // heads
