@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jat_graph.tasks.base import ClassificationTask
+from jat_graph.tasks.sources import load_from_hub
 from jat_graph.tasks.tables import Layout, find_table, read_table
 
 if TYPE_CHECKING:
@@ -70,21 +71,9 @@ class GlueTask(ClassificationTask):
         }
 
     def _from_hub(self, splits: tuple[str, ...]) -> dict[str, Dataset]:
-        from datasets import load_dataset
-
-        try:
-            loaded = load_dataset(HUB_NAME, self.name, split=list(splits))
-        except (OSError, ValueError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ValueError(
-                f"task {self.name} cannot be loaded from the Hub; give the folder with its "
-                f"original files as data_dir (--data-dir). The Hub says: {reason}"
-            ) from None
         columns = [*self.text_columns, "label"]
-        return {
-            split: dataset.select_columns(columns)
-            for split, dataset in zip(splits, loaded, strict=True)
-        }
+        loaded = load_from_hub(self.name, HUB_NAME, self.name, splits=splits, columns=columns)
+        return dict(zip(splits, loaded, strict=True))
 
 
 GLUE_TASKS: tuple[GlueTask, ...] = (

@@ -1,0 +1,81 @@
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph.tasks.sources import find_file, needed_folder, read_bytes, read_json, read_text
+
+
+def test_a_file_is_found_in_the_folder_or_in_its_home(tmp_path: Path) -> None:
+    home = tmp_path / "lm" / "verse"
+    home.mkdir(parents=True)
+    (home / "b.txt").touch()
+    found = [
+        find_file(folder, "verse", ("verse", "lm/verse"), ("a.txt", "b.txt"))
+        for folder in (tmp_path, tmp_path / "lm", home)
+    ]
+    assert found == [home / "b.txt"] * 3
+    (home / "a.txt").touch()  # the first name wins
+    assert find_file(home, "verse", (), ("a.txt", "b.txt")) == home / "a.txt"
+
+
+def test_a_missing_file_is_named_with_its_places(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        find_file(tmp_path, "verse", ("verse",), ("a.txt", "a.txt.gz"))
+    assert str(caught.value) == (
+        f"task verse needs a.txt or a.txt.gz in {tmp_path} (it or its verse): no such file"
+    )
+    with pytest.raises(FileNotFoundError, match=r"^data folder .*nowhere does not exist or is not"):
+        find_file(tmp_path / "nowhere", "verse", (), ("a.txt",))
+
+
+def test_a_task_that_the_hub_lacks_needs_a_folder(tmp_path: Path) -> None:
+    assert needed_folder("verse", tmp_path) is tmp_path
+    with pytest.raises(ValueError, match=r"^task verse is not on the Hub; give .*--data-dir"):
+        needed_folder("verse", None)
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "packed.txt.gz"])
+@given(text=st.text(min_size=1).filter(str.strip))
+def test_text_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, name: str, text: str
+) -> None:
+    path = tmp_path_factory.mktemp("text") / name
+    content = text.encode("utf-8")
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read_bytes(path) == content
+    assert read_text(path) == text.removeprefix("\ufeff")
+
+
+@given(kept=st.integers(1, 200))
+def test_a_packed_file_cut_off_anywhere_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, kept: int
+) -> None:
+    content = gzip.compress(bytes(range(256)) * 4)
+    path = tmp_path_factory.mktemp("cut") / "data.gz"
+    path.write_bytes(content[: min(kept, len(content) - 1)])
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is cut off or damaged: "):
+        read_bytes(path)
+
+
+def test_text_of_another_encoding_or_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"text.txt must be UTF-8, got a bad byte at 2$"):
+        read_text(path)
+    path.write_text(" \n")
+    with pytest.raises(ValueError, match=r"text.txt must hold text, got none$"):
+        read_text(path)
+
+
+def test_json_cut_off_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps({"a": [1, 2]})[:-2])
+    with pytest.raises(ValueError, match=r"data.json must be JSON, got .* at line 1, column \d+$"):
+        read_json(path)
+    path.write_text('{"a": [1, 2]}')
+    assert read_json(path) == {"a": [1, 2]}
