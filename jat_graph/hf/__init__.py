@@ -5,6 +5,7 @@ from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.interface import register
 from jat_graph.hf.loading import from_pretrained
+from jat_graph.hf.positions import stretch_positions
 from jat_graph.hf.state import attached_config
 
 register()
@@ -18,4 +19,5 @@ __all__ = [
     "disabled",
     "from_pretrained",
     "keep_graphs",
+    "stretch_positions",
 ]

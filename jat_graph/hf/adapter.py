@@ -16,7 +16,9 @@ from jat_graph.hf.modules import (
     attention_modules,
     model_parts,
     serves_several_layers,
+    transformer_of,
 )
+from jat_graph.hf.positions import position_tables
 from jat_graph.hf.state import (
     STATE_ATTRIBUTE,
     Attachment,
@@ -64,7 +66,7 @@ def attach(model: ModelT, config: JatConfig) -> ModelT:
         NeurIPS 2022.
     """
     check_config(config)
-    base = _transformer(model)
+    base = transformer_of(model)
     if find_attachment(base) is not None:
         raise ValueError(f"{type(base).__name__} already has jump heads; detach them first")
     found = attention_modules(base)
@@ -123,17 +125,6 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         yield model
     finally:
         attachment.enabled = previous
-
-
-def _transformer(model: nn.Module) -> PreTrainedModel:
-    """Return the model of transformers inside a PEFT model, or the model itself."""
-    from transformers import PreTrainedModel
-
-    wrapper: Any = model
-    base = wrapper.get_base_model() if hasattr(model, "get_base_model") else model
-    if not isinstance(base, PreTrainedModel):
-        raise ValueError(f"model must be a model of transformers, got {type(base).__name__}")
-    return base
 
 
 def _jump_layers(found: list[AttentionModule], config: JatConfig) -> dict[nn.Module, JumpLayer]:
@@ -204,6 +195,9 @@ def _add_hooks(base: PreTrainedModel, attachment: Attachment) -> None:
     for part in model_parts(base):
         hook = attachment.start_forward if part is base else attachment.enter_part
         attachment.hooks.append(part.register_forward_pre_hook(hook, with_kwargs=True))
+    for table in position_tables(base):
+        check = table.check_length
+        attachment.hooks.append(table.part.register_forward_pre_hook(check, with_kwargs=True))
 
 
 def _keep_off(

@@ -60,6 +60,27 @@ class AttentionModule:
         return number
 
 
+def transformer_of(model: nn.Module) -> PreTrainedModel:
+    """Return the model of transformers inside a PEFT model, or the model itself.
+
+    Args:
+        model: A model.
+
+    Returns:
+        The model of transformers.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    from transformers import PreTrainedModel
+
+    wrapper: Any = model
+    base = wrapper.get_base_model() if hasattr(model, "get_base_model") else model
+    if not isinstance(base, PreTrainedModel):
+        raise ValueError(f"model must be a model of transformers, got {type(base).__name__}")
+    return base
+
+
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
     """Return the modules that go through the attention interface, in ``named_modules`` order.
 

@@ -1,0 +1,141 @@
+"""Position tables: stretched ones know the old positions, and longer inputs are refused."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from jat_graph.hf import attach, detach, from_pretrained, stretch_positions
+from jat_graph.hf.positions import position_tables
+from tests.hf.models import (
+    LENGTH,
+    PAD,
+    VOCABULARY,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+LEARNED = ("bert", "roberta", "distilbert", "albert", "electra", "gpt2", "opt", "bart")
+ROWS = 64  # max_position_embeddings of the tiny models
+LONGER = 150
+
+
+def tokens(length: int, batch: int = 1) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return {"input_ids": torch.randint(3, VOCABULARY, (batch, length), generator=generator)}
+
+
+def model_of(name: str) -> PreTrainedModel:
+    rows = {"max_position_embeddings": ROWS} if name == "distilbert" else {}
+    return tiny_model(name, **rows)
+
+
+def longest(name: str) -> int:
+    return ROWS - 1 if name == "roberta" else ROWS  # the row of padding is no token's
+
+
+def tables(model: nn.Module) -> list[Tensor]:
+    return [table.rows.weight for table in position_tables(model)]
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_old_inputs_give_what_they_gave(name: str) -> None:
+    model, inputs = model_of(name), tiny_inputs(name, (LENGTH, 7))
+    whole = tokens(longest(name))
+    wanted, wanted_whole = run(model, inputs), run(model, whole)
+    assert stretch_positions(model, LONGER) is model
+    assert torch.equal(run(model, inputs), wanted)
+    assert torch.equal(run(model, whole), wanted_whole)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_the_rows_of_tokens_repeat(name: str) -> None:
+    model = model_of(name)
+    before, length = tables(model), longest(name)
+    stretch_positions(model, LONGER)
+    after = tables(model)
+    assert len(before) == len(after) == (2 if name == "bart" else 1)
+    for old, new in zip(before, after, strict=True):
+        first = len(old) - length
+        assert len(new) == LONGER + first
+        assert new.requires_grad and new.is_leaf
+        for row in range(len(new)):
+            source = row if row < first else (row - first) % length + first
+            assert torch.equal(new[row], old[source])
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_stretched_model_takes_the_new_length_and_no_more(name: str) -> None:
+    model = attach(stretch_positions(model_of(name), LONGER), tiny_config())
+    assert model.config.max_position_embeddings == LONGER + (ROWS - longest(name))
+    assert bool(run(model, tokens(LONGER)).isfinite().all())
+    with pytest.raises(ValueError, match=rf"positions for {LONGER} tokens, got {LONGER + 1}; .*st"):
+        run(model, tokens(LONGER + 1))
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+@pytest.mark.parametrize("name", LEARNED)
+def test_an_input_longer_than_the_table_is_refused_in_one_line(name: str, embedded: bool) -> None:
+    model, length = attach(model_of(name), tiny_config()), longest(name)
+    inputs = tokens(length + 2, batch=2)
+    if embedded and name != "bart":  # BART's model needs the tokens to shift them
+        words = model.get_input_embeddings()
+        inputs = {"inputs_embeds": words(inputs["input_ids"]).detach()}
+    with pytest.raises(ValueError, match=rf"for {length} tokens, got {length + 2}; jat_graph\.hf"):
+        model(**inputs)
+    if name != "bart":
+        with pytest.raises(ValueError, match="stretch_positions"):
+            model(*inputs.values()) if not embedded else model(**inputs)
+    detach(model)
+    with pytest.raises((IndexError, RuntimeError)):
+        model(**inputs)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt", "roberta"])
+def test_padding_is_no_position(name: str) -> None:
+    model, length = attach(model_of(name), tiny_config()), longest(name)
+    ids = tokens(length)["input_ids"]
+    wanted = run(model, {"input_ids": ids})
+    padded = torch.cat([torch.full((1, 5), PAD), ids], dim=-1)
+    mask = (padded != PAD).long()
+    inputs = {"input_ids": padded, "attention_mask": mask}
+    if name == "gpt2":
+        inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    torch.testing.assert_close(run(model, inputs)[:, 5:], wanted, rtol=0, atol=1e-5)
+
+
+def test_a_cache_counts_as_length() -> None:
+    model, ids = tiny_jump_model("gpt2"), tokens(ROWS + 1)["input_ids"]
+    cache = model(input_ids=ids[:, :-1], use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=f"for {ROWS} tokens, got {ROWS + 1}"):
+        model(input_ids=ids[:, -1:], past_key_values=cache)
+
+
+@pytest.mark.parametrize("name", ["llama", "modernbert", "vit"])
+def test_models_without_a_learned_table_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="has no learned position table to stretch"):
+        stretch_positions(model_of(name), LONGER)
+
+
+def test_a_shorter_table_is_refused_and_the_same_length_changes_nothing() -> None:
+    model = tiny_model("roberta")
+    with pytest.raises(ValueError, match=r"max_length must be at least the 63 tokens .* got 62"):
+        stretch_positions(model, 62)
+    with pytest.raises(ValueError, match="max_length must be an integer, got '128'"):
+        stretch_positions(model, "128")  # type: ignore[arg-type]
+    (before,) = tables(model)
+    stretch_positions(model, 63)
+    (after,) = tables(model)
+    assert torch.equal(after, before)
+    assert model.config.max_position_embeddings == ROWS
+
+
+def test_a_stretched_model_is_saved_and_loaded(tmp_path: object) -> None:
+    model = attach(stretch_positions(tiny_model("roberta"), LONGER), tiny_config())
+    inputs = tokens(LONGER - 10)
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(type(model), str(tmp_path)).eval()
+    assert torch.equal(run(loaded, inputs), run(model, inputs))
