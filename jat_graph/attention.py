@@ -16,8 +16,10 @@ from jat_graph.checks import (
 )
 from jat_graph.config import JatConfig
 from jat_graph.heads import merge_heads, split_heads
-from jat_graph.masks import resolve_mask
+from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import BackendChoice, NormalizedOperator
+from jat_graph.patterns import Pattern
+from jat_graph.patterns.running import run_pattern
 from jat_graph.propagation import (
     HeadGroup,
     explain_backend,
@@ -44,7 +46,8 @@ def jump_attention(
     r"""Return softmax(scale · Σ_p w_p Âᵖ Q Kᵀ (Âᵖ)ᵀ) V, every head jumping.
 
     The shape of :func:`torch.nn.functional.scaled_dot_product_attention`; ``config.heads`` and
-    ``config.layers`` are not read here.
+    ``config.layers`` are not read here. With ``config.pattern`` the propagated scores are read only
+    where the pattern allows it, and a query that may attend to nothing gives zeros.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -75,17 +78,10 @@ def jump_attention(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    attn_mask, causal = mask.attention_mask(query.size(2), query)
     heads = tuple(range(query.size(1)))
     groups = head_groups(query, key, config=config, heads=heads, mask=mask, scale=scale)
-    return attend(
-        groups,
-        value,
-        attn_mask=attn_mask,
-        is_causal=causal,
-        dropout_p=dropout_p,
-        scale=scale,
-    )
+    pattern = config.attention_pattern()
+    return attend_under(mask, pattern, groups, value, dropout_p=dropout_p, scale=scale)
 
 
 @overload
@@ -193,6 +189,103 @@ def attend(
         run = wide_attention if group.jumps else F.scaled_dot_product_attention
         outputs.append(run(group.query, group.key, own, masks, dropout_p, is_causal, scale=scale))
     return merge_heads(heads, outputs)
+
+
+def attend_under(
+    mask: TokenMask,
+    pattern: Pattern | None,
+    groups: list[HeadGroup],
+    value: Tensor,
+    *,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:
+    """Return attention of all heads on their features, under a mask and, if given, a pattern.
+
+    Args:
+        mask: Which query may attend to which key.
+        pattern: Where scores are read, besides; None reads them everywhere.
+        groups: The heads and their features, as :func:`head_groups` gave them.
+        value: Values ``[B, H, L, Dv]``.
+        dropout_p: Dropout of the attention probabilities.
+        scale: Factor of the scores.
+
+    Returns:
+        The heads' outputs.
+
+    Shapes:
+        - **output:** ``[B, H, L, Dv]``
+    """
+    if pattern is not None:
+        return attend_within(pattern, groups, value, mask=mask, dropout_p=dropout_p, scale=scale)
+    attn_mask, is_causal = mask.attention_mask(value.size(2), groups[0].query)
+    return attend(
+        groups,
+        value,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        dropout_p=dropout_p,
+        scale=scale,
+    )
+
+
+def attend_within(
+    pattern: Pattern,
+    groups: list[HeadGroup],
+    value: Tensor,
+    *,
+    mask: TokenMask,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:
+    """Return attention of all heads on their features, each query within a pattern.
+
+    Args:
+        pattern: Which pairs a head may attend to.
+        groups: The heads and their features, as :func:`head_groups` gave them.
+        value: Values ``[B, H, L, Dv]``.
+        mask: What else limits attention.
+        dropout_p: Dropout of the attention probabilities.
+        scale: Factor of the scores.
+
+    Returns:
+        The heads' outputs, 0 for a query that may attend to nothing.
+
+    Shapes:
+        - **output:** ``[B, H, L, Dv]``
+    """
+    groups = [
+        part
+        for group in join_groups(groups, value.size(-1))
+        for part in _with_one_rule(group, pattern)
+    ]
+    heads = [group.heads for group in groups]
+    outputs = [
+        run_pattern(
+            group.query,
+            group.key,
+            own,
+            pattern=pattern.of_head(group.heads[0]),
+            mask=mask.select_heads(group.heads),
+            dropout_p=dropout_p,
+            scale=scale,
+        )
+        for group, own in zip(groups, split_heads(value, heads), strict=True)
+    ]
+    return merge_heads(heads, outputs)
+
+
+def _with_one_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
+    """Split a group into heads that share the pattern's rule, which may differ between heads."""
+    places: dict[int, list[int]] = {}
+    for place, head in enumerate(group.heads):
+        places.setdefault(head % pattern.period, []).append(place)
+    parts = [tuple(part) for part in places.values()]
+    cut = zip(parts, split_heads(group.query, parts), split_heads(group.key, parts), strict=True)
+    return [
+        HeadGroup(tuple(group.heads[place] for place in part), query, key, group.jumps)
+        for part, query, key in cut
+    ]
 
 
 def attention_probabilities(

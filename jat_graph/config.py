@@ -11,12 +11,13 @@ from typing import Any
 from jat_graph.config_fields import (
     HopWeights,
     check_field,
+    check_version,
     hops_by_position,
-    is_integer,
     table_row,
     to_plain,
 )
-from jat_graph.files import write_text
+from jat_graph.files import read_object, write_text
+from jat_graph.patterns import Pattern, parse_pattern
 
 CONFIG_VERSION = 1
 
@@ -53,6 +54,8 @@ class JatConfig:
             (default: None, hard votes)
         backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
         seed: Seed of every sample that is drawn. (default: 0)
+        pattern: Where scores are read, though not votes: a :class:`jat_graph.patterns.Pattern` or
+            its spec, as ``"window:256+global:1"``, which is kept. (default: None, everywhere)
 
     Raises:
         ValueError: If a field is out of its range; the message names field, wanted and got.
@@ -78,6 +81,7 @@ class JatConfig:
     soft_temperature: float | None = None
     backend: str = "auto"
     seed: int = 0
+    pattern: str | Pattern | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -141,13 +145,7 @@ class JatConfig:
         """
         settings = dict(settings)
         version = settings.pop("version", CONFIG_VERSION)
-        if not is_integer(version) or version < 1:
-            raise ValueError(f"config version must be a positive integer, got {version!r}")
-        if version > CONFIG_VERSION:
-            raise ValueError(
-                f"config version must be at most {CONFIG_VERSION} for this jat_graph, "
-                f"got {version}; install a newer jat_graph"
-            )
+        check_version(version, CONFIG_VERSION)
         return cls._preset(settings, {})
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,13 +184,15 @@ class JatConfig:
             OSError: If the file cannot be read.
             ValueError: If it is no JSON object, or not a valid config.
         """
-        try:
-            settings = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"config {path} must be JSON: {error}") from None
-        if not isinstance(settings, dict):
-            raise ValueError(f"config {path} must be a JSON object, got {type(settings).__name__}")
-        return cls.from_dict(settings)
+        return cls.from_dict(read_object(path, "config"))
+
+    def attention_pattern(self) -> Pattern | None:
+        """Return the pattern that limits where scores are read.
+
+        Returns:
+            The pattern; None if scores are read everywhere.
+        """
+        return None if self.pattern is None else parse_pattern(str(self.pattern))
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from jat_graph.patterns import Pattern, parse_pattern
+
 HopWeights: TypeAlias = tuple[float, ...]
 
 KEY_SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
@@ -130,6 +132,26 @@ def check_hops(value: Any) -> HopWeights | dict[tuple[int, ...], HopWeights]:
     return groups
 
 
+def check_pattern(value: Any) -> str:
+    """Return the spec of a pattern, or of what a spec says, in its one form."""
+    if isinstance(value, Pattern):
+        return value.spec
+    if not isinstance(value, str):
+        raise ValueError(f"pattern must be a Pattern or its spec, got {value!r}")
+    return parse_pattern(value).spec
+
+
+def check_version(version: Any, newest: int) -> None:
+    """Refuse what a newer version of the library wrote."""
+    if not is_integer(version) or version < 1:
+        raise ValueError(f"config version must be a positive integer, got {version!r}")
+    if version > newest:
+        raise ValueError(
+            f"config version must be at most {newest} for this jat_graph, "
+            f"got {version}; install a newer jat_graph"
+        )
+
+
 def table_row(table: Sequence[Sequence[float]], row: int, num_heads: int) -> tuple[float, ...]:
     """Return a row of a table of thresholds, which must have an entry for each jump head."""
     if row >= len(table):
@@ -177,7 +199,7 @@ def _check_hop_tuple(value: Any) -> HopWeights:
     return weights
 
 
-_OPTIONAL = ("layers", "vote_rate", "num_keys", "key_step", "soft_temperature")
+_OPTIONAL = ("layers", "vote_rate", "num_keys", "key_step", "soft_temperature", "pattern")
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "threshold": check_threshold,
@@ -196,4 +218,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "soft_temperature": lambda value: check_inside("soft_temperature", value, 0.0, math.inf),
     "backend": lambda value: check_choice("backend", value, BACKENDS),
     "seed": lambda value: check_integer("seed", value, least=0),
+    "pattern": check_pattern,
 }
