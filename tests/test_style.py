@@ -16,9 +16,11 @@ PACKAGE = ROOT / "jat_graph"
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
     ("files",),
+    ("heads", "masks", "wide_attention"),
+    ("patterns",),
     ("config_fields",),
     ("config",),
-    ("checks", "heads", "masks", "reports", "votes", "wide_attention"),
+    ("checks", "reports", "votes"),
     ("kernels",),
     ("scores",),
     ("sampling",),

@@ -1,0 +1,50 @@
+"""Global tokens: a few tokens see all others and are seen by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from jat_graph.patterns.base import KeyRanges, Pattern, check_count
+
+
+@dataclass(frozen=True)
+class GlobalTokens(Pattern):
+    """The first ``count`` tokens see everything, and everything sees them: :math:`q < g ∨ k < g`.
+
+    Args:
+        count: How many; more than there are tokens means all.
+
+    Raises:
+        ValueError: If there is none.
+
+    Reference:
+        Global attention of Longformer (Beltagy et al. 2020, section 3.1) on the first tokens, and
+        of ETC and BigBird.
+    """
+
+    name: ClassVar[str] = "global"
+    count: int
+
+    def __post_init__(self) -> None:
+        check_count("number of global tokens", self.count)
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Allow :math:`q < g ∨ k < g`."""
+        return (q < self.count) | (k < self.count)
+
+    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
+        """Give global queries everything, others the global keys."""
+        stop = torch.where(first < self.count, length, self.count)
+        return [(torch.zeros_like(first), stop)]
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count :math:`L^2 - (L - g)^2` pairs, with g at most L."""
+        return length**2 - max(0, length - self.count) ** 2
+
+    def breaks(self, length: int) -> tuple[int, ...]:
+        """End a block with the global queries."""
+        return (self.count,) if self.count < length else ()

@@ -1,0 +1,94 @@
+"""Patterns as text: ``window:256+global:1``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+
+from jat_graph.patterns.algebra import Intersection, Union
+from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.causal import Causal
+from jat_graph.patterns.global_tokens import GlobalTokens
+from jat_graph.patterns.window import Window
+
+KINDS: dict[str, type[Pattern]] = {kind.name: kind for kind in (Window, GlobalTokens, Causal)}
+TOKENS = re.compile(r"[+&()]|[^+&()\s]+|\S")
+
+
+def parse_pattern(spec: str) -> Pattern:
+    """Read a pattern from text.
+
+    ``name:argument:argument`` is a pattern, ``+`` joins patterns to a union, ``&`` to an
+    intersection, which binds tighter, and brackets change that.
+
+    Args:
+        spec: The text, such as ``"window:256+global:1"``.
+
+    Returns:
+        The pattern; its own ``spec`` is this one but for spaces and needless brackets.
+
+    Raises:
+        ValueError: If the text is no pattern, or a number does not fit.
+
+    Reference:
+        The names are those of the table in ``docs/patterns.md``.
+    """
+    if not isinstance(spec, str):
+        raise ValueError(f"pattern must be text such as 'window:256', got {spec!r}")
+    tokens = TOKENS.findall(spec)[::-1]
+    pattern = _read_union(tokens, spec)
+    if tokens:
+        raise ValueError(f"pattern must end after {pattern.spec!r}, got {spec!r}")
+    return pattern
+
+
+def _read_union(tokens: list[str], spec: str) -> Pattern:
+    members = [_read_intersection(tokens, spec)]
+    while tokens and tokens[-1] == "+":
+        tokens.pop()
+        members.append(_read_intersection(tokens, spec))
+    return members[0] if len(members) == 1 else Union(*members)
+
+
+def _read_intersection(tokens: list[str], spec: str) -> Pattern:
+    members = [_read_one(tokens, spec)]
+    while tokens and tokens[-1] == "&":
+        tokens.pop()
+        members.append(_read_one(tokens, spec))
+    return members[0] if len(members) == 1 else Intersection(*members)
+
+
+def _read_one(tokens: list[str], spec: str) -> Pattern:
+    token = tokens.pop() if tokens else ""
+    if token == "(":
+        pattern = _read_union(tokens, spec)
+        if not tokens or tokens.pop() != ")":
+            raise ValueError(f"pattern must close its brackets, got {spec!r}")
+        return pattern
+    if token in ("", "+", "&", ")"):
+        raise ValueError(f"pattern must be names joined by + or &, got {spec!r}")
+    return _read_kind(token)
+
+
+def _read_kind(text: str) -> Pattern:
+    name, *arguments = text.split(":")
+    if name not in KINDS:
+        raise ValueError(f"pattern must be one of {', '.join(sorted(KINDS))}, got {name!r}")
+    kind = KINDS[name]
+    least = sum(field.default is MISSING for field in fields(kind))
+    if not least <= len(arguments) <= len(fields(kind)):
+        raise ValueError(f"pattern must be {_usage(kind)}, got {text!r}")
+    return kind(*(_read_argument(argument) for argument in arguments))
+
+
+def _read_argument(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else text
+
+
+def _usage(kind: type[Pattern]) -> str:
+    """Show how a pattern is written, what may be left out in brackets."""
+    parts = [
+        f":{field.name.upper()}" if field.default is MISSING else f"[:{field.name.upper()}]"
+        for field in fields(kind)
+    ]
+    return "".join([kind.name, *parts])
