@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from jat_graph.files import replacing, write_text
+from jat_graph.files import read_object, replacing, write_text
 
 
 def test_a_file_is_written_whole(tmp_path):
@@ -73,3 +73,17 @@ def test_permissions_are_those_of_ordinary_files(tmp_path, umask, mode):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file.txt").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", "settings .* must be JSON"), ("[]", "settings .* must be a JSON object, got list")],
+)
+def test_only_objects_are_read(tmp_path, text, words):
+    path = tmp_path / "file.json"
+    write_text(path, '{"a": 1}')
+    assert read_object(path, "settings") == {"a": 1}
+    write_text(path, text)
+    with pytest.raises(ValueError, match=words) as caught:
+        read_object(path, "settings")
+    assert "\n" not in str(caught.value)
