@@ -31,7 +31,7 @@ class JumpSelfAttention(SelfAttention):
     Args:
         channels: Size C of each input and output sample.
         heads: Number of heads H.
-        config: The settings.
+        config: The settings; None if no head jumps.
         head_channels: Size D of each head. (default: None, which means ``channels // heads``)
         qkv_bias: Add a bias to queries, keys and values. (default: False)
         attn_out_bias: Add a bias to the output. (default: True)
@@ -55,19 +55,20 @@ class JumpSelfAttention(SelfAttention):
         self,
         channels: int,
         heads: int,
-        config: JatConfig,
+        config: JatConfig | None,
         head_channels: int | None = None,
         qkv_bias: bool = False,
         attn_out_bias: bool = True,
         dropout: float = 0.0,
         is_causal: bool = False,
     ) -> None:
-        check_config(config)
+        if config is not None:
+            check_config(config)
         super().__init__(channels, heads, head_channels, qkv_bias, attn_out_bias, dropout)
         self.config = config
         self.is_causal = check_flag("is_causal", is_causal)
-        self.jump_heads = config.head_indices(heads)
-        self.layer_config = _only_layer(config, self.jump_heads)
+        self.jump_heads = () if config is None else config.head_indices(heads)
+        self.layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
 
     def __repr__(self) -> str:
         return (

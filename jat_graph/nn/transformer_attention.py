@@ -1,0 +1,189 @@
+"""The three attentions of a transformer: an encoder's, a decoder's, and from one to the other."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.nn.jump_self_attention import JumpSelfAttention
+from jat_graph.nn.self_attention import MultiHeadProjections, check_token_mask, clean_tokens
+
+
+class EncoderSelfAttention(JumpSelfAttention):
+    """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
+
+    :class:`JumpSelfAttention` where jump heads are a choice. ``config.pattern`` limits what the
+    heads read.
+
+    Args:
+        channels: Size C of each input and output sample.
+        heads: Number of heads H.
+        config: The settings of the jump heads. (default: None, no head jumps)
+        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        qkv_bias: Add a bias to queries, keys and values. (default: False)
+        attn_out_bias: Add a bias to the output. (default: True)
+        dropout: Dropout probability of the output. (default: 0.0)
+
+    Raises:
+        ValueError: If a size does not fit, or the config does not fit one layer of these heads.
+
+    Shapes:
+        - **input:** token features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
+          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
+        - **output:** as the input
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
+        JAT paper.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        config: JatConfig | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, config, *options)
+
+
+class DecoderSelfAttention(JumpSelfAttention):
+    """Masked self-attention of a decoder: a token reads itself and those before it.
+
+    The votes keep to the same rule, so that no token depends on later ones, whatever the number of
+    hops. The keys that vote must be chosen without looking ahead: ``key_selection="all"``, or
+    ``"strided"`` with a ``key_step``; and ``vote_rate`` raises.
+
+    Args:
+        channels: Size C of each input and output sample.
+        heads: Number of heads H.
+        config: The settings of the jump heads. (default: None, no head jumps)
+        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        qkv_bias: Add a bias to queries, keys and values. (default: False)
+        attn_out_bias: Add a bias to the output. (default: True)
+        dropout: Dropout probability of the output. (default: 0.0)
+
+    Raises:
+        ValueError: If a size does not fit, or the config does not fit one layer of these heads.
+
+    Shapes:
+        - **input:** token features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
+          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
+        - **output:** as the input
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
+        the JAT paper.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        config: JatConfig | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, config, *options, is_causal=True)
+
+
+class EncoderDecoderAttention(MultiHeadProjections):
+    """Attention of a decoder's tokens to an encoder's.
+
+    No head jumps here: a jump joins two tokens that vote for each other's keys, which is defined
+    for the tokens of one sequence only.
+
+    Args:
+        channels: Size C of each input and output sample.
+        heads: Number of heads H.
+        memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
+        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        qkv_bias: Add a bias to queries, keys and values. (default: False)
+        attn_out_bias: Add a bias to the output. (default: True)
+        dropout: Dropout probability of the output. (default: 0.0)
+
+    Raises:
+        ValueError: If a size does not fit, or a :class:`jat_graph.JatConfig` comes.
+
+    Shapes:
+        - **input:** decoder's tokens ``[B, N, C]``, encoder's ``[B, M, C_memory]``, with bool masks
+          ``[B, N]`` and ``[B, M]`` *(optional)*
+        - **output:** ``[B, N, C]``
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        memory_channels: int | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        if isinstance(memory_channels, JatConfig):
+            raise ValueError(
+                "memory_channels must be an integer, got a JatConfig: jump heads are defined for "
+                "self-attention only"
+            )
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, *options, memory_channels)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return attention of every token of ``x`` to the valid tokens of ``memory``.
+
+        Args:
+            x: The decoder's tokens ``[B, N, C]``.
+            memory: The encoder's tokens ``[B, M, C_memory]``.
+            mask: Bool ``[B, N]``, True for valid tokens. (default: None, all are)
+            memory_mask: Bool ``[B, M]``, likewise. (default: None, all are)
+
+        Returns:
+            Token features; zeros where the mask is False. What a token reads from a memory
+            without a valid token is 0, too.
+
+        Raises:
+            ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
+
+        Shapes:
+            - **output:** ``[B, N, C]``
+        """
+        _check_tokens("x", x, self.channels)
+        _check_tokens("memory", memory, self.memory_channels)
+        if x.size(0) != memory.size(0):
+            raise ValueError(f"memory must have batch {x.size(0)} like x, got {memory.size(0)}")
+        check_token_mask("mask", mask, x)
+        check_token_mask("memory_mask", memory_mask, memory)
+        x, memory = clean_tokens("x", x, mask), clean_tokens("memory", memory, memory_mask)
+        visible = None if memory_mask is None else memory_mask[:, None, None]  # [B, 1, 1, M]
+        return self.merge(F.scaled_dot_product_attention(*self.project(x, memory), visible), mask)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.channels}, heads={self.heads}, "
+            f"head_channels={self.head_channels}, memory_channels={self.memory_channels})"
+        )
+
+
+def _check_tokens(name: str, tokens: Tensor, channels: int) -> None:
+    if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
+        raise ValueError(
+            f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
+        )
