@@ -1,6 +1,23 @@
 """Layers for PyG models: propagation along a graph, and attention whose heads jump."""
 
+from jat_graph.nn.area_attention import AreaAttention
 from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
+from jat_graph.nn.memory_compressed import MemoryCompressedAttention
+from jat_graph.nn.relative_attention import RelativeAttention
+from jat_graph.nn.transformer_attention import (
+    DecoderSelfAttention,
+    EncoderDecoderAttention,
+    EncoderSelfAttention,
+)
 
-__all__ = ["JumpConv", "JumpSelfAttention"]
+__all__ = [
+    "AreaAttention",
+    "DecoderSelfAttention",
+    "EncoderDecoderAttention",
+    "EncoderSelfAttention",
+    "JumpConv",
+    "JumpSelfAttention",
+    "MemoryCompressedAttention",
+    "RelativeAttention",
+]

@@ -16,6 +16,13 @@ from jat_graph.reference.adjacency import (
     reference_scores,
     reference_scores_propagated,
 )
+from jat_graph.reference.areas import (
+    ReferenceArea,
+    reference_area_attention,
+    reference_area_mask,
+    reference_area_pool,
+    reference_areas,
+)
 from jat_graph.reference.jump import (
     ReferenceGraph,
     masked_softmax,
@@ -50,8 +57,17 @@ from jat_graph.reference.released_code import (
     released_scores,
     released_top_queries,
 )
+from jat_graph.reference.sequences import (
+    reference_attention,
+    reference_compressed_memory,
+    reference_compressed_visible,
+    reference_relative_attention,
+    reference_relative_scores,
+    reference_relative_visible,
+)
 
 __all__ = [
+    "ReferenceArea",
     "ReferenceGraph",
     "ReferenceMask",
     "masked_softmax",
@@ -65,6 +81,13 @@ __all__ = [
     "paper_propagated_scores",
     "paper_vote",
     "reference_adjacency",
+    "reference_area_attention",
+    "reference_area_mask",
+    "reference_area_pool",
+    "reference_areas",
+    "reference_attention",
+    "reference_compressed_memory",
+    "reference_compressed_visible",
     "reference_graph",
     "reference_jump_attention",
     "reference_mask",
@@ -72,6 +95,9 @@ __all__ = [
     "reference_num_keys",
     "reference_num_samples",
     "reference_quantile_threshold",
+    "reference_relative_attention",
+    "reference_relative_scores",
+    "reference_relative_visible",
     "reference_scores",
     "reference_scores_propagated",
     "reference_voting_keys",

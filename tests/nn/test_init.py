@@ -4,4 +4,4 @@ import jat_graph.nn
 
 
 def test_exports() -> None:
-    assert jat_graph.nn.__all__ == ["JumpConv", "JumpSelfAttention"]
+    assert jat_graph.nn.__all__ == ["AreaAttention", "JumpConv", "JumpSelfAttention"]
