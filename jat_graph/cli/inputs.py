@@ -75,7 +75,7 @@ def load_model(
     except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"model {path!r} cannot be loaded: {lines[0]}") from None
-    tokenizer = load_tokenizer(path, max_length=1)
+    tokenizer = load_tokenizer(path)
     own = attached_config(model)
     config = (options or JatOptions()).resolve(own or default)
     if config is not None and config != own:

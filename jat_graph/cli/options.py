@@ -40,10 +40,15 @@ def _layers(text: str) -> tuple[int, ...] | None:
     return None if text == "all" else _numbers("layers", text, int)
 
 
+def _pattern(text: str) -> str | None:
+    return None if text == "none" else text
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "hop_weights": _hop_weights,
     "heads": _heads,
     "layers": _layers,
+    "pattern": _pattern,
 }
 
 
@@ -90,6 +95,12 @@ class JatOptions:
     ] = None
     inclusive: Annotated[
         bool | None, _option("A product equal to ρ votes.", "--inclusive/--exclusive")
+    ] = None
+    pattern: Annotated[
+        str | None,
+        _option(
+            "Where scores are read, as window:256+global:1 (docs: Patterns); none takes it off."
+        ),
     ] = None
     nodes: Annotated[str | None, _option("Tokens of the graph: all or selected.")] = None
     soft_temperature: Annotated[float | None, _option("τ of the differentiable vote.")] = None

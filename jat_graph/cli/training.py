@@ -50,11 +50,22 @@ class RunOptions:
     seed: Annotated[int, _option("Seed; with --compare the first of --seeds.")] = 0
     epochs: Annotated[int, _option("Passes over the training data.")] = 5
     batch_size: Annotated[int, _option("Sequences per step.")] = 32
-    eval_batch_size: Annotated[int, _option("Sequences per batch in evaluation.")] = 64
+    eval_batch_size: Annotated[
+        int | None, _option("Sequences per batch in evaluation. Default: 8192 tokens.")
+    ] = None
     learning_rate: Annotated[float, _option("Peak learning rate.")] = 2e-5
     weight_decay: Annotated[float, _option("Weight decay.")] = 0.01
     warmup: Annotated[float, _option("Share of the steps in which the rate rises.")] = 0.1
-    max_length: Annotated[int, _option("Tokens kept of each text or pair.")] = 128
+    max_length: Annotated[
+        int, _option("Tokens of a text, pair, block or window; short tables are stretched.")
+    ] = 128
+    stride: Annotated[int, _option("Tokens that windows of a long context share.")] = 128
+    attention_dropout: Annotated[
+        float | None, _option("0 for long inputs on the CPU. Default: the model's.")
+    ] = None
+    from_scratch: Annotated[
+        bool, _option("Draw all weights; a folder with config.json and tokenizer is enough.")
+    ] = False
     mixed_precision: Annotated[str, _option("no, bf16 or fp16.")] = "no"
     gradient_checkpointing: Annotated[bool, _option("Less memory, more time.")] = False
     gradient_accumulation: Annotated[int, _option("Batches per optimizer step.")] = 1
@@ -90,7 +101,7 @@ def train_command(
         typer.Option(help="NAME=FILE.json: an arm of --compare; repeat for several."),
     ] = None,
 ) -> None:
-    """Fine-tune a pretrained model with jump heads on a task; --compare sets it against the base.
+    """Train a model with jump heads on a task; --compare sets it against the base.
 
     Without any option of jump attention the paper's settings are used.
 
@@ -135,8 +146,11 @@ def eval_command(
     model: ModelOption,
     task: TaskOption,
     data_dir: DataOption = None,
-    batch_size: Annotated[int, typer.Option(help="Sequences per batch.")] = 64,
-    max_length: Annotated[int, typer.Option(help="Tokens kept of each text or pair.")] = 128,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Sequences per batch. Default: 8192 tokens.")
+    ] = None,
+    max_length: Annotated[int, typer.Option(help="Tokens of a text, pair, block or window.")] = 128,
+    stride: Annotated[int, typer.Option(help="Tokens that windows of a long context share.")] = 128,
     max_eval_samples: Annotated[
         int | None, typer.Option(help="Evaluate on this many texts.")
     ] = None,
@@ -153,7 +167,8 @@ def eval_command(
         task: Name of the task.
         data_dir: Folder with the task's files.
         batch_size: Sequences per batch.
-        max_length: Tokens kept of each text or pair.
+        max_length: Tokens of a text, pair, block or window.
+        stride: Tokens that windows of a long context share.
         max_eval_samples: Evaluate on this many texts.
         mixed_precision: Number format.
         device: Where to run.
@@ -169,6 +184,7 @@ def eval_command(
         None if data_dir is None else str(data_dir),
         eval_batch_size=batch_size,
         max_length=max_length,
+        stride=stride,
         max_eval_samples=max_eval_samples,
         mixed_precision=mixed_precision,
         device=device,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
-from jat_graph.training.data import TRAIN, draw, load_splits
-from jat_graph.training.loading import load_for_training, load_tokenizer
+from jat_graph.training.data import TRAIN, load_splits
+from jat_graph.training.loading import load_for_training
+from jat_graph.training.objectives import objective_for
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.quiet import quiet
 from jat_graph.training.runner import require_extra
@@ -43,22 +43,16 @@ def calibrate_on_task(
     require_extra()
     from jat_graph.calibration import calibrate
 
-    task = get_task(options.task)
-    tokenizer = load_tokenizer(options.model, options.max_length)
-    split = load_splits(
-        task,
-        (TRAIN,),
-        tokenizer,
-        data_dir=options.data_dir,
-        max_length=options.max_length,
-        max_train_samples=options.max_train_samples,
-    )[TRAIN]
-    rows = draw(split, batches * options.batch_size).remove_columns("labels")
+    wanted = batches * options.batch_size
+    drawn = replace(options, max_train_samples=min(wanted, options.max_train_samples or wanted))
+    objective = objective_for(get_task(options.task), drawn)
+    rows = load_splits(objective, (TRAIN,))[TRAIN].features
+    rows = rows.remove_columns([name for name in objective.labels if name in rows.column_names])
     with quiet():
-        model = load_for_training(options.model, task, tokenizer)
-
-    def padded() -> Iterator[Any]:
-        for start in range(0, len(rows), options.batch_size):
-            yield tokenizer.pad(rows[start : start + options.batch_size], return_tensors="pt")
-
-    return calibrate(model, list(padded()), density=density, config=config)
+        model = load_for_training(objective)
+    texts = list(rows)
+    padded = [
+        objective.collate(texts[start : start + options.batch_size])
+        for start in range(0, len(texts), options.batch_size)
+    ]
+    return calibrate(model, padded, density=density, config=config)

@@ -1,4 +1,4 @@
-"""The classifier and the tokenizer that a run starts from."""
+"""The model and the tokenizer that a run starts from."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.tasks import Task
 from jat_graph.training.storage import reason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+    from jat_graph.training.objectives import Objective
+
 logger = logging.getLogger(__name__)
 
+_WEIGHTS = (".safetensors", ".bin")
 
-def load_tokenizer(path: str, max_length: int) -> PreTrainedTokenizerBase:
+# What configurations of transformers call the dropout of attention probabilities.
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+
+
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a model.
 
     Args:
         path: Folder or Hub name.
-        max_length: Tokens wanted per sequence.
 
     Returns:
         The tokenizer; one without a padding token pads with its end token, as GPT-2 users do.
 
     Raises:
-        ValueError: If there is none, if it cannot pad, or if the model takes fewer tokens.
+        ValueError: If there is none, or if it cannot pad.
     """
     from transformers import AutoTokenizer
 
@@ -40,11 +45,6 @@ def load_tokenizer(path: str, max_length: int) -> PreTrainedTokenizerBase:
         if tokenizer.eos_token is None:
             raise ValueError(f"the tokenizer of model {path!r} has no padding and no end token")
         tokenizer.pad_token = tokenizer.eos_token
-    if max_length > tokenizer.model_max_length:
-        raise ValueError(
-            f"max_length must be at most {tokenizer.model_max_length} for model {path!r}, "
-            f"got {max_length}"
-        )
     return tokenizer
 
 
@@ -83,80 +83,140 @@ def has_jump_heads(config: PreTrainedConfig) -> bool:
     return getattr(config, "jat", None) is not None
 
 
-def load_for_training(path: str, task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Load a pretrained model with a new classification head for a task.
+def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
+    """Load a pretrained model for a task, with a new head, or draw all of its weights.
 
-    The head is drawn from torch's global generator: seed it first. A head that the folder
-    already has is kept if it fits the task.
+    New weights are drawn from torch's global generator: seed it first. A head that the folder
+    already has is kept if it fits the task. A table of positions that is too short is stretched.
 
     Args:
-        path: Folder or Hub name; a folder saved with jump heads keeps them.
-        task: The task, whose labels the model's configuration gets.
-        tokenizer: The model's tokenizer.
+        objective: The task and the run's options; a folder saved with jump heads keeps them.
 
     Returns:
-        The model.
+        The model, and the tokenizer knows its length.
 
     Raises:
-        ValueError: If there is no such model, or its weights do not fit its configuration.
+        ValueError: If there is no such model, its weights do not fit its configuration, or it does
+            not fit the task or the options.
     """
-    config = load_config(path)
-    for name, value in (_label_settings(task) | {"pad_token_id": tokenizer.pad_token_id}).items():
+    options = objective.options
+    config = load_config(options.model)
+    for name, value in objective.model_settings().items():
         setattr(config, name, value)
-    return _load(path, config)
+    if options.attention_dropout is not None:
+        _set_attention_dropout(config, options.model, options.attention_dropout)
+    objective.check_config(config)
+    if options.from_scratch:
+        model = _draw(config, objective)
+    else:
+        model = _load(config, objective)
+    objective.check_model(model)
+    _fit_length(model, objective)
+    return model
 
 
-def load_trained(path: str, task: Task) -> PreTrainedModel:
-    """Load a classifier that was trained for a task.
+def load_trained(objective: Objective[Any]) -> PreTrainedModel:
+    """Load a model that was trained for a task.
 
     Args:
-        path: Folder or Hub name.
-        task: The task.
+        objective: The task and the run's options.
 
     Returns:
         The model, with its jump heads if it was saved with some.
 
     Raises:
-        ValueError: If there is no such model, it is no classifier, or its labels are not the
-            task's.
+        ValueError: If there is no such model, it is of another kind, its labels are not the
+            task's, or it takes fewer tokens.
     """
+    from transformers.models.auto import modeling_auto
+
+    path = objective.options.model
     config = load_config(path)
     names = config.architectures or ["a model without architecture"]
-    if not names[0].endswith("ForSequenceClassification"):
+    if names[0] not in getattr(modeling_auto, objective.architectures).values():
         raise ValueError(
-            f"model {path!r} must be a trained classifier (train it first), got {names[0]}"
+            f"model {path!r} must be a trained {objective.wanted} (train it first), got {names[0]}"
         )
-    wanted = 1 if task.labels is None else len(task.labels)
-    if config.num_labels != wanted:
+    objective.check_config(config)
+    model = _load(config, objective)
+    objective.check_model(model)
+    limit, wanted = _length(model), objective.options.max_length
+    if limit is not None and wanted > limit:
+        raise ValueError(f"max_length must be at most {limit} for model {path!r}, got {wanted}")
+    return model
+
+
+def _set_attention_dropout(config: PreTrainedConfig, path: str, rate: float) -> None:
+    names = [name for name in _ATTENTION_DROPOUT if hasattr(config, name)]
+    if not names:
         raise ValueError(
-            f"model {path!r} must have {wanted} labels for task {task.name}, "
-            f"got {config.num_labels}"
+            f"attention_dropout must be None for model {path!r}, whose configuration has none, "
+            f"got {rate}"
         )
-    return _load(path, config)
+    for name in names:
+        setattr(config, name, rate)
 
 
-def _label_settings(task: Task) -> dict[str, Any]:
-    """Return what a model's configuration says about a task's labels."""
-    if task.labels is None:
-        return {"num_labels": 1, "problem_type": "regression"}
-    return {
-        "num_labels": len(task.labels),
-        "problem_type": "single_label_classification",
-        "id2label": dict(enumerate(task.labels)),
-        "label2id": {label: i for i, label in enumerate(task.labels)},
-    }
+def _draw(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedModel:
+    """Draw all weights of a model that is as long as it has to be."""
+    path = objective.options.model
+    if has_jump_heads(config):
+        raise ValueError(f"from_scratch needs a model without jump heads, got {path!r}")
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is not None and limit < objective.options.max_length:
+        config.max_position_embeddings = objective.options.max_length
+    try:
+        model: PreTrainedModel = _auto_class(objective).from_config(config)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"model {path!r} cannot be made: {reason(error)}") from error
+    return model
 
 
-def _load(path: str, config: PreTrainedConfig) -> PreTrainedModel:
-    """Load a classifier; a new head is expected, a new body is not."""
+def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
+    """Let model and tokenizer take as many tokens as the run has in a sequence."""
+    from jat_graph.hf import stretch_positions
+    from jat_graph.hf.positions import position_tables
+
+    wanted, limit = objective.options.max_length, _length(model)
+    if limit is not None and limit < wanted:
+        if not any(position_tables(model)):
+            raise ValueError(
+                f"max_length must be at most {limit} for model {objective.options.model!r}, which "
+                f"has no learned table of positions to stretch, got {wanted}"
+            )
+        stretch_positions(model, wanted)
+    tokenizer = objective.saved_tokenizer
+    if tokenizer is not None:
+        tokenizer.model_max_length = max(wanted, tokenizer.model_max_length)
+
+
+def _length(model: PreTrainedModel) -> int | None:
+    """Return how many tokens a model takes; None if it has no limit."""
+    from jat_graph.hf.positions import position_tables
+
+    tables = [table.length for table in position_tables(model)]
+    limit: int | None = getattr(model.config, "max_position_embeddings", None)
+    return min(tables) if tables else limit
+
+
+def _auto_class(objective: Objective[Any]) -> Any:
+    import transformers
+
+    return getattr(transformers, objective.auto_class)
+
+
+def _load(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedModel:
+    """Load a model; a new head is expected, a new body is not."""
     from safetensors import SafetensorError
-    from transformers import AutoModelForSequenceClassification
 
     from jat_graph.hf import from_pretrained
 
-    load: Callable[..., Any] = partial(from_pretrained, AutoModelForSequenceClassification)
+    path, auto_class = objective.options.model, _auto_class(objective)
+    if Path(path).is_dir() and not any(file.suffix in _WEIGHTS for file in Path(path).iterdir()):
+        raise ValueError(f"model {path!r} has no weights: from_scratch draws them")
+    load: Callable[..., Any] = partial(from_pretrained, auto_class)
     if not has_jump_heads(config):
-        load = AutoModelForSequenceClassification.from_pretrained
+        load = auto_class.from_pretrained
     try:
         model, found = load(
             path,

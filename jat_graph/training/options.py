@@ -18,26 +18,46 @@ DEVICES = ("auto", "cpu")
 # Where a run is written and how it is started say nothing about its result.
 _NOT_IN_FINGERPRINT = ("output_dir", "resume")
 
+# Tokens of one batch in evaluation, if nothing else is said: 64 sequences of 128.
+_EVAL_TOKENS = 8192
+
+
+_SWITCHES = (
+    "from_scratch",
+    "gradient_checkpointing",
+    "select_best",
+    "group_by_length",
+    "resume",
+)
+
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """One fine-tuning run; the defaults are those of GLUE fine-tuning with BERT.
+    """One training run; the defaults are those of GLUE fine-tuning with BERT.
 
     Args:
-        model: Folder or Hub name of a pretrained model; one saved with jump heads keeps them.
+        model: Folder or Hub name of a pretrained model; one saved with jump heads keeps them. With
+            ``from_scratch`` a folder with ``config.json`` and a tokenizer is enough.
         task: Name of the task, see :data:`jat_graph.tasks.TASK_NAMES`.
         output_dir: Folder for the run: ``model/``, ``results.json``, ``tensorboard/``, and
             ``checkpoints/`` while it is not finished.
         data_dir: Folder with the task's original files; None loads the task by its name.
             (default: None)
-        seed: Seed of the classification head, the data order and dropout. (default: 0)
+        seed: Seed of new weights, the data order and dropout. (default: 0)
         epochs: Passes over the training data. (default: 5, the paper's)
         batch_size: Sequences per device and step, before accumulation. (default: 32)
-        eval_batch_size: Sequences per device in evaluation. (default: 64)
+        eval_batch_size: Sequences per device in evaluation. (default: None, as many as make 8192
+            tokens: 64 of length 128, 2 of length 4096)
         learning_rate: Peak of the linear schedule. (default: 2e-5)
         weight_decay: Of AdamW. (default: 0.01)
         warmup: Share of the steps in which the learning rate rises, in [0, 1). (default: 0.1)
-        max_length: Tokens kept of each sequence or pair. (default: 128)
+        max_length: Tokens of a sequence: kept of a text or pair; of a block in language modelling;
+            of a window in question answering. A learned table of positions that is shorter is
+            stretched. (default: 128)
+        stride: Tokens that neighbouring windows of a long context share. (default: 128)
+        attention_dropout: Dropout of attention probabilities. On the CPU anything but 0 keeps SDPA
+            from its fused kernel: time and memory become quadratic. (default: None, the model's)
+        from_scratch: Draw all weights from the seed, by the model's configuration. (default: False)
         mixed_precision: ``"no"``, ``"bf16"`` or ``"fp16"``. (default: "no")
         gradient_checkpointing: Recompute activations in the backward pass. (default: False)
         gradient_accumulation: Batches per optimizer step. (default: 1)
@@ -68,11 +88,14 @@ class TrainingOptions:
     seed: int = 0
     epochs: int = 5
     batch_size: int = 32
-    eval_batch_size: int = 64
+    eval_batch_size: int | None = None
     learning_rate: float = 2e-5
     weight_decay: float = 0.01
     warmup: float = 0.1
     max_length: int = 128
+    stride: int = 128
+    attention_dropout: float | None = None
+    from_scratch: bool = False
     mixed_precision: str = "no"
     gradient_checkpointing: bool = False
     gradient_accumulation: int = 1
@@ -88,9 +111,14 @@ class TrainingOptions:
         self._check_text()
         self._check_counts()
         self._check_rates()
-        for name in ("gradient_checkpointing", "select_best", "group_by_length", "resume"):
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+
+    @property
+    def sequences_per_evaluation(self) -> int:
+        """Sequences per device in evaluation."""
+        return self.eval_batch_size or max(1, _EVAL_TOKENS // self.max_length)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types.
@@ -131,8 +159,8 @@ class TrainingOptions:
                 raise ValueError(f"{name} must be one of {wanted}, got {getattr(self, name)!r}")
 
     def _check_counts(self) -> None:
-        optional = ("save_steps", "max_train_samples", "max_eval_samples")
-        counts = ("epochs", "batch_size", "eval_batch_size", "max_length", "gradient_accumulation")
+        optional = ("eval_batch_size", "save_steps", "max_train_samples", "max_eval_samples")
+        counts = ("epochs", "batch_size", "max_length", "stride", "gradient_accumulation")
         for name in (*counts, *optional):
             value = getattr(self, name)
             if not (value is None and name in optional) and not (_is_integer(value) and value >= 1):
@@ -141,16 +169,19 @@ class TrainingOptions:
             raise ValueError(f"seed must be an integer from 0 to 2**32 - 1, got {self.seed!r}")
 
     def _check_rates(self) -> None:
-        for name in ("learning_rate", "weight_decay", "warmup"):
+        for name in ("learning_rate", "weight_decay", "warmup", "attention_dropout"):
             value = getattr(self, name)
+            if name == "attention_dropout" and value is None:
+                continue
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not math.isfinite(value) or value < 0:
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
             object.__setattr__(self, name, float(value))
         if self.learning_rate == 0:
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
-        if self.warmup >= 1:
-            raise ValueError(f"warmup must be a share below 1, got {self.warmup}")
+        for name in ("warmup", "attention_dropout"):
+            if (getattr(self, name) or 0) >= 1:
+                raise ValueError(f"{name} must be a share below 1, got {getattr(self, name)}")
 
 
 def _is_integer(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Fine-tune one model on one task."""
+"""Train one model on one task."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jat_graph.config import JatConfig
-from jat_graph.tasks import Task, get_task
+from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
-from jat_graph.training.loading import load_for_training, load_tokenizer
+from jat_graph.training.loading import load_for_training
+from jat_graph.training.objectives import Encoded, Objective, objective_for
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.quiet import quiet
-from jat_graph.training.results import Metrics, RunResult, finite, versions
+from jat_graph.training.results import RunResult, finite, versions
 from jat_graph.training.storage import (
     CHECKPOINT_FOLDER,
     MODEL_FOLDER,
@@ -32,17 +31,15 @@ from jat_graph.training.storage import (
 )
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from jat_graph.training.trainer import ClassifierTrainer
+    from jat_graph.training.trainer import TaskTrainer
 
 
 def train(
     options: TrainingOptions, config: JatConfig | None = None, *, progress: bool = True
 ) -> RunResult:
-    """Fine-tune a pretrained model, with jump heads or without.
+    """Train a model, with jump heads or without.
 
-    Seeds are set before the classification head is drawn, and the data order depends on the seed
+    Seeds are set before new weights are drawn, and the data order depends on the seed
     only: runs that differ in ``config`` alone start from the same weights and see the same batches.
     A run killed at any point and resumed gives the same weights and scores as one that was not, on
     the CPU to the bit.
@@ -65,6 +62,8 @@ def train(
         The protocol is that of the JAT paper's section on GLUE: fine-tune, report the dev set.
     """
     require_extra()
+    from jat_graph.training.trainer import score
+
     task = get_task(options.task)
     options = replace(options, task=task.name)
     folder = prepare_folder(options.output_dir)
@@ -73,11 +72,12 @@ def train(
         _discard(folder)
         return finished
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    objective = objective_for(task, options)
     with quiet():
-        trainer, splits = _prepare(options, config, task, folder, progress)
+        trainer, splits = _prepare(objective, config, folder, progress)
         write_json(folder / RUN_FILE, _description(options, config))
         seconds = _fit(trainer, folder, resume=options.resume)
-        metrics = score(trainer, task, splits)
+        metrics = score(trainer, objective, splits)
         with replacing_folder(folder / MODEL_FOLDER) as temporary:
             _save(trainer, temporary)
     result = RunResult(
@@ -110,61 +110,30 @@ def require_extra() -> None:
         raise ValueError(f"training needs the package {missing[0]}: pip install 'jat_graph[train]'")
 
 
-def score(trainer: ClassifierTrainer, task: Task, splits: dict[str, Dataset]) -> Metrics:
-    """Evaluate the trainer's model on every dev set of its task.
-
-    Args:
-        trainer: The trainer.
-        task: The task.
-        splits: Encoded splits by name.
-
-    Returns:
-        ``metrics[dev set][metric]``.
-    """
-    metrics: Metrics = {}
-    for name in dev_splits(task):
-        output = trainer.predict(splits[name])
-        predictions, labels = np.asarray(output.predictions), np.asarray(output.label_ids)
-        metrics[name] = finite(task.compute_metrics(predictions, labels))
-    return metrics
-
-
 def _prepare(
-    options: TrainingOptions, config: JatConfig | None, task: Task, folder: Path, progress: bool
-) -> tuple[ClassifierTrainer, dict[str, Dataset]]:
+    objective: Objective[Any], config: JatConfig | None, folder: Path, progress: bool
+) -> tuple[TaskTrainer, dict[str, Encoded]]:
     """Load everything a run needs, in the order that makes runs comparable."""
     from transformers import set_seed
 
     from jat_graph.hf import attach
-    from jat_graph.training.trainer import (
-        build_trainer,
-        check_device,
-        checkpoint_activations,
-        training_arguments,
-    )
+    from jat_graph.training.arguments import check_device, training_arguments
+    from jat_graph.training.trainer import build_trainer, checkpoint_activations
 
+    options, task = objective.options, objective.task
     check_device(options)
-    tokenizer = load_tokenizer(options.model, options.max_length)
-    splits = load_splits(
-        task,
-        (TRAIN, *dev_splits(task)),
-        tokenizer,
-        data_dir=options.data_dir,
-        max_length=options.max_length,
-        max_train_samples=options.max_train_samples,
-        max_eval_samples=options.max_eval_samples,
-    )
+    splits = load_splits(objective, (TRAIN, *dev_splits(task)))
     set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
-    model = load_for_training(options.model, task, tokenizer)
+    model = load_for_training(objective)
     if config is not None:
         attach(model, config)
     if options.gradient_checkpointing:
         checkpoint_activations(model)
     args = training_arguments(options, task, folder, progress=progress)
-    return build_trainer(model, tokenizer, task, args, splits, folder), splits
+    return build_trainer(model, objective, args, splits, folder), splits
 
 
-def _fit(trainer: ClassifierTrainer, folder: Path, *, resume: bool) -> float:
+def _fit(trainer: TaskTrainer, folder: Path, *, resume: bool) -> float:
     """Train, from the last checkpoint if there is one; return the seconds it took."""
     checkpoint = last_checkpoint(folder / CHECKPOINT_FOLDER) if resume else None
     start = time.perf_counter()
@@ -215,7 +184,7 @@ def _description(options: TrainingOptions, config: JatConfig | None) -> dict[str
     }
 
 
-def _save(trainer: ClassifierTrainer, folder: Path) -> None:
+def _save(trainer: TaskTrainer, folder: Path) -> None:
     """Write the model and its tokenizer; the Trainer adds its arguments, which say nothing new."""
     trainer.save_model(str(folder))
     (folder / "training_args.bin").unlink(missing_ok=True)

@@ -9,11 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import (
-    DataCollatorWithPadding,
     EvalPrediction,
     PrinterCallback,
     Trainer,
@@ -25,16 +23,13 @@ from transformers import (
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from jat_graph.hf import attached_config, keep_graphs
-from jat_graph.tasks import Task
-from jat_graph.training.data import dev_splits
-from jat_graph.training.options import TrainingOptions
-from jat_graph.training.storage import CHECKPOINT_FOLDER, LOG_FOLDER, one_line_errors
+from jat_graph.training.data import TRAIN, dev_splits
+from jat_graph.training.objectives import Encoded, Objective
+from jat_graph.training.results import Metrics, finite
+from jat_graph.training.storage import LOG_FOLDER, one_line_errors
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-_LOGGING_STEPS = 25
+    from transformers import PreTrainedModel
 
 
 class SeededLengthSampler(LengthGroupedSampler):
@@ -87,8 +82,8 @@ class LogBeforeSave(TrainerCallback):
     on_epoch_end = on_step_end
 
 
-class ClassifierTrainer(Trainer):
-    """The Trainer of a sequence classifier."""
+class TaskTrainer(Trainer):
+    """The Trainer of any task here."""
 
     def training_step(
         self,
@@ -101,7 +96,7 @@ class ClassifierTrainer(Trainer):
         Args:
             model: The model.
             inputs: The batch.
-            num_items_in_batch: Unused by classifiers.
+            num_items_in_batch: Labels in the whole step, for models that count them.
 
         Returns:
             The loss.
@@ -135,84 +130,13 @@ class ClassifierTrainer(Trainer):
             raise
 
 
-def check_device(options: TrainingOptions) -> None:
-    """Refuse what this machine cannot do.
-
-    Args:
-        options: The run's options.
-
-    Raises:
-        ValueError: If fp16 is asked for without a GPU.
-    """
-    if options.mixed_precision == "fp16" and on_cpu(options):
-        raise ValueError("mixed_precision='fp16' needs a GPU, got the CPU; use 'bf16' or 'no'")
-
-
-def on_cpu(options: TrainingOptions) -> bool:
-    """Tell whether a run takes place on the CPU.
-
-    Args:
-        options: The run's options.
-
-    Returns:
-        True if it was asked for, or there is no accelerator.
-    """
-    return options.device == "cpu" or not torch.accelerator.is_available()
-
-
-def training_arguments(
-    options: TrainingOptions, task: Task, folder: Path, *, progress: bool
-) -> TrainingArguments:
-    """Translate our options into the Trainer's.
-
-    Args:
-        options: The run's options.
-        task: The task.
-        folder: The run's folder.
-        progress: Show a bar.
-
-    Returns:
-        The arguments.
-    """
-    every = "epoch" if options.save_steps is None else "steps"
-    return TrainingArguments(
-        output_dir=str(folder / CHECKPOINT_FOLDER),
-        seed=options.seed,
-        data_seed=options.seed,
-        num_train_epochs=options.epochs,
-        per_device_train_batch_size=options.batch_size,
-        per_device_eval_batch_size=options.eval_batch_size,
-        gradient_accumulation_steps=options.gradient_accumulation,
-        learning_rate=options.learning_rate,
-        weight_decay=options.weight_decay,
-        warmup_steps=options.warmup,  # below 1: a share of all steps
-        bf16=options.mixed_precision == "bf16",
-        fp16=options.mixed_precision == "fp16",
-        train_sampling_strategy="group_by_length" if options.group_by_length else "random",
-        eval_strategy=every if options.select_best else "no",
-        eval_steps=options.save_steps,
-        save_strategy=every,
-        save_steps=options.save_steps or 1,
-        save_total_limit=1,
-        load_best_model_at_end=options.select_best,
-        metric_for_best_model=f"{dev_splits(task)[0]}_{task.primary_metric}",
-        greater_is_better=True,
-        logging_steps=_LOGGING_STEPS,
-        logging_nan_inf_filter=False,  # a loss that is not finite stops the run
-        use_cpu=on_cpu(options),
-        dataloader_pin_memory=not on_cpu(options),
-        disable_tqdm=not progress,
-        report_to="none",  # TensorBoard comes as a callback, with a folder of our choice
-    )
-
-
 def checkpoint_activations(model: PreTrainedModel) -> None:
     """Switch gradient checkpointing on, which computes no graph of jump heads again.
 
     Not by the Trainer's arguments, which are written as JSON and so take no function.
 
     Args:
-        model: The classifier, with or without jump heads.
+        model: The model, with or without jump heads.
     """
     settings: dict[str, Any] = {"use_reentrant": False}
     if attached_config(model) is not None:
@@ -222,18 +146,16 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
 
 def build_trainer(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    task: Task,
+    objective: Objective[Any],
     args: TrainingArguments,
-    splits: dict[str, Dataset],
+    splits: dict[str, Encoded],
     log_folder: Path | None,
-) -> ClassifierTrainer:
+) -> TaskTrainer:
     """Put model, data and arguments together.
 
     Args:
-        model: The classifier.
-        tokenizer: Its tokenizer.
-        task: The task.
+        model: The model.
+        objective: The task and the run's options.
         args: The Trainer's arguments.
         splits: Encoded splits by name.
         log_folder: Folder for TensorBoard; None writes no logs.
@@ -241,36 +163,50 @@ def build_trainer(
     Returns:
         The trainer.
     """
-    # Classification heads swallow num_items_in_batch: with the default the loss and its gradients
-    # would be multiplied by the number of accumulated batches (transformers issue 47688).
-    model.accepts_loss_kwargs = False  # type: ignore[assignment]
-    trainer = ClassifierTrainer(
+    if not objective.counts_items:
+        model.accepts_loss_kwargs = False  # type: ignore[assignment]
+    # While training only the first dev set is scored: the one that decides what is best.
+    name = dev_splits(objective.task)[0]
+    trainer = TaskTrainer(
         model=model,
         args=args,
-        processing_class=tokenizer,
-        data_collator=DataCollatorWithPadding(tokenizer),
-        train_dataset=splits.get("train"),
-        # While training only the first dev set is scored: the one that decides what is best.
-        eval_dataset={name: splits[name] for name in dev_splits(task)[:1]},
-        compute_metrics=_metrics_of(task),
-        preprocess_logits_for_metrics=_first_output,
+        processing_class=objective.saved_tokenizer,
+        data_collator=objective.collate,
+        train_dataset=splits[TRAIN].features if TRAIN in splits else None,
+        eval_dataset={name: splits[name].features},
+        compute_metrics=_metrics_on(splits[name], objective),
+        preprocess_logits_for_metrics=objective.reduce,
         callbacks=[LogBeforeSave(), *_tensorboard(log_folder)],
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def _first_output(logits: Any, labels: Tensor) -> Tensor:
-    """Keep the scores where a model returns hidden states too."""
-    first: Tensor = logits[0] if isinstance(logits, tuple) else logits
-    return first
+def score(trainer: TaskTrainer, objective: Objective[Any], splits: dict[str, Encoded]) -> Metrics:
+    """Evaluate the trainer's model on every dev set of its task.
+
+    Args:
+        trainer: The trainer.
+        objective: The task and the run's options.
+        splits: Encoded splits by name.
+
+    Returns:
+        ``metrics[dev set][metric]``.
+    """
+    metrics: Metrics = {}
+    for name in dev_splits(objective.task):
+        trainer.compute_metrics = None  # those of the first dev set
+        output = trainer.predict(splits[name].features)  # type: ignore[arg-type]
+        found = objective.score(output.predictions, output.label_ids, splits[name])
+        metrics[name] = finite(found)
+    return metrics
 
 
-def _metrics_of(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
+def _metrics_on(
+    split: Encoded, objective: Objective[Any]
+) -> Callable[[EvalPrediction], dict[str, float]]:
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        return task.compute_metrics(
-            np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
-        )
+        return objective.score(prediction.predictions, prediction.label_ids, split)
 
     return compute
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from jat_graph.training import TrainingOptions
-from jat_graph.training.trainer import ClassifierTrainer
+from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import Options
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -108,12 +108,12 @@ def options(tiny_model: str, cola_dir: str, tmp_path: Path) -> Options:
 def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Losses of all training steps from here on."""
     seen: list[float] = []
-    original = ClassifierTrainer.training_step
+    original = TaskTrainer.training_step
 
-    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
+    def step(self: TaskTrainer, *args: Any) -> torch.Tensor:
         loss = original(self, *args)
         seen.append(loss.item())
         return loss
 
-    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+    monkeypatch.setattr(TaskTrainer, "training_step", step)
     return seen

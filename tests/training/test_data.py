@@ -1,10 +1,15 @@
 """Splits as token ids."""
 
+import logging
+
+import pytest
 from datasets import Dataset
 
 from jat_graph.tasks import get_task
-from jat_graph.training.data import dev_splits, draw, encode, load_splits
-from jat_graph.training.loading import load_tokenizer
+from jat_graph.training.data import dev_splits, load_splits
+from jat_graph.training.objectives import Cut, objective_for
+from jat_graph.training.objectives.base import draw
+from tests.training.support import Options
 
 
 def test_dev_sets() -> None:
@@ -19,25 +24,28 @@ def test_subsets_are_random_and_always_the_same() -> None:
     assert draw(rows, None) is draw(rows, 100) is rows
 
 
-def test_only_the_splits_asked_for(tiny_model: str, cola_dir: str) -> None:
-    tokenizer = load_tokenizer(tiny_model, 16)
-    splits = load_splits(
-        get_task("cola"),
-        ("validation",),
-        tokenizer,
-        data_dir=cola_dir,
-        max_length=5,
-        max_eval_samples=7,
-    )
+def test_only_the_splits_asked_for(options: Options) -> None:
+    objective = objective_for(get_task("cola"), options(max_length=5, max_eval_samples=7))
+    splits = load_splits(objective, ("validation",))
     assert list(splits) == ["validation"]
-    assert len(splits["validation"]) == 7
-    assert max(map(len, splits["validation"]["input_ids"])) == 5
+    features = splits["validation"].features
+    assert len(features) == len(splits["validation"].rows) == 7
+    assert max(map(len, features["input_ids"])) == 5
 
 
-def test_pairs_are_encoded_together(tiny_model: str) -> None:
-    task = get_task("rte")
-    first, second = task.text_columns
-    rows = Dataset.from_dict({first: ["book"], second: ["the pencil"], "label": [1]})
-    row = encode(rows, task, load_tokenizer(tiny_model, 16), 16)[0]
-    assert len(row["input_ids"]) == 6  # [CLS] book [SEP] the pencil [SEP]
-    assert row["labels"] == 1
+def test_one_warning_says_what_the_limit_cuts(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        whole = load_splits(objective_for(get_task("cola"), options()), ("train", "validation"))
+    assert not caplog.records
+    lengths = [len(ids) for ids in whole["train"].features["input_ids"]]
+    with caplog.at_level(logging.WARNING):
+        objective = objective_for(get_task("cola"), options(max_length=7))
+        cut = load_splits(objective, ("train", "validation"))["train"]
+    kept = sum(len(ids) for ids in cut.features["input_ids"])
+    over = sum(length > 7 for length in lengths)
+    assert cut.cut == Cut(over, len(lengths), sum(lengths) - kept, sum(lengths)) and over > 0
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"max_length=7 cuts texts: of train, {cut.cut}; of val")
+    assert f"({1 - kept / sum(lengths):.1%})" in record.getMessage()

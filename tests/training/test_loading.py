@@ -3,6 +3,7 @@
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from jat_graph.tasks import get_task
 from jat_graph.training.loading import load_for_training, load_tokenizer, load_trained
+from jat_graph.training.objectives import Objective, objective_for
+from jat_graph.training.options import TrainingOptions
 
 
 def classifier(tiny_model: str, folder: Path, labels: int) -> str:
@@ -19,27 +22,30 @@ def classifier(tiny_model: str, folder: Path, labels: int) -> str:
     return str(folder)
 
 
+def objective(path: str, task: str, **changes: Any) -> Objective[Any]:
+    return objective_for(get_task(task), TrainingOptions(path, task, "unused", **changes))
+
+
 def test_the_head_follows_the_seed(tiny_model: str) -> None:
-    tokenizer, heads = load_tokenizer(tiny_model, 16), []
+    heads = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        model = load_for_training(tiny_model, get_task("mnli"), tokenizer)
-        heads.append(model.classifier.weight)
+        heads.append(load_for_training(objective(tiny_model, "mnli")).classifier.weight)
     assert heads[0].shape == (3, 32)
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
 
 
 def test_regression_has_one_output(tiny_model: str) -> None:
-    model = load_for_training(tiny_model, get_task("stsb"), load_tokenizer(tiny_model, 16))
+    model = load_for_training(objective(tiny_model, "stsb"))
     assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
 
 
 def test_a_fitting_head_is_kept_and_another_is_new(tiny_model: str, tmp_path: Path) -> None:
     two = classifier(tiny_model, tmp_path / "two", 2)
-    kept = load_for_training(two, get_task("cola"), load_tokenizer(two, 16))
+    kept = load_for_training(objective(two, "cola"))
     stored = BertForSequenceClassification.from_pretrained(two)
     assert torch.equal(kept.classifier.weight, stored.classifier.weight)
-    assert load_for_training(two, get_task("mnli"), load_tokenizer(two, 16)).num_labels == 3
+    assert load_for_training(objective(two, "mnli")).num_labels == 3
 
 
 def test_weights_missing_below_the_head_are_named(
@@ -48,7 +54,7 @@ def test_weights_missing_below_the_head_are_named(
     AutoModel.from_pretrained(tiny_model, add_pooling_layer=False).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
     with caplog.at_level(logging.WARNING, logger="jat_graph"):
-        load_for_training(str(tmp_path), get_task("cola"), load_tokenizer(tiny_model, 16))
+        load_for_training(objective(str(tmp_path), "cola"))
     assert "bert.pooler.dense.weight" in caplog.text
 
 
@@ -61,7 +67,7 @@ def test_wrong_models_are_one_clear_line(tiny_model: str, tmp_path: Path) -> Non
         (str(tmp_path), "model must be a folder or a Hub name to load"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)) as caught:
-            load_trained(path, get_task("cola"))
+            load_trained(objective(path, "cola"))
         assert "\n" not in str(caught.value)
 
 
@@ -70,7 +76,7 @@ def test_a_cut_off_file_of_weights_is_named(tiny_model: str, tmp_path: Path) -> 
     weights = Path(folder, "model.safetensors")
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"cut' cannot be loaded: ") as caught:
-        load_trained(folder, get_task("cola"))
+        load_trained(objective(folder, "cola"))
     assert "\n" not in str(caught.value)
 
 
@@ -79,7 +85,7 @@ def test_a_tokenizer_without_padding_pads_with_its_end(tiny_model: str, tmp_path
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no padding and no end token"):
-        load_tokenizer(str(tmp_path), 16)
+        load_tokenizer(str(tmp_path))
     tokenizer.eos_token = "[SEP]"
     tokenizer.save_pretrained(tmp_path)
-    assert load_tokenizer(str(tmp_path), 16).pad_token == "[SEP]"
+    assert load_tokenizer(str(tmp_path)).pad_token == "[SEP]"

@@ -29,6 +29,11 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
         ("learning_rate", float("nan"), "learning_rate must be a finite number"),
         ("weight_decay", "much", "weight_decay must be a finite number"),
         ("warmup", 1.0, "warmup must be a share below 1, got 1.0"),
+        ("stride", 0, "stride must be a positive integer, got 0"),
+        ("eval_batch_size", 0, "eval_batch_size must be a positive integer, got 0"),
+        ("attention_dropout", 1.0, "attention_dropout must be a share below 1, got 1.0"),
+        ("attention_dropout", "none", "attention_dropout must be a finite number"),
+        ("from_scratch", 1, "from_scratch must be True or False, got 1"),
         ("mixed_precision", "fp8", "mixed_precision must be one of no, bf16, fp16, got 'fp8'"),
         ("device", "cuda", "device must be one of auto, cpu, got 'cuda'"),
         ("resume", "yes", "resume must be True or False, got 'yes'"),
@@ -62,6 +67,8 @@ def test_only_what_changes_the_result_changes_the_fingerprint() -> None:
         "learning_rate": 1e-3,
         "weight_decay": 0.5,
         "warmup": 0.5,
+        "attention_dropout": 0.0,
+        "from_scratch": True,
     }
     names = [f.name for f in fields(PLAIN) if f.name not in ("output_dir", "resume")]
     prints = {replace(PLAIN, **{name: other.get(name, 7)}).fingerprint(None) for name in names} | {
@@ -76,3 +83,10 @@ def test_a_folder_is_the_same_by_any_path(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     absolute, relative = replace(PLAIN, model=str(tmp_path / "m")), replace(PLAIN, model="m")
     assert absolute.fingerprint(None) == relative.fingerprint(None)
+
+
+def test_evaluation_takes_as_many_tokens_at_any_length() -> None:
+    sizes = {128: 64, 512: 16, 4096: 2, 16384: 1}
+    for length, size in sizes.items():
+        assert replace(PLAIN, max_length=length).sequences_per_evaluation == size
+    assert replace(PLAIN, max_length=4096, eval_batch_size=5).sequences_per_evaluation == 5

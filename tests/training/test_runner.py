@@ -13,16 +13,17 @@ from jat_graph.hf import attach, keep_graphs
 from jat_graph.tasks import get_task
 from jat_graph.training import RunResult, evaluate, train
 from jat_graph.training.data import load_splits
-from jat_graph.training.loading import load_for_training, load_tokenizer
-from jat_graph.training.trainer import ClassifierTrainer
+from jat_graph.training.loading import load_for_training
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import JUMP, Options, same_weights, weights
 
 
-def test_the_jump_heads_of_these_tests_jump(tiny_model: str, cola_dir: str) -> None:
-    task, tokenizer = get_task("cola"), load_tokenizer(tiny_model, 16)
-    rows = load_splits(task, ("train",), tokenizer, data_dir=cola_dir, max_length=16)["train"]
-    batch = tokenizer.pad(rows.remove_columns("labels")[:16], return_tensors="pt")
-    model = load_for_training(tiny_model, task, tokenizer).eval()
+def test_the_jump_heads_of_these_tests_jump(options: Options) -> None:
+    objective = objective_for(get_task("cola"), options())
+    rows = load_splits(objective, ("train",))["train"].features.remove_columns("labels")
+    batch = objective.collate(list(rows.select(range(16))))
+    model = load_for_training(objective).eval()
     with torch.no_grad():
         base = model(**batch).logits
         jumping = attach(model, JUMP)(**batch).logits
@@ -82,13 +83,13 @@ def test_arms_share_first_weights_and_order(
     options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    original = ClassifierTrainer.training_step
+    original = TaskTrainer.training_step
 
-    def step(self: ClassifierTrainer, model: Any, inputs: Any, items: Any = None) -> torch.Tensor:
+    def step(self: TaskTrainer, model: Any, inputs: Any, items: Any = None) -> torch.Tensor:
         seen.append((inputs["input_ids"].clone(), model.classifier.weight.detach().clone()))
         return original(self, model, inputs, items)
 
-    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+    monkeypatch.setattr(TaskTrainer, "training_step", step)
     train(options(epochs=2, group_by_length=True), progress=False)
     base, seen = seen, []
     train(
@@ -149,7 +150,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(options: Options) -> None:
         ({"task": "colour"}, ValueError, "colour"),
         ({"data_dir": "/nowhere"}, OSError, "/nowhere"),
         ({"model": "/nowhere/model"}, ValueError, "/nowhere/model"),
-        ({"max_length": 65}, ValueError, "max_length must be at most 64"),
         ({"mixed_precision": "fp16"}, ValueError, "needs a GPU"),
     ],
 )

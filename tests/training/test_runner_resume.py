@@ -12,7 +12,7 @@ import torch
 
 from jat_graph.config import JatConfig
 from jat_graph.training import RunResult, train
-from jat_graph.training.trainer import ClassifierTrainer
+from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import JUMP, Options, same_weights
 
 
@@ -22,14 +22,14 @@ def same_result(one: RunResult, other: RunResult) -> bool:
 
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    original = ClassifierTrainer.training_step
+    original = TaskTrainer.training_step
 
-    def step(self: ClassifierTrainer, *args: Any) -> torch.Tensor:
+    def step(self: TaskTrainer, *args: Any) -> torch.Tensor:
         if self.state.global_step == steps:
             raise KeyboardInterrupt
         return original(self, *args)
 
-    monkeypatch.setattr(ClassifierTrainer, "training_step", step)
+    monkeypatch.setattr(TaskTrainer, "training_step", step)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_an_interrupted_run_resumes_exactly(
     changes: dict[str, Any],
     stop: int,
 ) -> None:
-    monkeypatch.setattr("jat_graph.training.trainer._LOGGING_STEPS", 2)  # 3 steps an epoch
+    monkeypatch.setattr("jat_graph.training.arguments._LOGGING_STEPS", 2)  # 3 steps an epoch
     whole = options(output_dir=str(tmp_path / "whole"), **changes)
     expected = train(whole, JUMP, progress=False)
     cut = options(resume=True, **changes)
@@ -67,18 +67,18 @@ KILLED = """
 import json, os, signal, sys
 import torch
 from jat_graph.training import TrainingOptions, train
-from jat_graph.training.trainer import ClassifierTrainer
+from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import JUMP
 
 torch.set_num_threads(1)
-original = ClassifierTrainer.training_step
+original = TaskTrainer.training_step
 
 def step(self, *args):
     if self.state.global_step == 5:
         os.kill(os.getpid(), signal.SIGKILL)
     return original(self, *args)
 
-ClassifierTrainer.training_step = step
+TaskTrainer.training_step = step
 train(TrainingOptions(**json.loads(sys.argv[1])), JUMP, progress=False)
 """
 

@@ -6,14 +6,11 @@ import torch
 from transformers import PrinterCallback
 
 from jat_graph.tasks import get_task
+from jat_graph.training.arguments import training_arguments
 from jat_graph.training.data import load_splits
-from jat_graph.training.loading import load_for_training, load_tokenizer
-from jat_graph.training.trainer import (
-    SeededLengthSampler,
-    _first_output,
-    build_trainer,
-    training_arguments,
-)
+from jat_graph.training.loading import load_for_training
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.trainer import SeededLengthSampler, build_trainer
 from tests.training.support import Options
 
 
@@ -30,23 +27,14 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
     assert sorted(first) == list(range(64))
 
 
-def test_only_the_scores_are_kept() -> None:
-    scores, labels = torch.ones(2, 2), torch.ones(2)
-    assert _first_output((scores, torch.zeros(2, 4)), labels) is scores
-    assert _first_output(scores, labels) is scores
-
-
 def test_the_trainer_counts_accumulated_batches_once_and_prints_nothing(
     options: Options, tmp_path: Path
 ) -> None:
     chosen, task = options(), get_task("cola")
-    tokenizer = load_tokenizer(chosen.model, 16)
-    splits = load_splits(
-        task, ("train", "validation"), tokenizer, data_dir=chosen.data_dir, max_length=16
-    )
+    objective = objective_for(task, chosen)
+    splits = load_splits(objective, ("train", "validation"))
     args = training_arguments(chosen, task, tmp_path, progress=False)
-    model = load_for_training(chosen.model, task, tokenizer)
-    trainer = build_trainer(model, tokenizer, task, args, splits, None)
+    trainer = build_trainer(load_for_training(objective), objective, args, splits, None)
     assert trainer.model_accepts_loss_kwargs is False
     assert trainer.pop_callback(PrinterCallback) is None
     batches = [batch["input_ids"].shape[1] for batch in trainer.get_train_dataloader()]

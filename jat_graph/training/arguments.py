@@ -1,0 +1,86 @@
+"""Our options as those of transformers' Trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import TrainingArguments
+
+from jat_graph.tasks import Task
+from jat_graph.training.data import dev_splits
+from jat_graph.training.options import TrainingOptions
+from jat_graph.training.storage import CHECKPOINT_FOLDER
+
+_LOGGING_STEPS = 25
+
+
+def check_device(options: TrainingOptions) -> None:
+    """Refuse what this machine cannot do.
+
+    Args:
+        options: The run's options.
+
+    Raises:
+        ValueError: If fp16 is asked for without a GPU.
+    """
+    if options.mixed_precision == "fp16" and on_cpu(options):
+        raise ValueError("mixed_precision='fp16' needs a GPU, got the CPU; use 'bf16' or 'no'")
+
+
+def on_cpu(options: TrainingOptions) -> bool:
+    """Tell whether a run takes place on the CPU.
+
+    Args:
+        options: The run's options.
+
+    Returns:
+        True if it was asked for, or there is no accelerator.
+    """
+    return options.device == "cpu" or not torch.accelerator.is_available()
+
+
+def training_arguments(
+    options: TrainingOptions, task: Task, folder: Path, *, progress: bool
+) -> TrainingArguments:
+    """Translate our options into the Trainer's.
+
+    Args:
+        options: The run's options.
+        task: The task.
+        folder: The run's folder.
+        progress: Show a bar.
+
+    Returns:
+        The arguments.
+    """
+    every = "epoch" if options.save_steps is None else "steps"
+    return TrainingArguments(
+        output_dir=str(folder / CHECKPOINT_FOLDER),
+        seed=options.seed,
+        data_seed=options.seed,
+        num_train_epochs=options.epochs,
+        per_device_train_batch_size=options.batch_size,
+        per_device_eval_batch_size=options.sequences_per_evaluation,
+        gradient_accumulation_steps=options.gradient_accumulation,
+        learning_rate=options.learning_rate,
+        weight_decay=options.weight_decay,
+        warmup_steps=options.warmup,  # below 1: a share of all steps
+        bf16=options.mixed_precision == "bf16",
+        fp16=options.mixed_precision == "fp16",
+        train_sampling_strategy="group_by_length" if options.group_by_length else "random",
+        eval_strategy=every if options.select_best else "no",
+        eval_steps=options.save_steps,
+        save_strategy=every,
+        save_steps=options.save_steps or 1,
+        save_total_limit=1,
+        load_best_model_at_end=options.select_best,
+        metric_for_best_model=f"{dev_splits(task)[0]}_{task.primary_metric}",
+        greater_is_better=task.greater_is_better,
+        logging_steps=_LOGGING_STEPS,
+        logging_nan_inf_filter=False,  # a loss that is not finite stops the run
+        use_cpu=on_cpu(options),
+        dataloader_pin_memory=not on_cpu(options),
+        disable_tqdm=not progress,
+        report_to="none",  # TensorBoard comes as a callback, with a folder of our choice
+    )

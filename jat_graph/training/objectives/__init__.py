@@ -1,0 +1,42 @@
+"""How each kind of task is trained: model class, encoding, batches, scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.tasks import ClassificationTask, LanguageModelTask, QuestionTask, Task
+from jat_graph.training.objectives.base import Cut, Encoded, Objective
+from jat_graph.training.objectives.classification import Classification
+from jat_graph.training.objectives.language_modelling import LanguageModelling
+from jat_graph.training.objectives.question_answering import QuestionAnswering
+
+if TYPE_CHECKING:
+    from jat_graph.training.options import TrainingOptions
+
+_OBJECTIVES: dict[type[Task], type[Objective[Any]]] = {
+    ClassificationTask: Classification,
+    LanguageModelTask: LanguageModelling,
+    QuestionTask: QuestionAnswering,
+}
+
+
+def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
+    """Return how a task is trained.
+
+    Args:
+        task: The task.
+        options: The run's options.
+
+    Returns:
+        The objective of the task's kind.
+
+    Raises:
+        TypeError: If the task is of none of the three kinds.
+    """
+    for kind, objective in _OBJECTIVES.items():
+        if isinstance(task, kind):
+            return objective(task, options)
+    raise TypeError(f"task {task.name} must be of a known kind, got {type(task).__name__}")
+
+
+__all__ = ["Cut", "Encoded", "Objective", "objective_for"]

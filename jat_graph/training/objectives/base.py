@@ -1,0 +1,208 @@
+"""What a run asks of a kind of task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from jat_graph.tasks import Task
+from jat_graph.training.loading import load_tokenizer
+from jat_graph.training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+# Seed of the draw that max_train_samples and max_eval_samples ask for: one subset for all seeds.
+_SUBSET_SEED = 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What the limit of length took away from a split.
+
+    Args:
+        documents: Number of documents that were cut.
+        all_documents: Number of documents.
+        tokens: Number of tokens that were lost.
+        all_tokens: Number of tokens that there were.
+    """
+
+    documents: int
+    all_documents: int
+    tokens: int
+    all_tokens: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], limit: int) -> Cut:
+        """Count what a limit takes away.
+
+        Args:
+            lengths: Tokens of each document.
+            limit: Tokens kept of each.
+
+        Returns:
+            The counts.
+        """
+        lost = [length - limit for length in lengths if length > limit]
+        return cls(len(lost), len(lengths), sum(lost), sum(lengths))
+
+    def __str__(self) -> str:
+        """Say it in half a sentence."""
+        share = self.tokens / max(1, self.all_tokens)
+        return (
+            f"{self.documents} of {self.all_documents} documents lose {self.tokens} of "
+            f"{self.all_tokens} tokens ({share:.1%})"
+        )
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A split as token ids.
+
+    Args:
+        features: What the model reads and is told, one row a sequence.
+        rows: The task's own rows.
+        notes: What only scores need, by name. (default: nothing)
+        cut: What was cut off; None if nothing ever is. (default: None)
+    """
+
+    features: Dataset
+    rows: Dataset
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    cut: Cut | None = None
+
+
+class Objective(ABC, Generic[TaskT]):
+    """How a kind of task is trained.
+
+    Args:
+        task: The task.
+        options: The run's options.
+
+    Attributes:
+        auto_class: Loader class of transformers.
+        architectures: Name of transformers' table of the classes that fit.
+        wanted: What such a model is called in messages.
+        labels: Columns that a model is told the answer by.
+        counts_items: Whether models divide the loss by the number of labels they are told, which
+            makes accumulated batches one. Many heads swallow that number: their loss and gradients
+            would be multiplied by the number of accumulated batches (transformers issue 47688).
+    """
+
+    auto_class: ClassVar[str]
+    architectures: ClassVar[str]
+    wanted: ClassVar[str]
+    labels: ClassVar[tuple[str, ...]] = ("labels",)
+    counts_items: ClassVar[bool] = False
+
+    def __init__(self, task: TaskT, options: TrainingOptions) -> None:
+        self.task = task
+        self.options = options
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer, loaded when first wanted."""
+        return load_tokenizer(self.options.model)
+
+    @property
+    def saved_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """What is saved beside the model; None where no text is read."""
+        return self.tokenizer
+
+    def model_settings(self) -> dict[str, Any]:
+        """Return what a model's configuration says about the task, by name."""
+        return {}
+
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Refuse a trained model that does not fit the task.
+
+        Args:
+            config: The model's configuration.
+
+        Raises:
+            ValueError: If it does not.
+        """
+
+    def check_model(self, model: PreTrainedModel) -> None:
+        """Refuse a model that cannot be trained for the task.
+
+        Args:
+            model: The model, without jump heads.
+
+        Raises:
+            ValueError: If it cannot.
+        """
+
+    @abstractmethod
+    def encode(self, rows: Dataset, limit: int | None) -> Encoded:
+        """Turn the rows of a split into sequences of token ids, once for the whole run.
+
+        Args:
+            rows: The split, as the task reads it.
+            limit: Rows wanted, drawn at random; None keeps all.
+
+        Returns:
+            The sequences.
+
+        Raises:
+            ValueError: If the options leave no room for them.
+        """
+
+    @abstractmethod
+    def collate(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """Pad sequences to the longest of a batch.
+
+        Args:
+            rows: Sequences, with what the model is told beside them.
+
+        Returns:
+            Model inputs.
+        """
+
+    @abstractmethod
+    def reduce(self, outputs: Any, labels: Any) -> Any:
+        """Keep of a batch's outputs what scores need: hidden states would fill the memory.
+
+        Args:
+            outputs: The model's first output, or a tuple of several, without the loss.
+            labels: The labels of the batch.
+
+        Returns:
+            What :meth:`score` gets, joined over batches.
+        """
+
+    @abstractmethod
+    def score(self, predictions: Any, labels: Any, split: Encoded) -> dict[str, float]:
+        """Compute the task's metrics.
+
+        Args:
+            predictions: What :meth:`reduce` kept, joined over batches, and padded with -100.
+            labels: The labels, joined in the same way.
+            split: What was predicted.
+
+        Returns:
+            Scores by name.
+        """
+
+
+def draw(dataset: Dataset, limit: int | None) -> Dataset:
+    """Return a random subset, the same in every run.
+
+    Args:
+        dataset: Any split.
+        limit: Rows wanted; None keeps all.
+
+    Returns:
+        The split itself, or ``limit`` of its rows.
+    """
+    if limit is None or limit >= len(dataset):
+        return dataset
+    return dataset.shuffle(seed=_SUBSET_SEED).select(range(limit))
