@@ -41,18 +41,21 @@ class Ballot:
         """Number of entries of the voting keys, U."""
         return self.keys.number(self.source)
 
-    def key_scores(self, keys: slice = slice(None)) -> tuple[Tensor, Tensor | None]:
+    def key_scores(
+        self, keys: slice = slice(None), rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the scores to some of the voting keys, NaN where masked, and their norms.
 
         Args:
             keys: Which entries of the voting keys. (default: all)
+            rows: Which queries. (default: all)
 
         Returns:
-            Scores ``[B, H, L, u]``, and max(1, ‖K_j‖) ``[B, H, u]`` or None.
+            Scores ``[B, H, rows, u]``, and max(1, ‖K_j‖) ``[B, H, u]`` or None.
         """
         index = self.keys.positions(keys, self.source)
-        scores = self.source.columns(index)
-        visible = self._visible(keys)
+        scores = self.source.columns(index, rows)
+        visible = self._visible(keys, rows)
         if visible is not None:
             scores = scores.masked_fill(~visible, torch.nan)
         return scores, self.source.key_norms(index) if self.normalize_keys else None
@@ -76,7 +79,7 @@ class Ballot:
             - **output:** ``[B|1, H|1, L|1]``
         """
         if self.mask.pairs is not None:
-            visible = self._visible(slice(None))
+            visible = self._visible(slice(None), slice(None))
             count = torch.zeros(1) if visible is None else visible.sum(-1)
         elif self.mask.causal:
             count = key_places(self.keys, self.source).cumsum(-1)
@@ -93,20 +96,20 @@ class Ballot:
         allowed = self.mask.allowed(length, device)
         return off_diagonal if allowed is None else off_diagonal & allowed
 
-    def _visible(self, keys: slice) -> Tensor | None:
-        """Return M_ij for nodes i and voting keys j, ``[B|1, H|1, L|1, u]``, or None."""
+    def _visible(self, keys: slice, rows: slice) -> Tensor | None:
+        """Return M_ij for nodes i and voting keys j, ``[B|1, H|1, rows|1, u]``, or None."""
         parts = []
         if self.keys.valid is not None:
             parts.append(self.keys.valid[..., None, keys])
         if self.nodes is not None:
-            parts.append(self.nodes.unsqueeze(-1))
+            parts.append(self.nodes[..., rows].unsqueeze(-1))
         length = self.source.shape[2]
         position = torch.arange(length, device=self.source.device)
         if self.mask.causal:
             index = position[None, None] if self.keys.index is None else self.keys.index
-            parts.append(index[..., None, keys] <= position.unsqueeze(-1))
+            parts.append(index[..., None, keys] <= position[rows].unsqueeze(-1))
         if self.mask.pairs is not None:
-            parts.append(self._pairs_at(self.mask.pairs, keys))
+            parts.append(self._pairs_at(self.mask.pairs, keys)[:, :, rows])
         if not parts:
             return None
         visible = parts[0]

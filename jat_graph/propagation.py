@@ -13,6 +13,7 @@ from jat_graph.ballot import Ballot, open_ballot
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
 from jat_graph.heads import merge_heads, neighbours, split_heads
+from jat_graph.incremental import PastTokens
 from jat_graph.masks import TokenMask
 from jat_graph.operators import (
     BackendChoice,
@@ -49,6 +50,7 @@ def head_groups(
     heads: tuple[int, ...],
     mask: TokenMask,
     scale: float,
+    past: PastTokens | None = None,
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together.
 
@@ -56,12 +58,14 @@ def head_groups(
     together. Heads of one hop keep their width; every further hop widens.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
+        query: Queries ``[B, H, L, D]``; after earlier tokens, those of the last n only.
         key: Keys ``[B, H, L, D]``.
         config: The settings over ``heads``.
         heads: The heads that jump, in rising order.
         mask: The mask for the votes.
         scale: Factor of the scores.
+        past: What earlier tokens of a causal sequence left behind, which then takes these, too;
+            keys and mask are those of all tokens. (default: None)
 
     Returns:
         Groups that cover each head once.
@@ -73,10 +77,10 @@ def head_groups(
     if not heads or is_ordinary(config, len(heads)):
         return [HeadGroup(everyone, query, key, jumps=False)]
     if heads == everyone:
-        return _jump_groups(query, key, config, mask, scale, heads)
+        return _jump_groups(query, key, config, mask, scale, heads, past)
     names = [heads, *neighbours(tuple(head for head in everyone if head not in heads))]
     queries, keys = (split_heads(tensor, names) for tensor in (query, key))
-    groups = _jump_groups(queries[0], keys[0], config, mask, scale, heads)
+    groups = _jump_groups(queries[0], keys[0], config, mask, scale, heads, past)
     ordinary = zip(names[1:], queries[1:], keys[1:], strict=True)
     return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
 
@@ -133,31 +137,40 @@ def _jump_groups(
     mask: TokenMask,
     scale: float,
     heads: tuple[int, ...],
+    past: PastTokens | None,
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
     by_weights = config.hop_groups(len(heads))
     members = [tuple(sorted(group)) for group in by_weights]
     highest = max(len(weights) for weights in by_weights.values()) - 1
-    operator, ballot = graph_operator(query, key, config, mask.select_heads(heads), scale)
+    if past is not None and past.length:
+        new = key[:, :, past.length :]
+        found, nodes = past.extend(query, new, config=config, heads=heads, mask=mask, scale=scale)
+    else:
+        operator, ballot = graph_operator(query, key, config, mask.select_heads(heads), scale)
+        found, nodes = list(_propagate(operator, query, key, highest)), ballot.nodes
+        if past is not None:
+            past.keep(found, operator, mask)
     hops = [
         list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
-        for queries, keys in _propagate(operator, query, key, highest)
+        for queries, keys in found
     ]  # [hop][group]
     groups = []
     for number, (group, weights) in enumerate(zip(members, by_weights.values(), strict=True)):
-        nodes = _nodes_between(config, ballot, group)
-        queries, keys = _combine([hop[number] for hop in hops], weights, nodes)
+        between = _nodes_between(config, nodes, group)
+        queries, keys = _combine([hop[number] for hop in hops], weights, between)
         names = tuple(heads[member] for member in group)
         groups.append(HeadGroup(names, queries.to(query.dtype), keys.to(key.dtype), jumps=True))
     return groups
 
 
-def _nodes_between(config: JatConfig, ballot: Ballot, members: tuple[int, ...]) -> Tensor | None:
+def _nodes_between(
+    config: JatConfig, nodes: Tensor | None, members: tuple[int, ...]
+) -> Tensor | None:
     """Return the nodes between which scores propagate, ``[B|1, H|1, L, 1]``, or None for all.
 
     Where all keys vote, all tokens are nodes.
     """
-    nodes = ballot.nodes
     if config.nodes == "all" or config.key_selection == "all" or nodes is None:
         return None
     return (nodes if nodes.size(1) == 1 else nodes[:, list(members)]).unsqueeze(-1)
@@ -267,10 +280,11 @@ def _combine_selected(
     """Return features for Σ_p w_p Φ_p between two nodes, and plain scores everywhere else."""
     inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
     query, key = hops[0]
-    queries = [(1 - inside) * query, inside * query]
+    here = inside[:, :, -query.size(2) :]  # of the queries, which may be the last tokens only
+    queries = [(1 - here) * query, here * query]
     keys = [key, ((1 - inside) + weights[0] * inside) * key]
     for (far_query, far_key), weight in zip(hops[1:], weights[1:], strict=False):
         if weight != 0:
-            queries.append(weight * inside * far_query)
+            queries.append(weight * here * far_query)
             keys.append(inside * far_key)
     return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)

@@ -30,8 +30,8 @@ class ScoreSource(Protocol):
     def dtype(self) -> torch.dtype:
         """Their dtype: float32, or float64."""
 
-    def columns(self, index: Tensor | None) -> Tensor:
-        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
+    def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
+        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
         """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``.
@@ -64,9 +64,9 @@ class QueryKeyScores:
         batch, heads, length, _ = self.query.shape
         return batch, heads, length
 
-    def columns(self, index: Tensor | None) -> Tensor:
-        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
-        return attention_scores(self.query, self._keys(index), self.scale)
+    def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
+        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
+        return attention_scores(self.query[:, :, rows], self._keys(index), self.scale)
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
         """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
@@ -106,11 +106,12 @@ class MapScores:
         batch, heads, length, _ = self.scores.shape
         return batch, heads, length
 
-    def columns(self, index: Tensor | None) -> Tensor:
-        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, L, U]``."""
+    def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
+        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
+        scores = self.scores[:, :, rows]
         if index is None:
-            return self.scores
-        return self.scores.gather(3, index.unsqueeze(2).expand(-1, -1, self.shape[2], -1))
+            return scores
+        return scores.gather(3, index.unsqueeze(2).expand(-1, -1, scores.size(2), -1))
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
         """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""

@@ -137,29 +137,33 @@ def _largest_silent(limit: Tensor, norms: Tensor) -> Tensor:
     return low.view(limit.dtype)
 
 
-def sum_soft_votes(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Tensor:
+def sum_soft_votes(
+    rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
+) -> Tensor:
     """Sum soft votes over blocks of keys, computed again in backward instead of stored.
 
     Args:
         rule: The vote, with a temperature.
         scores: Key scores, ``[B, H, L, U]``; NaN where masked.
         norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
+        rows: The queries i to sum for. (default: all)
 
     Returns:
-        Sums ``[B, H, L, L]``, the diagonal included.
+        Sums ``[B, H, rows, L]``, the diagonal included.
     """
     batch, heads, length, num_keys = scores.shape
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
     threshold = rule.threshold[..., None, None, None]
-    block = max(1, BLOCK // max(1, batch * heads * length * length))
+    number = len(range(*rows.indices(length)))
+    block = max(1, BLOCK // max(1, batch * heads * number * length))
 
     # The running total stays outside: a checkpoint keeps its inputs, one L×L a block.
     def add_up(part: Tensor, norm: Tensor | None) -> Tensor:
         norm = None if norm is None else norm[:, :, None, None, :]
-        left, right = part[:, :, :, None, :], part[:, :, None, :, :]
+        left, right = part[:, :, rows, None, :], part[:, :, None, :, :]
         return rule.soft_votes(left, right, norm, threshold).sum(-1)
 
-    total = scores.new_zeros(batch, heads, length, length)
+    total = scores.new_zeros(batch, heads, number, length)
     for start in range(0, num_keys, block):
         keys = slice(start, start + block)
         norm = None if norms is None else norms[..., keys]

@@ -28,7 +28,7 @@ LAYERS = (
     ("thresholds",),
     ("ballot",),
     ("operators",),
-    ("graph",),
+    ("graph", "incremental"),
     ("propagation",),
     ("attention",),
     ("nn", "transforms"),

@@ -23,6 +23,7 @@ from jat_graph.reference.areas import (
     reference_area_pool,
     reference_areas,
 )
+from jat_graph.reference.incremental import reference_next_rows
 from jat_graph.reference.jump import (
     ReferenceGraph,
     masked_softmax,
@@ -91,6 +92,7 @@ __all__ = [
     "reference_graph",
     "reference_jump_attention",
     "reference_mask",
+    "reference_next_rows",
     "reference_normalize",
     "reference_num_keys",
     "reference_num_samples",

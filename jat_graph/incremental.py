@@ -1,0 +1,155 @@
+"""Propagation of the next tokens of a causal sequence, from what earlier tokens left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from jat_graph.ballot import Ballot, open_ballot
+from jat_graph.config import JatConfig
+from jat_graph.kernels import count_votes
+from jat_graph.masks import TokenMask
+from jat_graph.operators import NormalizedOperator
+from jat_graph.scores import QueryKeyScores, full_precision
+from jat_graph.votes import sum_soft_votes
+
+Hop: TypeAlias = tuple[Tensor, Tensor]
+
+
+@dataclass
+class PastTokens:
+    """What the next tokens of a causal sequence need of the earlier ones.
+
+    With a causal mask a token joins earlier ones only, so that its propagated query and key are
+    final. A new token compares its scores to the voting keys with those of each earlier token,
+    which takes O(U · L), and adds up their features, O(L · D) a hop.
+
+    Args:
+        hops: Propagated queries and keys of each hop, ``[B, H, L, D]``, H the heads that jump.
+        inverse_root: D̃^-½, ``[B, H, L, 1]``.
+        valid: Tokens that are no padding, ``[B, H|1, L]`` bool; None if all are valid.
+        scores: Scores of earlier tokens to the voting keys, NaN where masked, ``[B, H, ≤ L, U]``;
+            those of the first tokens are computed when the next one needs them.
+    """
+
+    hops: list[Hop] = field(default_factory=list)
+    inverse_root: Tensor | None = None
+    valid: Tensor | None = None
+    scores: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of tokens L."""
+        return self.hops[0][0].size(2) if self.hops else 0
+
+    def keep(self, hops: list[Hop], operator: NormalizedOperator, mask: TokenMask) -> None:
+        """Take over what the first tokens computed all at once.
+
+        Args:
+            hops: Their propagated queries and keys of each hop.
+            operator: Their Â.
+            mask: Which of them are padding; a mask that is more than causal order and padding is
+                not followed, and nothing is kept.
+        """
+        if mask.causal and mask.pairs is None:
+            batch = hops[0][0].size(0)
+            valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
+            self.hops, self.inverse_root, self.valid = hops, operator.scale, valid
+            self.scores = None
+
+    def extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        config: JatConfig,
+        heads: tuple[int, ...],
+        mask: TokenMask,
+        scale: float,
+    ) -> tuple[list[Hop], Tensor | None]:
+        """Propagate the next tokens, and keep what they leave behind.
+
+        Args:
+            query: Their queries ``[B, H, n, D]``.
+            key: Their keys ``[B, H, n, D]``.
+            config: The settings over these heads.
+            heads: Which heads of the mask these are.
+            mask: The mask of all tokens: causal order, and padding.
+            scale: Factor of the scores.
+
+        Returns:
+            For each hop the propagated queries of the next tokens and keys of all tokens; and the
+            nodes among all tokens.
+
+        Raises:
+            ValueError: If the mask does not fit the config.
+        """
+        first = _append(self.hops[0], (query, key))
+        rows = slice(self.length, first[0].size(2))
+        soft = config.soft_temperature is not None
+        with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
+            source = QueryKeyScores(*first, scale)
+            ballot = open_ballot(config, source, mask.select_heads(heads))
+            weights = self._adjacency(ballot, rows)
+            root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
+            self.inverse_root = torch.cat([self.inverse_root, root], dim=2)
+            weights = root * weights * self.inverse_root.mT
+        hops = [first]
+        with full_precision(query.device):
+            for old in self.hops[1:]:
+                new = tuple(
+                    weights @ x + root.square() * x[:, :, rows]
+                    for x in (features.to(weights.dtype) for features in hops[-1])
+                )
+                hops.append(_append(old, new))
+        self.hops, self.valid = hops, mask.valid
+        return [(queries[:, :, rows], keys) for queries, keys in hops], ballot.nodes
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from a position on.
+
+        Args:
+            length: How many stay.
+        """
+        self._change(lambda x: x[:, :, :length])
+        self.valid = None if self.valid is None else self.valid[..., :length]
+
+    def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Select, reorder or repeat the sequences of the batch.
+
+        Args:
+            change: What to do with the first dimension of a tensor.
+        """
+        self._change(change)
+        self.valid = None if self.valid is None else change(self.valid)
+
+    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change everything that is laid out ``[B, H, L, ...]``."""
+        self.hops = [(change(queries), change(keys)) for queries, keys in self.hops]
+        if self.inverse_root is not None:
+            self.inverse_root = change(self.inverse_root)
+        if self.scores is not None:
+            self.scores = change(self.scores)
+
+    def _adjacency(self, ballot: Ballot, rows: slice) -> Tensor:
+        """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
+        known = 0 if self.scores is None else self.scores.size(2)
+        scores, norms = ballot.key_scores(rows=slice(known, rows.stop))
+        if self.scores is not None:
+            # Keys that vote since then are later than these tokens, which do not see them.
+            later = scores.size(3) - self.scores.size(3)
+            old = F.pad(self.scores.mT, (0, 0, 0, later), value=torch.nan)
+            scores = torch.cat([old, scores.mT], dim=3).mT  # the scores of one key lie together
+        self.scores = scores
+        count = count_votes if ballot.rule.soft_temperature is None else sum_soft_votes
+        votes = count(ballot.rule, scores, norms, rows).tril(rows.start - 1)
+        return votes / ballot.voters()[:, :, rows].unsqueeze(-1)
+
+
+def _append(old: Hop, new: Hop) -> Hop:
+    return torch.cat([old[0], new[0]], dim=2), torch.cat([old[1], new[1]], dim=2)
