@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jat_graph.attention import attend
+from jat_graph.attention import attend_under
 from jat_graph.checks import check_config, default_scale
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import check_flag
@@ -25,8 +25,9 @@ class JumpSelfAttention(SelfAttention):
 
     The module is a model of one layer: ``config.layers`` must be None or ``(0,)``, and a table of
     thresholds must have one row, with an entry for each jump head. A stack of layers takes one
-    config each. In a layer trained from scratch the scores start near 0, so that a fixed threshold
-    joins nothing: take ``vote_rate``.
+    config each. ``config.pattern`` limits what all heads read, those that do not jump, too. In a
+    layer trained from scratch the scores start near 0, so that a fixed threshold joins nothing:
+    take ``vote_rate``.
 
     Args:
         channels: Size C of each input and output sample.
@@ -79,7 +80,6 @@ class JumpSelfAttention(SelfAttention):
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
-        attn_mask, is_causal = token_mask.attention_mask(query.size(2), query)
         scale = default_scale(self.head_channels)
         groups = head_groups(
             query,
@@ -89,9 +89,8 @@ class JumpSelfAttention(SelfAttention):
             mask=token_mask,
             scale=scale,
         )
-        return attend(
-            groups, value, attn_mask=attn_mask, is_causal=is_causal, dropout_p=0.0, scale=scale
-        )
+        pattern = self.layer_config.attention_pattern()
+        return attend_under(token_mask, pattern, groups, value, dropout_p=0.0, scale=scale)
 
 
 def _only_layer(config: JatConfig, heads: tuple[int, ...]) -> JatConfig:

@@ -13,8 +13,7 @@ from jat_graph.nn.self_attention import MultiHeadProjections, check_token_mask, 
 class EncoderSelfAttention(JumpSelfAttention):
     """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
 
-    :class:`JumpSelfAttention` where jump heads are a choice. ``config.pattern`` limits what the
-    heads read.
+    :class:`JumpSelfAttention` where jump heads are a choice.
 
     Args:
         channels: Size C of each input and output sample.
