@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from jat_graph.tasks.agreement import AgreementTask
 from jat_graph.tasks.base import ClassificationTask, LanguageModelTask, QuestionTask, Task
+from jat_graph.tasks.brown import BrownTask
 from jat_graph.tasks.chorales import ChoralesTask, chorale_to_tokens, tokens_to_chorale
+from jat_graph.tasks.covidqa import CovidQATask
 from jat_graph.tasks.glue import GLUE_TASKS, GlueTask
+from jat_graph.tasks.hyperpartisan import HyperpartisanTask
+from jat_graph.tasks.imdb import ImdbTask
+from jat_graph.tasks.listops import ListOpsTask, evaluate_listops
 from jat_graph.tasks.shakespeare import TinyShakespeareTask
 from jat_graph.tasks.tables import plain_name
+from jat_graph.tasks.wikitext import WikiText2Task
 
 _TASKS: dict[str, Task] = {
     task.name: task
     for task in (
         *GLUE_TASKS,
         AgreementTask(),
+        ListOpsTask(),
+        BrownTask(),
+        ImdbTask(),
+        HyperpartisanTask(),
+        CovidQATask(),
+        WikiText2Task(),
         TinyShakespeareTask(),
         ChoralesTask(),
         ChoralesTask(name="choralesquarter", resolution="quarter"),
@@ -28,7 +40,7 @@ def get_task(name: str) -> Task:
 
     Args:
         name: One of :data:`TASK_NAMES`; case, hyphens and underscores do not matter, so that
-            ``"SST-2"``, ``"sts-b"`` and ``"chorales-quarter"`` are fine.
+            ``"SST-2"``, ``"wikitext-2"`` and ``"chorales-quarter"`` are fine.
 
     Returns:
         The task.
@@ -45,14 +57,21 @@ def get_task(name: str) -> Task:
 __all__ = [
     "TASK_NAMES",
     "AgreementTask",
+    "BrownTask",
     "ChoralesTask",
     "ClassificationTask",
+    "CovidQATask",
     "GlueTask",
+    "HyperpartisanTask",
+    "ImdbTask",
     "LanguageModelTask",
+    "ListOpsTask",
     "QuestionTask",
     "Task",
     "TinyShakespeareTask",
+    "WikiText2Task",
     "chorale_to_tokens",
+    "evaluate_listops",
     "get_task",
     "tokens_to_chorale",
 ]

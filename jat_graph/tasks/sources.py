@@ -150,7 +150,7 @@ def load_from_hub(
 
 
 def needed_folder(task: str, data_dir: Path | None) -> Path:
-    """Return the folder of a task that the Hub does not have.
+    """Return the folder of a task that cannot be loaded by its name.
 
     Args:
         task: Name of the task, for the message.
@@ -164,7 +164,7 @@ def needed_folder(task: str, data_dir: Path | None) -> Path:
     """
     if data_dir is None:
         raise ValueError(
-            f"task {task} is not on the Hub; give the folder with its original files as "
-            f"data_dir (--data-dir)"
+            f"task {task} cannot be loaded by name; give the folder with its original files as "
+            "data_dir (--data-dir)"
         )
     return data_dir

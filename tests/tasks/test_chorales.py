@@ -110,7 +110,7 @@ def test_files_that_are_wrong_inside(tmp_path: Path, content: Any, message: str)
 
 
 def test_wrong_inputs(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="task chorales is not on the Hub"):
+    with pytest.raises(ValueError, match="task chorales cannot be loaded by name"):
         get_task("chorales").load(None)
     with pytest.raises(FileNotFoundError, match=r"needs jsb-chorales-quarter.json or "):
         get_task("chorales-quarter").load(tmp_path)

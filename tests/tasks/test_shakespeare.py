@@ -30,7 +30,7 @@ def test_each_folder_on_the_way_will_do(data_dir: Path, folder: str) -> None:
 
 
 def test_wrong_inputs(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="task tinyshakespeare is not on the Hub"):
+    with pytest.raises(ValueError, match="task tinyshakespeare cannot be loaded by name"):
         TASK.load(None)
     with pytest.raises(FileNotFoundError, match=r"needs input.txt or input.txt.gz in"):
         TASK.load(tmp_path)

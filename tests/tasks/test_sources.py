@@ -35,7 +35,9 @@ def test_a_missing_file_is_named_with_its_places(tmp_path: Path) -> None:
 
 def test_a_task_that_the_hub_lacks_needs_a_folder(tmp_path: Path) -> None:
     assert needed_folder("verse", tmp_path) is tmp_path
-    with pytest.raises(ValueError, match=r"^task verse is not on the Hub; give .*--data-dir"):
+    with pytest.raises(
+        ValueError, match=r"^task verse cannot be loaded by name; give .*--data-dir"
+    ):
         needed_folder("verse", None)
 
 
