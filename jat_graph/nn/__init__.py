@@ -1,6 +1,8 @@
 """Layers for PyG models: propagation along a graph, and attention whose heads jump."""
 
 from jat_graph.nn.area_attention import AreaAttention
+from jat_graph.nn.biblosa import BlockSelfAttention
+from jat_graph.nn.feature_attention import SourceToToken
 from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
 from jat_graph.nn.memory_compressed import MemoryCompressedAttention
@@ -13,6 +15,7 @@ from jat_graph.nn.transformer_attention import (
 
 __all__ = [
     "AreaAttention",
+    "BlockSelfAttention",
     "DecoderSelfAttention",
     "EncoderDecoderAttention",
     "EncoderSelfAttention",
@@ -20,4 +23,5 @@ __all__ = [
     "JumpSelfAttention",
     "MemoryCompressedAttention",
     "RelativeAttention",
+    "SourceToToken",
 ]

@@ -23,6 +23,12 @@ from jat_graph.reference.areas import (
     reference_area_pool,
     reference_areas,
 )
+from jat_graph.reference.blocks import (
+    reference_block_attention,
+    reference_block_length,
+    reference_feature_attention,
+    reference_source_to_token,
+)
 from jat_graph.reference.incremental import reference_next_rows
 from jat_graph.reference.jump import (
     ReferenceGraph,
@@ -87,8 +93,11 @@ __all__ = [
     "reference_area_pool",
     "reference_areas",
     "reference_attention",
+    "reference_block_attention",
+    "reference_block_length",
     "reference_compressed_memory",
     "reference_compressed_visible",
+    "reference_feature_attention",
     "reference_graph",
     "reference_jump_attention",
     "reference_mask",
@@ -102,6 +111,7 @@ __all__ = [
     "reference_relative_visible",
     "reference_scores",
     "reference_scores_propagated",
+    "reference_source_to_token",
     "reference_voting_keys",
     "released_adjacency",
     "released_attention",

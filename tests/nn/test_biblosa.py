@@ -1,0 +1,203 @@
+"""Block self-attention, and its parts, against the oracle, with padding on every side."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from jat_graph.nn import BlockSelfAttention, SourceToToken
+from jat_graph.nn.biblosa import _least_memory
+from jat_graph.nn.feature_attention import FeatureSelfAttention
+from jat_graph.reference import (
+    reference_block_attention,
+    reference_block_length,
+    reference_feature_attention,
+    reference_source_to_token,
+)
+from jat_graph.testing import assert_within_budget, random_padding_mask
+
+CHANNELS, HIDDEN = 3, 4
+LENGTHS = [1, 2, 5, None]
+
+
+def tokens(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.randn(*shape, CHANNELS, dtype=torch.float64, generator=generator)
+
+
+def make_layer(block_length: int | None = 2, dropout: float = 0.0) -> BlockSelfAttention:
+    torch.manual_seed(0)
+    return BlockSelfAttention(CHANNELS, HIDDEN, block_length, dropout).double()
+
+
+def oracle(layer: BlockSelfAttention, x: Tensor) -> Tensor:
+    """The layer on one sequence without padding."""
+    ways = ((layer.forward_blocks, False), (layer.backward_blocks, True))
+    parts = [
+        reference_block_attention(
+            x, dict(way.named_parameters()), block_length=layer.block_length, backward=backward
+        )
+        for way, backward in ways
+    ]
+    return torch.cat(parts, dim=-1)
+
+
+def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tensor, ...]) -> None:
+    assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("block_length", LENGTHS)
+@pytest.mark.parametrize("length", [1, 2, 7, 12])
+def test_values_and_gradients_are_the_oracles(length: int, block_length: int | None) -> None:
+    layer, x = make_layer(block_length), tokens(length).requires_grad_()
+    got, want = layer(x[None])[0], oracle(layer, x)
+    assert_all_close(got, want)
+    inputs = [x, *layer.parameters()]
+    weight = torch.randn(want.shape, generator=torch.Generator().manual_seed(1)).double()
+    gradients = [
+        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
+        for out in (got, want)
+    ]
+    assert_all_close(*gradients)
+
+
+@given(
+    block_length=st.sampled_from(LENGTHS),
+    side=st.sampled_from(["left", "right", "scattered"]),
+    length=st.integers(2, 14),
+    seed=st.integers(0, 99),
+)
+def test_padding_changes_nothing_whatever_it_holds(
+    block_length: int | None, side: str, length: int, seed: int
+) -> None:
+    layer = make_layer(block_length)
+    mask = random_padding_mask(3, length, side=side, min_valid=1, seed=seed)
+    x = tokens(3, length, seed=seed).masked_fill(~mask.unsqueeze(-1), torch.nan)
+    got = layer(x, mask)
+    assert not got[~mask].any()
+    for row, valid, out in zip(x, mask, got, strict=True):
+        assert_all_close(out[valid], oracle(layer, row[valid]))
+
+
+def test_blocks_of_padding_are_not_read() -> None:
+    """In the released code they are: the backward direction sees elu(b) in each of them."""
+    layer, x = make_layer(2), tokens(1, 4)
+    with torch.no_grad():
+        layer.backward_blocks.block_hidden.bias.fill_(3.0)
+    longer = torch.cat([x, torch.zeros_like(x)], dim=1)
+    mask = torch.arange(8)[None] < 4
+    assert_all_close(layer(longer, mask)[:, :4], layer(x))
+    assert not torch.allclose(layer(longer)[:, :4], layer(x))
+
+
+def test_tokens_reach_across_blocks_in_their_direction() -> None:
+    layer, x = make_layer(3), tokens(1, 6).requires_grad_()
+    out = layer(x)
+    (gradient,) = torch.autograd.grad(out[0, 0, HIDDEN:].sum(), x, retain_graph=True)
+    assert gradient[0].any(-1).all()  # backward: the first token depends on every one
+    (gradient,) = torch.autograd.grad(out[0, 0, :HIDDEN].sum(), x, retain_graph=True)
+    assert gradient[0].any(-1).tolist() == [True] * 3 + [False] * 3
+    (gradient,) = torch.autograd.grad(out[0, 5, :HIDDEN].sum(), x)
+    assert gradient[0].any(-1).all()
+
+
+def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
+    layer, x = make_layer(None), tokens(2, 5).requires_grad_()
+    mask = torch.tensor([[True] * 5, [False] * 5])
+    out = layer(x, mask)
+    assert not out[1].any()
+    gradients = torch.autograd.grad(out.square().sum(), [x, *layer.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert gradients[0][0].any() and not gradients[0][1].any()
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_feature_attention_is_the_oracles_and_its_ends_read_nothing(backward: bool) -> None:
+    torch.manual_seed(0)
+    layer, h = FeatureSelfAttention(CHANNELS, backward).double(), tokens(6)
+    got = layer(h, torch.ones(6, dtype=torch.bool))
+    want = reference_feature_attention(h, dict(layer.named_parameters()), backward=backward)
+    assert_all_close(got, want)
+    assert not got[-1 if backward else 0].any()
+
+
+@given(side=st.sampled_from(["left", "right", "scattered"]), seed=st.integers(0, 99))
+def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -> None:
+    torch.manual_seed(0)
+    layer = SourceToToken(CHANNELS).double()
+    mask = random_padding_mask(3, 6, side=side, seed=seed)
+    x = tokens(3, 6, seed=seed).masked_fill(~mask.unsqueeze(-1), torch.nan)
+    got = layer(x, mask)
+    weights = dict(layer.named_parameters())
+    for row, valid, out in zip(x, mask, got, strict=True):
+        assert_all_close(out, reference_source_to_token(row[valid], weights))
+    assert not layer(x, torch.zeros_like(mask)).any()
+
+
+@pytest.mark.parametrize(
+    "counts", [range(1, 3000), (r**3 // 2 + d for r in (200, 999) for d in (0, 1))]
+)
+def test_the_block_length_is_exact(counts: range) -> None:
+    for count in counts:
+        assert int(_least_memory(torch.tensor(count))) == reference_block_length(count), count
+
+
+def test_single_precision_is_within_its_budget() -> None:
+    layer, x = make_layer(3), tokens(11)
+    single = make_layer(3).float()
+    truth = oracle(layer, x.float().double())
+    assert_within_budget(single(x.float()[None])[0], oracle(single, x.float()), truth, ulps=16)
+
+
+def test_dropout_is_for_training_only() -> None:
+    layer, x = make_layer(dropout=0.5), tokens(2, 7)
+    assert not torch.allclose(layer(x), layer(x))
+    assert torch.equal(layer.eval()(x), make_layer()(x))
+
+
+def test_it_learns_which_marker_came_first() -> None:
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.zeros(256, 12, CHANNELS)
+    places = torch.stack(
+        [torch.randperm(12, generator=generator)[:2] for _ in range(256)]
+    )  # of the two markers, mostly in different blocks
+    rows = torch.arange(256)
+    for marker in (0, 1):
+        x[rows, places[:, marker], marker] = 1.0
+    label = (places[:, 0] < places[:, 1]).long()
+    model = nn.ModuleList([BlockSelfAttention(CHANNELS, 8, 4), SourceToToken(16), nn.Linear(16, 2)])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        logits = model[2](model[1](model[0](x)))
+        loss = nn.functional.cross_entropy(logits, label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert (logits.argmax(-1) == label).float().mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channels": 0}, "channels must be at least 1, got 0"),
+        ({"hidden_channels": 0}, "hidden_channels must be at least 1, got 0"),
+        ({"block_length": 0}, "block_length must be at least 1, got 0"),
+        ({"dropout": 2.0}, "dropout probability has to be between 0 and 1, but got 2.0"),
+    ],
+)
+def test_bad_settings_are_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BlockSelfAttention(**{"channels": 3} | options)
+
+
+@pytest.mark.parametrize("layer", [make_layer(), SourceToToken(CHANNELS).double()])
+def test_bad_calls_are_one_line(layer: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"x must be \[B, N, 3\] and not empty, got \[4, 3\]"):
+        layer(tokens(4))
+    with pytest.raises(ValueError, match=r"mask must be bool \[1, 4\], got torch.int64 \[1, 4\]"):
+        layer(tokens(1, 4), torch.ones(1, 4, dtype=torch.int64))
+    with pytest.raises(ValueError, match="x must be finite in valid tokens"):
+        layer(tokens(1, 4) / 0)
