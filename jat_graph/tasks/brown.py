@@ -80,9 +80,10 @@ def _join(words: list[str]) -> str:
             continue
         quoted ^= word == _EITHER
         closing = word in _CLOSING or (word == _EITHER and not quoted)
-        text += word if glued or closing else f" {word}"
+        mark = word.replace("``", '"').replace("''", '"')
+        text += mark if glued or closing else f" {mark}"
         glued, last = word in _OPENING or (word == _EITHER and quoted), word
-    return text.replace("``", '"').replace("''", '"')
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)

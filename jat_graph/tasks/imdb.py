@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -103,24 +103,25 @@ class ImdbTask(ClassificationTask):
 
 def _read_reviews(path: Path, parts: Sequence[str]) -> Iterator[_Review]:
     """Read the reviews of some parts, each file once."""
-    for name, read in _folder_files(path) if path.is_dir() else _archive_files(path):
+    for name, content in _folder_files(path) if path.is_dir() else _archive_files(path):
         found = _PLACE.search(name)
         if found is not None and found["part"] in parts:
-            yield _review(path, found, read())
+            yield _review(path, found, content)
 
 
-def _folder_files(folder: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    for path in folder.glob("*/*/*.txt"):
-        yield path.relative_to(folder).as_posix(), path.read_bytes
+def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for side in _SENTIMENTS:
+        for path in folder.glob(f"*/{side}/*.txt"):
+            yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
-def _archive_files(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield the files of an archive as they come; each is to be read before the next."""
+def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of an archive as they come."""
     with reading(path), tarfile.open(path, "r|gz") as archive:
         for member in archive:
             content = archive.extractfile(member)
             if content is not None:
-                yield member.name, content.read
+                yield member.name, content.read()
 
 
 def _review(path: Path, found: re.Match[str], content: bytes) -> _Review:

@@ -1,0 +1,135 @@
+import gzip
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jat_graph.tasks import get_task
+
+TASK = get_task("covidqa")
+CONTEXT = "A virus is small. A cell is large. A virus needs a cell."
+
+
+def question(name: int, *answers: tuple[str, int], text: str = "What?") -> dict[str, Any]:
+    right = [{"text": answer, "answer_start": start} for answer, start in answers]
+    return {"id": name, "question": text, "answers": right, "is_impossible": False}
+
+
+def write_file(folder: Path, *articles: list[dict[str, Any]]) -> Path:
+    data = [{"paragraphs": [{"context": CONTEXT, "qas": questions}]} for questions in articles]
+    path = folder / "COVID-QA.json"
+    path.write_text(json.dumps({"data": data}))
+    return path
+
+
+def load_all(folder: Path) -> list[dict[str, Any]]:
+    return [row for loaded in TASK.load(folder).values() for row in loaded.to_list()]
+
+
+def test_counts_are_the_files(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        splits = TASK.load(data_dir)
+    (record,) = caplog.records
+    assert "left out 7 questions" in record.getMessage()
+    contexts = {split: set(loaded["context"]) for split, loaded in splits.items()}
+    assert {split: len(found) for split, found in contexts.items()} == {
+        "train": 68,
+        "validation": 15,
+        "test": 15,
+    }
+    assert len(set.union(*contexts.values())) == 98  # so that no article is in two splits
+    rows = [row for loaded in splits.values() for row in loaded.to_list()]
+    assert len(rows) == len({row["id"] for row in rows}) == 1380 - 7
+    for row in rows:
+        answers = row["answers"]
+        assert answers["text"]
+        for text, start in zip(answers["text"], answers["answer_start"], strict=True):
+            assert row["context"][start : start + len(text)] == text
+    original = json.loads(
+        gzip.decompress((data_dir / "covidqa/200423_covidQA.json.gz").read_bytes())
+    )
+    places = {
+        str(entry["id"]): entry["answers"][0]["answer_start"]
+        for article in original["data"]
+        for entry in article["paragraphs"][0]["qas"]
+    }
+    mended = [row for row in rows if row["answers"]["answer_start"][0] != places[row["id"]]]
+    assert len(mended) == 227
+
+
+def test_the_own_folder_reads_the_same(data_dir: Path) -> None:
+    inner = TASK.load(data_dir / "covidqa", ["test"])
+    assert list(inner) == ["test"]
+    assert inner["test"]["id"] == TASK.load(data_dir)["test"]["id"]
+
+
+def test_a_wrong_place_is_mended_where_only_one_can_be_meant(tmp_path: Path) -> None:
+    write_file(
+        tmp_path,
+        [
+            question(1, ("small", 11)),
+            question(2, ("large", 3)),
+            question(3, ("A virus", 2)),  # there twice
+            question(4, ("A virus", 35)),
+            question(5, ("medium", 0)),
+            question(6, ("cell", -1), ("A cell", 18)),  # the second one will do
+        ],
+    )
+    found = {row["id"]: row["answers"] for row in load_all(tmp_path)}
+    assert found == {
+        "1": {"text": ["small"], "answer_start": [11]},
+        "2": {"text": ["large"], "answer_start": [28]},
+        "4": {"text": ["A virus"], "answer_start": [35]},
+        "6": {"text": ["A cell"], "answer_start": [18]},
+    }
+
+
+def test_a_file_without_wrong_places_gives_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_file(tmp_path, [question(1, ("small", 11))])
+    assert len(load_all(tmp_path)) == 1
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"data": []}, " must hold questions, got none"),
+        ({"version": 1}, " must have the layout of SQuAD, got none of its 'data'"),
+        (
+            {"data": [{"title": "x"}]},
+            " must have the layout of SQuAD, got none of its 'paragraphs'",
+        ),
+        ([1, 2], " must have the layout of SQuAD"),
+    ],
+)
+def test_files_of_another_layout(tmp_path: Path, content: Any, message: str) -> None:
+    path = tmp_path / "200423_covidQA.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{message}')}"):
+        TASK.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [question(7), question(7, ("small", 11), text=" "), question(7, (" ", 1))],
+)
+def test_questions_without_text_or_answer(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    path = write_file(tmp_path, [wrong])
+    with pytest.raises(ValueError, match=f"^{path}: question 7 must have text and an answer, got"):
+        TASK.load(tmp_path)
+
+
+def test_wrong_folders_and_files(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="task covidqa cannot be loaded by name"):
+        TASK.load(None)
+    with pytest.raises(FileNotFoundError, match=r"task covidqa needs 200423_covidQA.json or"):
+        TASK.load(tmp_path)
+    content = gzip.compress(json.dumps({"data": []}).encode())
+    (tmp_path / "200423_covidQA.json.gz").write_bytes(content[:-8])
+    with pytest.raises(ValueError, match=r"covidQA.json.gz is cut off or damaged"):
+        TASK.load(tmp_path)
