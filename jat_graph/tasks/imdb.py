@@ -117,7 +117,7 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an archive as they come."""
-    with reading(path), tarfile.open(path, "r|gz") as archive:
+    with reading(path), tarfile.open(path, "r:gz") as archive:
         for member in archive:
             content = archive.extractfile(member)
             if content is not None:

@@ -116,7 +116,7 @@ def test_an_archive_cut_off_is_refused(data_dir: Path, tmp_path: Path) -> None:
     content = (data_dir / "imdb" / "aclImdb_subset.tar.gz").read_bytes()
     path = tmp_path / "aclImdb_subset.tar.gz"
     plain = gzip.decompress(content)[: 1 << 20]
-    for broken in (content[: len(content) // 3], content[:-4], b"", b"x", gzip.compress(plain)):
+    for broken in (content[: len(content) // 3], content[:-3000], b"", b"x", gzip.compress(plain)):
         path.write_bytes(broken)
         with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is cut off or damaged: "):
             TASK.load(tmp_path)
