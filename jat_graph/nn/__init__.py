@@ -12,6 +12,7 @@ from jat_graph.nn.transformer_attention import (
     EncoderDecoderAttention,
     EncoderSelfAttention,
 )
+from jat_graph.nn.triplet_attention import TripletAttention
 
 __all__ = [
     "AreaAttention",
@@ -24,4 +25,5 @@ __all__ = [
     "MemoryCompressedAttention",
     "RelativeAttention",
     "SourceToToken",
+    "TripletAttention",
 ]

@@ -72,6 +72,10 @@ from jat_graph.reference.sequences import (
     reference_relative_scores,
     reference_relative_visible,
 )
+from jat_graph.reference.triplets import (
+    reference_triplet_attention,
+    reference_triplet_partner,
+)
 
 __all__ = [
     "ReferenceArea",
@@ -112,6 +116,8 @@ __all__ = [
     "reference_scores",
     "reference_scores_propagated",
     "reference_source_to_token",
+    "reference_triplet_attention",
+    "reference_triplet_partner",
     "reference_voting_keys",
     "released_adjacency",
     "released_attention",
