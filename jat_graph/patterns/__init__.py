@@ -5,18 +5,36 @@ intersections. :func:`pattern_attention` runs one on any input.
 """
 
 from jat_graph.patterns.algebra import Intersection, Union
-from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.base import KeyRange, Pattern
 from jat_graph.patterns.causal import Causal
+from jat_graph.patterns.dilated_window import DilatedWindow
+from jat_graph.patterns.documents import Documents
+from jat_graph.patterns.fixed import Fixed
 from jat_graph.patterns.global_tokens import GlobalTokens
+from jat_graph.patterns.local_blocks import LocalBlocks
 from jat_graph.patterns.parsing import parse_pattern
+from jat_graph.patterns.presets import bigbird, longformer
+from jat_graph.patterns.random_blocks import RandomBlocks
+from jat_graph.patterns.reach import reaches_all
+from jat_graph.patterns.strided import Strided
 from jat_graph.patterns.window import Window
 
 __all__ = [
     "Causal",
+    "DilatedWindow",
+    "Documents",
+    "Fixed",
     "GlobalTokens",
     "Intersection",
+    "KeyRange",
+    "LocalBlocks",
     "Pattern",
+    "RandomBlocks",
+    "Strided",
     "Union",
     "Window",
+    "bigbird",
+    "longformer",
     "parse_pattern",
+    "reaches_all",
 ]

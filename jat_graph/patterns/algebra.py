@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 
 import torch
 from torch import Tensor
 
-from jat_graph.patterns.base import KeyRanges, Pattern
+from jat_graph.patterns.base import KeyRange, Pattern
 
 
 @dataclass(frozen=True, init=False)
@@ -45,21 +46,31 @@ class _Several(Pattern):
         return math.lcm(*(member.grain for member in self.members))
 
     @property
-    def by_sequence(self) -> bool:
-        """Whether a member differs between sequences."""
-        return any(member.by_sequence for member in self.members)
+    def spacing(self) -> int:
+        """What suits all members."""
+        return math.gcd(*(member.spacing for member in self.members))
+
+    @property
+    def num_sequences(self) -> int:
+        """As many as the member that has most."""
+        return max(member.num_sequences for member in self.members)
 
     def of_head(self, head: int) -> Pattern:
         """Take each member's rule of the head."""
         return type(self)(*(member.of_head(head) for member in self.members))
 
+    def of_sequence(self, place: int, order: Tensor | None = None) -> Pattern:
+        """Take each member's rule of the sequence."""
+        return type(self)(*(member.of_sequence(place, order) for member in self.members))
+
     def breaks(self, length: int) -> tuple[int, ...]:
         """Break where a member does."""
         return tuple(sorted({place for m in self.members for place in m.breaks(length)}))
 
-    def at(self, order: Tensor) -> Pattern:
-        """Move every member."""
-        return type(self)(*(member.at(order) for member in self.members))
+    def check_size(self, batch: int, length: int) -> None:
+        """Check every member."""
+        for member in self.members:
+            member.check_size(batch, length)
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count pair by pair, in blocks of queries and only where a pair is possible."""
@@ -91,9 +102,9 @@ class Union(_Several):
         """Allow what one member allows."""
         return reduce(torch.logical_or, (member.mask_mod(b, h, q, k) for member in self.members))
 
-    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
-        """Give the ranges of all members."""
-        return [part for member in self.members for part in member.key_ranges(first, last, length)]
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Give the runs of all members."""
+        return [run for m in self.members for run in m.key_ranges(first, last, step, length)]
 
 
 @dataclass(frozen=True, init=False)
@@ -112,28 +123,23 @@ class Intersection(_Several):
 
     @property
     def spec(self) -> str:
-        """The members' specs, joined by ``&``.
-
-        Raises:
-            ValueError: If a member is a union, for which the text has no brackets.
-        """
-        for member in self.members:
-            if isinstance(member, Union):
-                raise ValueError(f"a union inside an intersection has no spec: {member.spec!r}")
-        return "&".join(member.spec for member in self.members)
+        """The members' specs, joined by ``&``, unions in brackets."""
+        specs = [f"({m.spec})" if isinstance(m, Union) else m.spec for m in self.members]
+        return "&".join(specs)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Allow what every member allows."""
         return reduce(torch.logical_and, (member.mask_mod(b, h, q, k) for member in self.members))
 
-    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
-        """Cut the members' ranges with each other."""
-        ranges = self.members[0].key_ranges(first, last, length)
-        for member in self.members[1:]:
-            others = member.key_ranges(first, last, length)
-            ranges = [
-                (torch.maximum(start, other_start), torch.minimum(stop, other_stop))
-                for start, stop in ranges
-                for other_start, other_stop in others
-            ]
-        return ranges
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Cut each member's runs with the others'."""
+        runs = [member.key_ranges(first, last, step, length) for member in self.members]
+        return [reduce(_cut, chosen) for chosen in product(*runs)]
+
+
+def _cut(one: KeyRange, other: KeyRange) -> KeyRange:
+    """Return a run that holds what both runs hold: the coarser one, cut at the other's ends."""
+    coarse, fine = (one, other) if one.step >= other.step else (other, one)
+    missing = (fine.start - coarse.start).clamp(min=0)
+    start = coarse.start + -(-missing // coarse.step) * coarse.step
+    return KeyRange(start, torch.minimum(one.stop, other.stop), coarse.step)

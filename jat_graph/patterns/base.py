@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from jat_graph.patterns.algebra import Intersection, Union
 
-# Ranges of keys, each two tensors [n]: the first key, and the one after the last.
-KeyRanges = list[tuple[Tensor, Tensor]]
+
+class KeyRange(NamedTuple):
+    """One run of keys for each of n blocks of queries: start, start + step … below stop.
+
+    Args:
+        start: The first keys, ``[n]``; may lie outside of the sequence.
+        stop: Where each run ends, ``[n]``; at or below the start if it is empty.
+        step: From key to key. (default: 1)
+    """
+
+    start: Tensor
+    stop: Tensor
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Pattern(ABC):
 
     Patterns are frozen dataclasses: hashable, and equal by value. ``a | b`` allows what one of them
     allows, ``a & b`` what both do. A pattern of one's own says its pairs (:meth:`mask_mod`), a
-    superset of them in ranges (:meth:`key_ranges`) and their number (:meth:`num_edges`).
+    superset of them in runs (:meth:`key_ranges`) and their number (:meth:`num_edges`).
 
     Reference:
         The rule has the form of ``mask_mod`` of ``torch.nn.attention.flex_attention``.
@@ -53,18 +63,19 @@ class Pattern(ABC):
         """
 
     @abstractmethod
-    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
-        """Give ranges that hold all keys that blocks of queries may see.
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Give runs of keys that hold all that blocks of queries may see.
 
         They may hold others too, reach out of the sequence, overlap, or be empty.
 
         Args:
             first: The first query of each block, ``[n]``.
             last: The last query of each block, ``[n]``.
+            step: From query to query in a block.
             length: Number of tokens.
 
         Returns:
-            Ranges, each as the first keys and those after the last ones: pairs of ``[n]``.
+            The runs; a block needs one of each.
         """
 
     @abstractmethod
@@ -90,9 +101,14 @@ class Pattern(ABC):
         return 1
 
     @property
-    def by_sequence(self) -> bool:
-        """Whether the rule differs between the sequences of a batch."""
-        return False
+    def spacing(self) -> int:
+        """From query to query in the blocks that need the fewest keys; 0 if any will do."""
+        return 0
+
+    @property
+    def num_sequences(self) -> int:
+        """For how many sequences of a batch there is a rule each; 0 if all share one."""
+        return 0
 
     def of_head(self, head: int) -> Pattern:
         """Return the rule of one head, the same for whatever ``h``.
@@ -102,6 +118,19 @@ class Pattern(ABC):
 
         Returns:
             A pattern whose period is 1.
+        """
+        return self
+
+    def of_sequence(self, place: int, order: Tensor | None = None) -> Pattern:
+        """Return the rule of one sequence, the same for whatever ``b``.
+
+        Args:
+            place: Of the sequence in the batch.
+            order: Where the tokens that count were before padding was left out, ``[n]``; None if
+                they stayed. (default: None)
+
+        Returns:
+            A pattern for one sequence.
         """
         return self
 
@@ -116,18 +145,18 @@ class Pattern(ABC):
         """
         return ()
 
-    def at(self, order: Tensor) -> Pattern:
-        """Return the pattern for tokens that were put into another order.
-
-        Only what was given token by token moves along.
+    def check_size(self, batch: int, length: int) -> None:
+        """Check that the pattern fits a batch.
 
         Args:
-            order: Where each token comes from, ``[B|1, L]``.
+            batch: Number of sequences.
+            length: Number of tokens, padding counted.
 
-        Returns:
-            The pattern.
+        Raises:
+            ValueError: If it does not.
         """
-        return self
+        if self.num_sequences not in (0, batch):
+            raise ValueError(f"pattern must be for {batch} sequences, got {self.num_sequences}")
 
     def __or__(self, other: Pattern) -> Union:
         from jat_graph.patterns.algebra import Union
@@ -155,15 +184,17 @@ def check_count(name: str, value: object, least: int = 1) -> None:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
-def positions(length: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-    """Return the positions of queries and keys of a sequence, to be broadcast.
+def check_part(name: str, part: object) -> None:
+    """Check which part of a factorised pattern is wanted.
 
     Args:
-        length: Number of tokens L.
-        device: Where to put them.
+        name: What to call the pattern.
+        part: The part.
 
-    Returns:
-        ``[L, 1]`` and ``[L]``.
+    Raises:
+        ValueError: If it is none of the four.
     """
-    tokens = torch.arange(length, device=device)
-    return tokens.unsqueeze(-1), tokens
+    if part not in ("turns", "merged", "rows", "columns"):
+        raise ValueError(
+            f"part of {name} attention must be turns, merged, rows or columns, got {part!r}"
+        )

@@ -1,13 +1,18 @@
-"""Attention block by block: each block of queries with just the keys that it needs."""
+"""Attention block by block: each block of queries reads just the keys that it needs."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from jat_graph.patterns.base import Pattern
-from jat_graph.patterns.layout import BlockGroup, layout, shared_layout
+from jat_graph.patterns.fused import FusedBlocks
+from jat_graph.patterns.tasks import Piece, Task, batch_tasks
 from jat_graph.wide_attention import wide_attention
+
+# Numbers of keys and values that are gathered at a time.
+GATHERED_CPU, GATHERED_CUDA = 2**21, 2**26
 
 
 def blocked_attention(
@@ -16,62 +21,72 @@ def blocked_attention(
     value: Tensor,
     *,
     pattern: Pattern,
+    valid: Tensor | None,
     dropout_p: float,
     scale: float,
 ) -> Tensor:
     """Return attention under a pattern, storing nothing of size L×L.
 
     Args:
-        query: ``[B, H, L, F]``, without padding.
+        query: ``[B, H, L, F]``.
         key: ``[B, H, L, F]``.
         value: ``[B, H, L, Dv]``.
         pattern: Which pairs are allowed, the same for all heads.
+        valid: Tokens that are not padding, ``[B|1, 1, L]``, or None.
         dropout_p: Dropout of the attention probabilities.
         scale: Factor of the scores.
 
     Returns:
-        The outputs, zeros for a query without a key.
+        The outputs, zeros for padding and for a query without a key.
 
     Shapes:
         - **output:** ``[B, H, L, Dv]``
     """
-    if not pattern.by_sequence:
-        groups = shared_layout(pattern, query.size(2), query.device)
-        return _run_groups(query, key, value, groups, dropout_p, scale)
-    outputs = []
-    for place in range(query.size(0)):
-        one = slice(place, place + 1)
-        groups = tuple(g.to(query.device) for g in layout(pattern, query.size(2), place))
-        outputs.append(_run_groups(query[one], key[one], value[one], groups, dropout_p, scale))
-    return torch.cat(outputs)
+    batch, heads, length, _ = query.shape
+    tokens = None if valid is None else valid.squeeze(1)
+    tasks = batch_tasks(pattern, tokens, batch, length, query.device)
+    rows = [tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)]
+    budget = GATHERED_CUDA if query.is_cuda else GATHERED_CPU
+    most = budget // (heads * (key.size(-1) + value.size(-1)))
+    if query.is_cuda or dropout_p:
+        output = _plain_blocks(*rows, tasks, most, dropout_p, scale)
+    else:
+        output = FusedBlocks.apply(*rows, tasks, most, scale)
+    return output.unflatten(0, (batch, length)).transpose(1, 2)
 
 
-def _run_groups(
+def _plain_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    groups: tuple[BlockGroup, ...],
+    tasks: list[Task],
+    most: int,
     dropout_p: float,
     scale: float,
 ) -> Tensor:
-    output = value.new_zeros(*query.shape[:3], value.size(-1))
-    for group in groups:
-        rows = _gather(query, group.queries)
-        part = wide_attention(
-            rows,
-            _gather(key, group.keys),
-            _gather(value, group.keys),
-            group.mask,
-            dropout_p,
-            False,
-            scale,
-        )  # [B·n, H, height, Dv]
-        part = part.unflatten(0, (query.size(0), -1)).transpose(1, 2).flatten(2, 3)
-        output = output.index_copy(2, group.queries.flatten(), part.to(output.dtype))
-    return output
+    """Run the blocks through SDPA, each again in backward rather than kept."""
+    places, parts = [], []
+    for piece in (piece for task in tasks for piece in task.pieces(most)):
+        part = checkpoint(_attend, piece, query, key, value, dropout_p, scale, use_reentrant=False)
+        places.append(piece.queries.flatten())
+        parts.append(part)
+    output = value.new_zeros(*query.shape[:2], value.size(-1))
+    return output.index_copy(0, torch.cat(places), torch.cat(parts)) if parts else output
 
 
-def _gather(tensor: Tensor, index: Tensor) -> Tensor:
-    """Return the tokens of each block: ``[B, H, L, D]`` and ``[n, m]`` give ``[B·n, H, m, D]``."""
-    rows = tensor.index_select(2, index.flatten()).unflatten(2, index.shape)
-    return rows.transpose(1, 2).flatten(0, 1)
+def _attend(
+    piece: Piece, query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float
+) -> Tensor:
+    def take(rows: Tensor, index: Tensor) -> Tensor:
+        return rows.index_select(0, index.flatten()).unflatten(0, index.shape).transpose(1, 2)
+
+    part = wide_attention(
+        take(query, piece.queries),
+        take(key, piece.keys),
+        take(value, piece.keys),
+        piece.mask,
+        dropout_p,
+        False,
+        scale,
+    )
+    return part.transpose(1, 2).flatten(0, 1).to(value.dtype)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from jat_graph.patterns.base import KeyRanges, Pattern
+from jat_graph.patterns.base import KeyRange, Pattern
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Causal(Pattern):
         """Allow :math:`k ≤ q`."""
         return k <= q
 
-    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """End at the last query."""
-        return [(torch.zeros_like(last), last + 1)]
+        return [KeyRange(torch.zeros_like(last), last + 1)]
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L (L + 1) / 2` pairs."""

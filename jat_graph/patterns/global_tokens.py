@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from jat_graph.patterns.base import KeyRanges, Pattern, check_count
+from jat_graph.patterns.base import KeyRange, Pattern, check_count
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class GlobalTokens(Pattern):
         """Allow :math:`q < g ∨ k < g`."""
         return (q < self.count) | (k < self.count)
 
-    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Give global queries everything, others the global keys."""
         stop = torch.where(first < self.count, length, self.count)
-        return [(torch.zeros_like(first), stop)]
+        return [KeyRange(torch.zeros_like(first), stop)]
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L^2 - (L - g)^2` pairs, with g at most L."""

@@ -1,103 +1,126 @@
-"""Which keys each block of queries needs: what a pattern means to attention without L×L work."""
+"""Which keys each block of queries needs: what a pattern means to attention, without L×L work."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.base import KeyRange, Pattern
 
-# Queries in a block; chosen by measurement on windows of 128 to 512.
+# Queries in a block; the fastest of 64 to 512 for windows of 128 to 512 on a CPU.
 BLOCK = 128
 
+# Queries in a block of a pattern that is made of smaller ones, at least.
+LEAST = 32
 
-@dataclass(frozen=True)
-class BlockGroup:
+# Pairs looked at in one go, and the largest mask that is kept.
+PAIRS, KEPT_PAIRS = 2**22, 2**20
+
+
+class BlockGroup(NamedTuple):
     """Blocks of queries of one height that need equally many keys.
 
     Args:
-        queries: Positions ``[n, height]``.
-        keys: Positions ``[n, width]``.
-        mask: Which of them attend to which, ``[n, 1, height, width]``, with n = 1 where all blocks
-            agree; None if all do.
+        queries: Positions ``[n, height]``, in order.
+        keys: Positions ``[n, width]``, in order.
+        mask: Which attend to which, ``[height, width]``, where all blocks agree; else None.
+        rule: What says it where they do not, or where the mask is too large to keep; else None.
+            With neither, every query attends to every key.
     """
 
     queries: Tensor
     keys: Tensor
-    mask: Tensor | None
+    mask: Tensor | None = None
+    rule: Pattern | None = None
+
+    def masks(self, blocks: Tensor) -> Tensor | None:
+        """Return the masks of some blocks.
+
+        Args:
+            blocks: Which, ``[m]``.
+
+        Returns:
+            ``[m, 1, height, width]``, or ``[1, 1, height, width]`` where all agree, or None.
+        """
+        if self.rule is None:
+            return None if self.mask is None else self.mask[None, None]
+        return pairs_of(self.rule, self.queries[blocks], self.keys[blocks]).unsqueeze(1)
 
     def to(self, device: torch.device) -> BlockGroup:
-        """Return the group on a device."""
+        """Return the group on a device.
+
+        Args:
+            device: Which.
+
+        Returns:
+            The group.
+        """
         mask = None if self.mask is None else self.mask.to(device)
-        return BlockGroup(self.queries.to(device), self.keys.to(device), mask)
+        return BlockGroup(self.queries.to(device), self.keys.to(device), mask, self.rule)
 
 
 @lru_cache(maxsize=64)
-def shared_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
-    """Return the layout of a pattern that is the same for all sequences, and keep it.
+def kept_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
+    """Return the layout of a pattern, made once.
 
     Args:
-        pattern: Of one head.
+        pattern: Of one head, the same for all sequences.
         length: Number of tokens.
         device: Where to put it.
 
     Returns:
-        Groups that hold each query with some key once.
+        As :func:`layout` does.
     """
     return tuple(group.to(device) for group in layout(pattern, length))
 
 
-def layout(pattern: Pattern, length: int, sequence: int = 0) -> list[BlockGroup]:
+def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
     """Return which keys each block of queries needs.
 
     Args:
-        pattern: Of one head.
+        pattern: Of one head and one sequence.
         length: Number of tokens.
-        sequence: Place in the batch. (default: 0)
 
     Returns:
-        Groups that hold each query with some key once.
+        Groups that together hold each query that sees a key once.
     """
-    first, last = query_blocks(pattern, length)
-    ranges = pattern.key_ranges(first, last, length)
-    starts = torch.stack([start.expand_as(first) for start, _ in ranges], -1).clamp(min=0)
-    stops = torch.stack([stop.expand_as(first) for _, stop in ranges], -1).clamp(max=length)
-    groups: dict[tuple[int, int], list[tuple[int, list[tuple[int, int]]]]] = defaultdict(list)
-    for query, end, lows, highs in zip(
-        first.tolist(), last.tolist(), starts.tolist(), stops.tolist(), strict=True
-    ):
-        merged = _merge(list(zip(lows, highs, strict=True)))
-        width = sum(stop - start for start, stop in merged)
-        if width:
-            groups[end - query + 1, width].append((query, merged))
-    return [_group(pattern, height, blocks, sequence) for (height, _), blocks in groups.items()]
+    sizes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for queries, keys in _blocks(pattern, length):
+        sizes[len(queries), len(keys)].append((queries, keys))
+    return [
+        group
+        for blocks in sizes.values()
+        for group in _groups(pattern, *(torch.stack(part) for part in zip(*blocks, strict=True)))
+    ]
 
 
-def query_blocks(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:
-    """Cut a sequence into blocks, at the pattern's breaks and along its grain.
+def pairs_of(pattern: Pattern, queries: Tensor, keys: Tensor) -> Tensor:
+    """Return which queries of blocks attend to which keys.
 
     Args:
-        pattern: Of one head.
-        length: Number of tokens.
+        pattern: Of one head and one sequence.
+        queries: Positions ``[n, height]``.
+        keys: Positions ``[n, width]``.
 
     Returns:
-        The first and the last query of each block, ``[n]`` each.
+        Bool ``[n, height, width]``.
     """
-    grain = pattern.grain
-    block = grain * max(1, BLOCK // grain) if grain <= BLOCK else BLOCK
-    cuts = torch.tensor(sorted({*range(0, length, block), *pattern.breaks(length), length}))
-    return cuts[:-1], cuts[1:] - 1
+    none = torch.zeros((), dtype=torch.long, device=queries.device)
+    mask = pattern.mask_mod(none, none, queries.unsqueeze(-1), keys.unsqueeze(-2))
+    return mask.expand(*queries.shape, keys.size(-1))
 
 
 def count_edges(pattern: Pattern, length: int) -> int:
-    """Count the allowed pairs of a pattern of one head.
+    """Count the allowed pairs of a pattern.
 
     Args:
-        pattern: Of one head.
+        pattern: Of one head and one sequence.
         length: Number of tokens.
 
     Returns:
@@ -105,34 +128,78 @@ def count_edges(pattern: Pattern, length: int) -> int:
     """
     total = 0
     for group in layout(pattern, length):
-        blocks, height = group.queries.shape
-        if group.mask is None:
-            total += blocks * height * group.keys.size(1)
+        if group.rule is not None:
+            total += sum(
+                int(pairs.sum()) for pairs in _pairs(group.rule, group.queries, group.keys)
+            )
+        elif group.mask is not None:
+            total += group.queries.size(0) * int(group.mask.sum())
         else:
-            total += int(group.mask.sum()) * (blocks // group.mask.size(0))
+            total += group.queries.numel() * group.keys.size(1)
     return total
 
 
-def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same positions as ranges in order, each position once."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        start = max(start, merged[-1][1]) if merged else start
-        if start < stop:
-            merged.append((start, stop))
-    return merged
+def _blocks(pattern: Pattern, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each block's queries and keys."""
+    blocks, step = _query_blocks(pattern, length), max(1, pattern.spacing)
+    first, last = torch.tensor([(block[0], block[-1]) for block in blocks]).unbind(-1)
+    runs = pattern.key_ranges(first, last, step, length)
+    for place, block in enumerate(blocks):
+        keys = _positions(runs, place, length)
+        if len(keys):
+            yield torch.arange(block.start, block.stop, step), keys
 
 
-def _group(
-    pattern: Pattern, height: int, blocks: list[tuple[int, list[tuple[int, int]]]], sequence: int
-) -> BlockGroup:
-    queries = torch.tensor([query for query, _ in blocks]).unsqueeze(-1) + torch.arange(height)
-    keys = torch.stack(
-        [torch.cat([torch.arange(*part) for part in ranges]) for _, ranges in blocks]
-    )
-    zero = torch.zeros((), dtype=torch.long)
-    mask = pattern.mask_mod(zero + sequence, zero, queries.unsqueeze(-1), keys.unsqueeze(-2))
-    mask = mask.expand(len(blocks), height, keys.size(1)).unsqueeze(1)
+def _query_blocks(pattern: Pattern, length: int) -> list[range]:
+    """Cut the queries at the pattern's breaks, along its grain, and into lines of its spacing."""
+    step, grain = max(1, pattern.spacing), pattern.grain
+    cuts = {0, length, *(place for place in pattern.breaks(length) if place < length)}
+    if step == 1:
+        cuts.update(range(0, length, BLOCK if grain == 1 else grain * -(-LEAST // grain)))
+    return [
+        line[start : start + BLOCK]
+        for low, high in pairwise(sorted(cuts))
+        for line in (range(place, high, step) for place in range(low, min(low + step, high)))
+        for start in range(0, len(line), BLOCK)
+    ]
+
+
+def _positions(runs: list[KeyRange], place: int, length: int) -> Tensor:
+    """Return the keys in the sequence that one block's runs hold, in order."""
+    keys: set[int] = set()
+    for run in runs:
+        start, stop = int(run.start[place]), min(int(run.stop[place]), length)
+        keys.update(range(start if start >= 0 else start % run.step, stop, run.step))
+    return torch.tensor(sorted(keys), dtype=torch.long)
+
+
+def _groups(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[BlockGroup]:
+    """Yield the blocks whose mask is the most common one, which they share, and the others."""
+    masks = [
+        hash(mask.numpy().tobytes()) for part in _pairs(pattern, queries, keys) for mask in part
+    ]
+    common, count = Counter(masks).most_common(1)[0]
+    shares = torch.tensor([mask == common for mask in masks])
+    if count < min(2, len(masks)):
+        shares[:] = False
+    if bool(shares.any()):
+        yield _shared_group(pattern, queries[shares], keys[shares])
+    if not bool(shares.all()):
+        yield BlockGroup(queries[~shares], keys[~shares], rule=pattern)
+
+
+def _shared_group(pattern: Pattern, queries: Tensor, keys: Tensor) -> BlockGroup:
+    mask = pairs_of(pattern, queries[:1], keys[:1])[0]
     if bool(mask.all()):
-        return BlockGroup(queries, keys, None)
-    return BlockGroup(queries, keys, mask[:1] if bool((mask == mask[:1]).all()) else mask)
+        return BlockGroup(queries, keys)
+    if mask.numel() > KEPT_PAIRS:
+        return BlockGroup(queries, keys, rule=pattern)
+    return BlockGroup(queries, keys, mask=mask.clone())
+
+
+def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
+    """Yield the pairs of some blocks at a time, ``[m, height, width]``."""
+    some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
+    for start in range(0, len(queries), some):
+        chosen = slice(start, start + some)
+        yield pairs_of(pattern, queries[chosen], keys[chosen]).contiguous()

@@ -8,10 +8,27 @@ from dataclasses import MISSING, fields
 from jat_graph.patterns.algebra import Intersection, Union
 from jat_graph.patterns.base import Pattern
 from jat_graph.patterns.causal import Causal
+from jat_graph.patterns.dilated_window import DilatedWindow
+from jat_graph.patterns.fixed import Fixed
 from jat_graph.patterns.global_tokens import GlobalTokens
+from jat_graph.patterns.local_blocks import LocalBlocks
+from jat_graph.patterns.random_blocks import RandomBlocks
+from jat_graph.patterns.strided import Strided
 from jat_graph.patterns.window import Window
 
-KINDS: dict[str, type[Pattern]] = {kind.name: kind for kind in (Window, GlobalTokens, Causal)}
+KINDS: dict[str, type[Pattern]] = {
+    kind.name: kind
+    for kind in (
+        Window,
+        DilatedWindow,
+        LocalBlocks,
+        GlobalTokens,
+        Strided,
+        Fixed,
+        RandomBlocks,
+        Causal,
+    )
+}
 TOKENS = re.compile(r"[+&()]|[^+&()\s]+|\S")
 
 

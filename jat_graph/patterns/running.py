@@ -1,4 +1,4 @@
-"""Attention under a pattern: puts the valid tokens in order and runs a backend."""
+"""Attention under a pattern: which heads share a rule, and which backend runs it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from jat_graph.masks import TokenMask
 from jat_graph.patterns.base import Pattern
 from jat_graph.patterns.blocked import blocked_attention
 from jat_graph.patterns.causal import Causal
-from jat_graph.patterns.rows import pattern_rows
+from jat_graph.patterns.rows import pattern_rows as pattern_rows
 from jat_graph.wide_attention import wide_attention
-
-__all__ = ["pattern_rows", "run_pattern"]
 
 
 def run_pattern(
@@ -49,6 +47,7 @@ def run_pattern(
     Shapes:
         - **output:** ``[B, H, L, Dv]``
     """
+    pattern.check_size(query.size(0), query.size(2))
     if backend == "auto":
         general = mask.pairs is not None or mask.bias is not None
         backend = "dense" if general or query.size(2) <= 256 else "blocked"
@@ -99,37 +98,33 @@ def _blocked(
         groups.setdefault(pattern.of_head(head), []).append(head)
     heads = [tuple(group) for group in groups.values()]
     tensors = zip(*(split_heads(tensor, heads) for tensor in (query, key, value)), strict=True)
-    parts = [
-        _without_padding(*own, rule, mask.select_heads(group).valid, dropout_p, scale)
-        for own, rule, group in zip(tensors, groups, heads, strict=True)
-    ]
+    parts = []
+    for own, rule, group in zip(tensors, groups, heads, strict=True):
+        valid = mask.select_heads(group).valid
+        if valid is not None and valid.size(1) > 1:
+            parts.append(_blocked_by_head(*own, rule, valid, dropout_p, scale))
+        else:
+            parts.append(
+                blocked_attention(*own, pattern=rule, valid=valid, dropout_p=dropout_p, scale=scale)
+            )
     return merge_heads(heads, parts)
 
 
-def _without_padding(
+def _blocked_by_head(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     pattern: Pattern,
-    valid: Tensor | None,
+    valid: Tensor,
     dropout_p: float,
     scale: float,
 ) -> Tensor:
-    if valid is None:
-        return blocked_attention(
-            query, key, value, pattern=pattern, dropout_p=dropout_p, scale=scale
+    """Run heads with padding of their own one by one."""
+    heads = zip(*(t.split(1, dim=1) for t in (query, key, value, valid)), strict=True)
+    parts = [
+        blocked_attention(
+            *tensors, pattern=pattern, valid=padding, dropout_p=dropout_p, scale=scale
         )
-    batch, heads, length, _ = query.shape
-    if valid.size(1) > 1:
-        folded = [t.reshape(batch * heads, 1, length, -1) for t in (query, key, value)]
-        valid = valid.expand(batch, heads, length).reshape(batch * heads, 1, length)
-        output = _without_padding(*folded, pattern, valid, dropout_p, scale)
-        return output.view(batch, heads, length, -1)
-    outputs = []
-    for place, chosen in enumerate(valid[:, 0].expand(batch, length)):
-        index = chosen.nonzero().squeeze(-1)
-        tensors = [t[place : place + 1].index_select(2, index) for t in (query, key, value)]
-        part = blocked_attention(*tensors, pattern=pattern, dropout_p=dropout_p, scale=scale)
-        padded = value.new_zeros(1, heads, length, value.size(-1))
-        outputs.append(padded.index_copy(2, index, part))
-    return torch.cat(outputs)
+        for *tensors, padding in heads
+    ]
+    return torch.cat(parts, dim=1)

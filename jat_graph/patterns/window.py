@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from jat_graph.patterns.base import KeyRanges, Pattern, check_count
+from jat_graph.patterns.base import KeyRange, Pattern, check_count
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,14 @@ class Window(Pattern):
         """Allow :math:`|q - k| < w`."""
         return (q - k).abs() < self.width
 
-    def key_ranges(self, first: Tensor, last: Tensor, length: int) -> KeyRanges:
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Reach a window further on both sides."""
-        return [(first - self.width + 1, last + self.width)]
+        return [KeyRange(first - self.width + 1, last + self.width)]
+
+    @property
+    def spacing(self) -> int:
+        """Neighbours share most of their keys."""
+        return 1
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L (2w - 1) - w (w - 1)` pairs, with w at most L."""

@@ -1,0 +1,67 @@
+"""Dilated window: neighbours with gaps between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from jat_graph.patterns.base import KeyRange, Pattern, check_count
+
+
+@dataclass(frozen=True)
+class DilatedWindow(Pattern):
+    r"""A query sees every ``dilation``-th key, ``width`` of them on one side, itself included.
+
+    :math:`|q - k| < w d` and :math:`q \equiv k \pmod d`.
+
+    Args:
+        width: How many keys on one side, the token itself included.
+        dilation: From key to key; 1 is a plain window.
+
+    Raises:
+        ValueError: If one of them is below 1.
+
+    Reference:
+        Dilated sliding window of Longformer (Beltagy et al. 2020, section 3.1); Tensor2Tensor's
+        ``dilated_self_attention_1d`` has blocks in place of tokens.
+    """
+
+    name: ClassVar[str] = "dilated"
+    width: int
+    dilation: int
+
+    def __post_init__(self) -> None:
+        check_count("width of a dilated window", self.width)
+        check_count("dilation of a dilated window", self.dilation)
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Allow near keys at a multiple of the dilation."""
+        distance = (q - k).abs()
+        return (distance < self.width * self.dilation) & (distance % self.dilation == 0)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Reach a window further on both sides, without the gaps if the queries have them too."""
+        reach = (self.width - 1) * self.dilation
+        gap = self.dilation if step % self.dilation == 0 else 1
+        return [KeyRange(first - reach, last + reach + 1, gap)]
+
+    @property
+    def spacing(self) -> int:
+        """Queries a multiple of the dilation apart share their keys."""
+        return self.dilation
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count as many windows of width w as the dilation: one a residue, each of its tokens.
+
+        L mod d residues have ⌈L/d⌉ tokens, the others ⌊L/d⌋.
+        """
+        short, longer = divmod(length, self.dilation)
+        sizes = {short + 1: longer, short: self.dilation - longer}
+        return sum(many * _window_edges(size, self.width) for size, many in sizes.items())
+
+
+def _window_edges(length: int, width: int) -> int:
+    width = min(width, length)
+    return length * (2 * width - 1) - width * (width - 1)

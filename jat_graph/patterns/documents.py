@@ -1,0 +1,102 @@
+"""Documents packed in one sequence: a token sees its own document only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from jat_graph.patterns.base import KeyRange, Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Pattern):
+    """A query sees the keys of its own document.
+
+    Args:
+        ids: The document of each token, ``[B, L]`` integers, padding included whatever it says.
+
+    Raises:
+        ValueError: If the ids are no such tensor.
+
+    Reference:
+        Document masks of FlexAttention; "packing" of Krell et al. 2021, "Efficient Sequence Packing
+        without Cross-contamination".
+    """
+
+    name: ClassVar[str] = "documents"
+    ids: Tensor
+
+    def __post_init__(self) -> None:
+        ids = self.ids
+        if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point():
+            got = list(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__
+            raise ValueError(f"ids of documents must be integers [B, L], got {got}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Documents) and torch.equal(self.ids, other.ids)
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(self.ids.shape)))
+
+    @property
+    def spec(self) -> str:
+        """None.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("documents hold a tensor and have no spec; pass the pattern itself")
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Allow pairs of one document."""
+        return self.ids[b, q] == self.ids[b, k]
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Reach from the first token of the first document to the last one of the last."""
+        start, stop = self._limits()
+        both = torch.stack([first, last])
+        inside = [
+            torch.stack([start[a : z + 1 : step].amin(), stop[a : z + 1 : step].amax()])
+            for a, z in both.T.tolist()
+        ]
+        low, high = torch.stack(inside).unbind(-1)
+        return [KeyRange(low, high)]
+
+    @property
+    def spacing(self) -> int:
+        """Neighbours mostly share a document."""
+        return 1
+
+    @property
+    def num_sequences(self) -> int:
+        """Every sequence has its own documents."""
+        return self.ids.size(0)
+
+    def of_sequence(self, place: int, order: Tensor | None = None) -> Pattern:
+        """Return the documents of one sequence."""
+        ids = self.ids[place : place + 1]
+        return Documents(ids if order is None else ids[:, order.to(ids.device)])
+
+    def check_size(self, batch: int, length: int) -> None:
+        """Check that there is one id for each token."""
+        if tuple(self.ids.shape) != (batch, length):
+            raise ValueError(
+                f"ids of documents must be [{batch}, {length}], got {list(self.ids.shape)}"
+            )
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count the squares of the documents' sizes, over all sequences."""
+        self.check_size(self.ids.size(0), length)
+        sizes = [row.unique(return_counts=True)[1] for row in self.ids]
+        return sum(int(size.square().sum()) for size in sizes)
+
+    def _limits(self) -> tuple[Tensor, Tensor]:
+        """Return where the document of each token of one sequence starts, and where it stops."""
+        number = self.ids[0].cpu().unique(return_inverse=True)[1]
+        place, count = torch.arange(len(number)), int(number.max()) + 1
+        start = torch.full((count,), len(number)).scatter_reduce(0, number, place, "amin")
+        stop = torch.zeros(count, dtype=torch.long).scatter_reduce(0, number, place, "amax")
+        return start[number], stop[number] + 1
