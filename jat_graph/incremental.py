@@ -56,8 +56,8 @@ class PastTokens:
             mask: Which of them are padding; a mask that is more than causal order and padding is
                 not followed, and nothing is kept.
         """
-        if mask.causal and mask.pairs is None:
-            batch = hops[0][0].size(0)
+        batch, _, length, _ = hops[0][0].shape
+        if (mask.causal or length == 1) and mask.pairs is None:
             valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
             self.hops, self.inverse_root, self.valid = hops, operator.scale, valid
             self.scores = None

@@ -113,7 +113,7 @@ def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) 
     if attention_mask is None:
         return TokenMask(causal=is_causal)
     _check_mask(attention_mask, query)
-    allowed, bias = _split_additive(shared_row(attention_mask).to(query.device))
+    allowed, bias = split_additive(shared_row(attention_mask).to(query.device))
     if allowed.dim() == 2:
         bias = None if bias is None else bias[:, None, None, :]
         return TokenMask(valid=allowed[:, None, :], causal=is_causal, bias=bias)
@@ -157,8 +157,21 @@ def _check_mask(mask: object, query: Tensor) -> None:
         )
 
 
-def _split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Split an additive mask into what is allowed and the finite biases, if there are any."""
+def split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Split an additive mask into what is allowed and the finite biases, if there are any.
+
+    Args:
+        mask: Bool (True = attend) or additive.
+
+    Returns:
+        What is allowed, bool, and the biases or None.
+
+    Raises:
+        ValueError: If the mask holds NaN or +inf.
+
+    Shapes:
+        - **output:** two of the shape of ``mask``
+    """
     if mask.dtype == torch.bool:
         return mask, None
     allowed = ~(mask <= torch.finfo(mask.dtype).min / 2)

@@ -48,7 +48,9 @@ def attach(model: ModelT, config: JatConfig) -> ModelT:
     With grouped keys (Llama) a jump head is a query head: it has its own graph, and its keys are
     those of its group. Two jump heads of one group share their keys, not their graph.
 
-    Generation needs ``use_cache=False``: a KV cache does not keep the queries of past tokens.
+    A causal model generates with ``DynamicCache``, the default, in which jump heads keep what new
+    tokens need of the earlier ones; other caches raise. ``config.pattern`` limits where every
+    self-attention module reads its scores, with jump heads or without.
 
     Args:
         model: A model of transformers, or a PEFT model around one.
@@ -174,8 +176,14 @@ def _switch_on(
         raise
     served = [entry.module for entry in found if entry.config._attn_implementation == NAME]
     attachment = Attachment(config, base.config, implementations, len(served))
+    own = {entry.module for entry in found if entry.left_alone is None}
+    pattern = config.attention_pattern()
     for module in served:
-        setattr(module, STATE_ATTRIBUTE, LayerState(attachment, layers.get(module)))
+        state = LayerState(attachment, layers.get(module), pattern if module in own else None)
+        setattr(module, STATE_ATTRIBUTE, state)
+        if state.jump is not None or state.pattern is not None:
+            note = module.register_forward_pre_hook(attachment.note_cache, with_kwargs=True)
+            attachment.hooks.append(note)
     _add_hooks(base, attachment)
     base.config.jat = config.to_dict()
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.

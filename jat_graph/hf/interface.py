@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from jat_graph.attention import attend, attention_probabilities
 from jat_graph.checks import default_scale
-from jat_graph.hf.mask_cache import resolve_once
-from jat_graph.hf.state import Attachment, JumpLayer, layer_state
-from jat_graph.masks import TokenMask, shared_row
-from jat_graph.propagation import HeadGroup, head_groups
+from jat_graph.hf.attention_call import AttentionCall, ordinary_probabilities, run_heads
+from jat_graph.hf.capture import ScoreRecorder
+from jat_graph.hf.state import JumpLayer, LayerState, layer_state
+from jat_graph.masks import shared_row
 
 NAME = "jat"
 
@@ -24,47 +22,6 @@ NAME = "jat"
 SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
 # ... and what changes scores or keys in ways that jump heads cannot follow.
 JUMP_REFUSES = ("softcap", "position_bias", "cache")
-
-
-@dataclass(frozen=True)
-class AttentionCall:
-    """One call of an attention module, as transformers makes it.
-
-    Args:
-        module: The attention module.
-        query: Queries.
-        key: Keys.
-        value: Values.
-        attention_mask: The mask for SDPA, or None.
-        is_causal: Whether SDPA masks later tokens, for want of a mask.
-        dropout: Dropout of the attention probabilities.
-        scale: Factor of the scores.
-
-    Shapes:
-        - ``query``: ``[B, H, Lq, D]``
-        - ``key``, ``value``: ``[B, Hkv, Lk, D]``
-        - ``attention_mask``: ``[B, 1|H, Lq|1, Lk]``
-    """
-
-    module: nn.Module
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    attention_mask: Tensor | None
-    is_causal: bool
-    dropout: float
-    scale: float
-
-    def repeat_keys(self) -> AttentionCall:
-        """Return the call with each key and value head repeated for its group of query heads."""
-        groups = self.query.size(1) // self.key.size(1)
-        if groups == 1:
-            return self
-        return replace(self, key=repeat_kv(self.key, groups), value=repeat_kv(self.value, groups))
-
-    def token_mask(self) -> TokenMask:
-        """Return the mask for the votes."""
-        return resolve_once(self.attention_mask, self.is_causal, self.query)
 
 
 def register() -> None:
@@ -122,7 +79,7 @@ def jat_attention_forward(
 
     Raises:
         ValueError: If the module was never attached, or is called in a way that jump heads cannot
-            follow: with a KV cache, softcapping, sinks or a position bias.
+            follow: with another KV cache than DynamicCache, softcapping, sinks or a position bias.
 
     Shapes:
         - **output:** ``[B, L, H, Dv]``
@@ -134,68 +91,40 @@ def jat_attention_forward(
             "heads; load it with jat_graph.from_pretrained"
         )
     _refuse(module, kwargs, SDPA_IGNORES)
-    shared, jump = state.attachment, state.jump
+    shared, jump = state.attachment, _jump_heads(state)
+    cache = shared.take_cache()
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = _is_causal(module, query, attention_mask, kwargs)
-    call = AttentionCall(module, query, key, value, attention_mask, causal, dropout, scale)
-    if jump is not None and (shared.enabled or shared.recorder is not None):
-        _check_jump(call, jump, kwargs)
-        if shared.recorder is not None:
-            _record(call, jump, shared)
-    if jump is None or not shared.enabled or jump.is_ordinary:
-        output, _ = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout, scaling, **kwargs
+    call = AttentionCall(module, query, key, value, attention_mask, causal, dropout, scale, cache)
+    if state.jump is not None and shared.recorder is not None:
+        _check_heads(call, state.jump, kwargs)
+        _record(call, state.jump, shared.recorder)
+    if shared.enabled and (jump is not None or state.pattern is not None):
+        _check_heads(call, jump, kwargs)
+        return run_heads(call, jump, state.pattern, wanted)
+    output, _ = sdpa_attention_forward(
+        module, query, key, value, attention_mask, dropout, scaling, **kwargs
+    )
+    wanted = wanted and kwargs.get("position_bias") is None
+    return output, ordinary_probabilities(call) if wanted else None
+
+
+def _jump_heads(state: LayerState) -> JumpLayer | None:
+    """Return the jump heads of a layer, None if the settings make them ordinary ones."""
+    return None if state.jump is None or state.jump.is_ordinary else state.jump
+
+
+def _record(call: AttentionCall, jump: JumpLayer, recorder: ScoreRecorder) -> None:
+    if not call.is_whole:
+        raise ValueError(
+            "capture_scores needs the queries of all tokens: pass use_cache=False "
+            f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
         )
-        wanted = wanted and kwargs.get("position_bias") is None
-        return output, _ordinary_probabilities(call) if wanted else None
-    return _jump(call, jump, wanted)
-
-
-def _jump(call: AttentionCall, jump: JumpLayer, wanted: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the outputs ``[B, L, H, Dv]``, and the probabilities if they are wanted."""
     call = call.repeat_keys()
-    groups = head_groups(
-        call.query,
-        call.key,
-        config=jump.config,
-        heads=jump.heads,
-        mask=call.token_mask(),
-        scale=call.scale,
-    )
-    output = attend(
-        groups,
-        call.value,
-        attn_mask=call.attention_mask,
-        is_causal=call.is_causal,
-        dropout_p=call.dropout,
-        scale=call.scale,
-    )
-    output = output.transpose(1, 2).contiguous()  # [B, L, H, Dv]
-    return output, _probabilities(call, groups) if wanted else None
-
-
-def _probabilities(call: AttentionCall, groups: list[HeadGroup]) -> Tensor:
-    return attention_probabilities(
-        groups, attn_mask=call.attention_mask, is_causal=call.is_causal, scale=call.scale
-    )
-
-
-def _ordinary_probabilities(call: AttentionCall) -> Tensor:
-    """Return plain softmax rows, which SDPA does not give."""
-    call = call.repeat_keys()
-    # As SDPA does: what a static cache holds beyond the queries is not there yet.
-    key = call.key[:, :, : call.query.size(2)] if call.is_causal else call.key
-    everyone = HeadGroup(tuple(range(call.query.size(1))), call.query, key, jumps=False)
-    return _probabilities(call, [everyone])
-
-
-def _record(call: AttentionCall, jump: JumpLayer, shared: Attachment) -> None:
-    call = call.repeat_keys()
-    if shared.recorder is not None:
-        shared.recorder.record(jump, call.query, call.key, call.token_mask(), call.scale)
+    recorder.record(jump, call.query, call.key, call.token_mask(), call.scale)
 
 
 def _is_causal(
@@ -214,15 +143,9 @@ def _refuse(module: nn.Module, kwargs: Mapping[str, Any], names: tuple[str, ...]
             raise ValueError(f"{type(module).__name__} passes {name}, which jump heads cannot use")
 
 
-def _check_jump(call: AttentionCall, jump: JumpLayer, kwargs: Mapping[str, Any]) -> None:
+def _check_heads(call: AttentionCall, jump: JumpLayer | None, kwargs: Mapping[str, Any]) -> None:
     _refuse(call.module, kwargs, JUMP_REFUSES)
-    num_queries, num_keys = call.query.size(2), call.key.size(2)
-    if num_queries != num_keys:
-        raise ValueError(
-            "jump heads need the queries of all tokens, which a KV cache does not keep: pass "
-            f"use_cache=False (got {num_queries} queries for {num_keys} keys)"
-        )
-    if call.query.size(1) != jump.num_heads:
+    if jump is not None and call.query.size(1) != jump.num_heads:
         raise ValueError(
             f"{type(call.module).__name__} must have {jump.num_heads} heads as when jump heads "
             f"were attached, got {call.query.size(1)}"

@@ -12,9 +12,10 @@ from jat_graph.propagation import is_ordinary
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
-    from transformers import PreTrainedConfig
+    from transformers import Cache, PreTrainedConfig
 
     from jat_graph.hf.capture import ScoreRecorder
+    from jat_graph.patterns import Pattern
 
 STATE_ATTRIBUTE = "_jat_layer"
 
@@ -53,6 +54,7 @@ class Attachment:
         hooks: Handles of the hooks on the model and its parts.
         enabled: False inside :func:`disabled`.
         output_attentions: Whether the forward in progress asked for attention probabilities.
+        cache: What the attention module about to run keeps its keys in.
         recorder: Takes queries and keys inside :func:`capture_scores`.
     """
 
@@ -63,6 +65,7 @@ class Attachment:
     hooks: list[RemovableHandle] = field(default_factory=list)
     enabled: bool = True
     output_attentions: bool = False
+    cache: Cache | None = None
     recorder: ScoreRecorder | None = None
 
     def start_forward(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
@@ -92,6 +95,25 @@ class Attachment:
         if wish is not None:
             self.output_attentions = bool(wish)
 
+    def note_cache(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        """Note at an attention module the cache that it is about to fill.
+
+        The attention function is not told.
+
+        Args:
+            module: The attention module.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
+        from transformers import Cache
+
+        self.cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
+
+    def take_cache(self) -> Cache | None:
+        """Return the cache that was noted, and keep it alive no longer."""
+        cache, self.cache = self.cache, None
+        return cache
+
 
 @dataclass(frozen=True)
 class LayerState:
@@ -99,11 +121,13 @@ class LayerState:
 
     Args:
         attachment: What it shares with the others.
-        jump: Its jump heads; None if it stays on stock attention.
+        jump: Its jump heads; None if all of its heads are ordinary.
+        pattern: Where its heads read their scores; None for everywhere.
     """
 
     attachment: Attachment
     jump: JumpLayer | None
+    pattern: Pattern | None = None
 
 
 def layer_state(module: nn.Module) -> LayerState | None:

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import PreTrainedModel
 
-from jat_graph.hf import disabled
+from tests.hf.decoders import RULES, SIDES, prepared
 from tests.hf.models import (
     DECODERS,
     LENGTH,
@@ -20,38 +19,6 @@ from tests.hf.models import (
     tiny_jump_model,
 )
 
-LOW = {"threshold": 0.1}  # under these rules fewer pairs join
-RULES: list[Any] = [
-    pytest.param({"backend": backend, **settings}, id=f"{name}-{backend}")
-    for backend in ("dense", "sparse")
-    for name, settings in {
-        "all": {},
-        "strided": {"key_selection": "strided", "key_step": 2},
-        "third order": {"hop_weights": (0.2, 0.0, 0.8)},
-        "inclusive": {"inclusive": True, "normalize_keys": True} | LOW,
-        "same sign": {"same_sign_only": True} | LOW,
-        "selected": {
-            "key_selection": "strided",
-            "key_step": 2,
-            "nodes": "selected",
-            "threshold": 0.01,
-        },
-    }.items()
-]
-RULES += [
-    pytest.param({"backend": "threshold", **settings}, id=f"{name}-threshold")
-    for name, settings in {
-        "all": {},
-        "strided": {"key_selection": "strided", "key_step": 2, "hop_weights": (0.5, 0.5)},
-    }.items()
-]
-RULES.append(pytest.param({"backend": "dense", "soft_temperature": 0.5}, id="soft-dense"))
-SIDES = [
-    pytest.param((LENGTH, LENGTH), "right", id="unpadded"),
-    pytest.param((LENGTH, LENGTH - 4), "right", id="right"),
-    pytest.param((LENGTH, LENGTH - 4), "left", id="left"),
-]
-
 
 def prefix(name: str) -> str:
     """Name the inputs of the decoder."""
@@ -62,18 +29,6 @@ def cut(name: str, inputs: dict[str, Tensor], end: int) -> dict[str, Tensor]:
     """Return the decoder's inputs up to a token; BART's encoder keeps all of its own."""
     mine = "decoder_" if name == "bart" else ""
     return {key: value[:, :end] if key.startswith(mine) else value for key, value in inputs.items()}
-
-
-def prepared(
-    name: str, rule: dict[str, Any], lengths: tuple[int, ...], side: str
-) -> tuple[PreTrainedModel, dict[str, Tensor], Tensor]:
-    """Return a model that jumps, its inputs and its output."""
-    model, inputs = tiny_jump_model(name, **rule), tiny_inputs(name, lengths, side=side)
-    assert_joins(model, inputs)
-    output = run(model, inputs)
-    with disabled(model):
-        assert not torch.allclose(run(model, inputs), output, atol=1e-3)
-    return model, inputs, output
 
 
 @pytest.mark.parametrize(("lengths", "side"), SIDES)

@@ -1,0 +1,190 @@
+"""What jump heads keep in a model's own KV cache, so that it can generate token by token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
+
+from jat_graph.incremental import PastTokens
+from jat_graph.masks import TokenMask, split_additive
+
+if TYPE_CHECKING:
+    from transformers import Cache
+
+    from jat_graph.hf.state import JumpLayer
+
+
+class JumpCacheLayer(DynamicLayer):
+    """A layer of a DynamicCache that also keeps what jump heads need of earlier tokens.
+
+    Args:
+        layer: The layer whose keys and values it takes over.
+        jump: The layer of the model that fills it.
+    """
+
+    def __init__(self, layer: DynamicLayer, jump: JumpLayer) -> None:
+        super().__init__()
+        vars(self).update(vars(layer))
+        self.jump, self.past = jump, PastTokens()
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        super().reset()
+        self.past = PastTokens()
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last tokens.
+
+        Args:
+            tokens_to_remove: Minus their number.
+        """
+        super().crop(tokens_to_remove)
+        self.past.crop(self.get_seq_length())
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Take the sequences of the batch in another order, as beam search does.
+
+        Args:
+            beam_idx: The old place of each sequence.
+        """
+        super().reorder_cache(beam_idx)
+        self.past.change_batch(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence.
+
+        Args:
+            repeats: How often.
+        """
+        super().batch_repeat_interleave(repeats)
+        self.past.change_batch(lambda x: x.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some sequences.
+
+        Args:
+            indices: Their places.
+        """
+        super().batch_select_indices(indices)
+        self.past.change_batch(lambda x: x[indices])
+
+
+def own_cache(cache: Cache) -> Cache:
+    """Return the cache of self-attention, which an encoder-decoder model keeps beside another.
+
+    Args:
+        cache: What a model gives its attention.
+    """
+    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+
+
+def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
+    """Return the layer of a cache that an attention module has just filled.
+
+    Args:
+        cache: What the model gave it.
+        module: The module.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ValueError: If the cache is of another kind than DynamicCache, or keeps a window only.
+    """
+    cache = own_cache(cache)
+    layer = cache.layers[module.layer_idx]
+    if isinstance(layer, JumpCacheLayer):
+        return layer
+    if type(layer) is not DynamicLayer or cache.offloading:
+        kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
+        raise ValueError(
+            "jump heads and patterns generate with transformers.DynamicCache only, got a "
+            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or "
+            "use_cache=False"
+        )
+    return layer
+
+
+def past_tokens(cache: Cache, module: Any, jump: JumpLayer, num_new: int) -> PastTokens:
+    """Return what the earlier tokens in a cache left behind for a layer's jump heads.
+
+    Args:
+        cache: What the model gave the attention module, which has just filled it.
+        module: The attention module.
+        jump: Its jump heads.
+        num_new: Tokens that came last.
+
+    Returns:
+        The past, which is kept in the cache, empty before the first tokens.
+
+    Raises:
+        ValueError: If the cache is of another kind, or its tokens came without these jump heads.
+    """
+    layer = cache_layer(cache, module)
+    if not isinstance(layer, JumpCacheLayer):
+        layer = JumpCacheLayer(layer, jump)
+        own_cache(cache).layers[module.layer_idx] = layer
+    before = layer.get_seq_length() - num_new
+    if layer.past.length != before or (before and layer.jump != jump):
+        raise ValueError(
+            f"the cache holds {before} tokens that came without these jump heads, or under a mask "
+            "that is neither causal nor padding; fill a new DynamicCache, or pass use_cache=False"
+        )
+    layer.jump = jump
+    return layer.past
+
+
+def mask_with_past(
+    past: Tensor | None, attention_mask: Tensor | None, num_queries: int, num_keys: int
+) -> TokenMask:
+    """Return the mask of all tokens from that of the last ones.
+
+    Args:
+        past: Which of the earlier tokens are no padding, ``[B|1, H|1, Lk - Lq]``; None if all are.
+        attention_mask: The mask of the last tokens, ``[B|1, H|1, Lq|1, Lk]``; None for causal order
+            alone.
+        num_queries: How many they are, Lq.
+        num_keys: All tokens, Lk.
+
+    Returns:
+        Causal order and padding.
+
+    Raises:
+        ValueError: If the mask is more than these, or shows what was padding.
+    """
+    start = num_keys - num_queries
+    if attention_mask is None:
+        if past is None:
+            return TokenMask(causal=True)
+        attention_mask = causal_rows(num_queries, num_keys, past.device)
+    allowed, _ = split_additive(attention_mask)
+    allowed = allowed.expand(-1, -1, num_queries, -1)
+    here = allowed.diagonal(start, -2, -1)  # a token that is no padding sees itself
+    before = here.new_ones(1, 1, start) if past is None else past
+    shape = torch.broadcast_shapes(before.shape[:2], here.shape[:2])
+    valid = torch.cat([before.expand(*shape, -1), here.expand(*shape, -1)], dim=-1)
+    expected = valid.unsqueeze(-2) & causal_rows(num_queries, num_keys, valid.device)
+    if bool(((allowed != expected) & here.unsqueeze(-1)).any()):
+        raise ValueError(
+            "attention_mask must be causal order and the padding of the tokens in the cache, got "
+            "another mask; pass use_cache=False"
+        )
+    return TokenMask(None if past is None and bool(valid.all()) else valid, causal=True)
+
+
+def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+    """Return which keys the last queries see in causal order.
+
+    Args:
+        num_queries: How many queries.
+        num_keys: All tokens.
+        device: Where to build it.
+
+    Shapes:
+        - **output:** bool ``[1, 1, num_queries, num_keys]``
+    """
+    ones = torch.ones(1, 1, num_queries, num_keys, dtype=torch.bool, device=device)
+    return ones.tril(num_keys - num_queries)

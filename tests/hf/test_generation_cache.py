@@ -1,0 +1,251 @@
+"""Generation with a cache gives the tokens of generation without one, or says why it cannot."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from torch.testing import assert_close
+
+from jat_graph.hf import attach, capture_scores, detach, disabled
+from jat_graph.hf.generation_cache import JumpCacheLayer, cache_layer
+from tests.hf.decoders import LOW, RULES, SETTINGS, TABLE, prepared
+from tests.hf.models import (
+    LENGTH,
+    PAD,
+    assert_joins,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+NEW = 6  # tokens to generate
+LEFT = (LENGTH, LENGTH - 4)
+MODES: dict[str, dict[str, Any]] = {
+    "sampling": {"do_sample": True, "temperature": 1.5},
+    "beams": {"num_beams": 3},
+    "sampled beams": {"num_beams": 2, "do_sample": True, "num_return_sequences": 2},
+    "chunked prefill": {"prefill_chunk_size": 5},
+}
+
+
+def generate(model: hf.PreTrainedModel, inputs: dict[str, Tensor], **settings: Any) -> Any:
+    inputs = {key: inputs[key] for key in ("input_ids", "attention_mask") if key in inputs}
+    inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
+    torch.manual_seed(3)
+    common = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False}
+    return model.generate(
+        **inputs, **common | settings, return_dict_in_generate=True, output_logits=True
+    )
+
+
+def assert_same(model: hf.PreTrainedModel, inputs: dict[str, Tensor], **settings: Any) -> None:
+    """Assert that a cache changes no token, and logits by rounding only."""
+    plain = {key: value for key, value in settings.items() if key != "prefill_chunk_size"}
+    wanted = generate(model, inputs, use_cache=False, **plain)
+    got = generate(model, inputs, use_cache=True, **settings)
+    assert torch.equal(got.sequences, wanted.sequences)
+    for mine, theirs in zip(got.logits, wanted.logits, strict=True):
+        assert_close(mine, theirs, rtol=0, atol=1e-5)
+    with disabled(model):
+        base = generate(model, inputs, use_cache=False, **plain)
+    assert not torch.allclose(base.logits[-1], wanted.logits[-1], atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", [*RULES, pytest.param({"threshold": TABLE}, id="table")])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_greedy_tokens_of_padded_batches_are_those_without_a_cache(
+    name: str, rule: dict[str, Any]
+) -> None:
+    model, inputs, _ = prepared(name, rule, LEFT, "left")
+    assert_same(model, inputs)
+
+
+@pytest.mark.parametrize("settings", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("rule", ["all", "selected", "mapping"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+def test_every_way_to_generate(name: str, rule: str, settings: dict[str, Any]) -> None:
+    model, inputs, _ = prepared(name, SETTINGS[rule], LEFT, "left")
+    assert_same(model, inputs, **settings)
+
+
+@pytest.mark.parametrize("rule", ["all", "strided"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_guessed_tokens_are_cropped_again(name: str, rule: str) -> None:
+    model, inputs, _ = prepared(name, SETTINGS[rule], (LENGTH,), "left")
+    inputs["input_ids"][:, 6:] = inputs["input_ids"][:, :6]  # something to look up
+    wanted = generate(model, inputs, use_cache=False).sequences
+    looked_up = generate(model, inputs, prompt_lookup_num_tokens=3).sequences
+    assert torch.equal(looked_up, wanted)
+    for assistant in (tiny_model(name), model):
+        assisted = generate(model, inputs, assistant_model=assistant).sequences
+        assert torch.equal(assisted, wanted)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("rule", ["all", "strided"])
+def test_an_encoder_and_a_decoder(rule: str, num_beams: int) -> None:
+    config = tiny_model("bart").config
+    model = hf.BartForConditionalGeneration(config).eval()
+    model.model.load_state_dict(tiny_model("bart").state_dict())
+    attach(model, tiny_config(**SETTINGS[rule]))
+    inputs = tiny_inputs("bart", LEFT)
+    assert_joins(model, inputs)
+    assert_same(model, inputs, num_beams=num_beams, forced_bos_token_id=None, max_new_tokens=9)
+
+
+@pytest.mark.parametrize("sizes", [(1,) * LENGTH, (5, 4, 3), (7, 5), (11, 1)])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_chunks_of_any_size_give_the_whole(name: str, side: str, sizes: tuple[int, ...]) -> None:
+    model, inputs, wanted = prepared(name, {}, LEFT, side)
+    got, rows = in_chunks(model, inputs, sizes, output_attentions=True)
+    valid = inputs["attention_mask"].bool()
+    assert_close(got[valid], wanted[valid], rtol=0, atol=1e-5)
+    whole = model(**inputs, output_attentions=True).attentions
+    end = 0
+    for size, chunk in zip(sizes, rows, strict=True):
+        end += size
+        for mine, theirs in zip(chunk, whole, strict=True):
+            mine, theirs = (
+                t * valid[:, None, end - size : end, None]
+                for t in (mine, theirs[:, :, end - size : end, :end])
+            )
+            assert_close(mine, theirs, rtol=0, atol=1e-5)
+
+
+def in_chunks(
+    model: hf.PreTrainedModel, inputs: dict[str, Tensor], sizes: tuple[int, ...], **options: Any
+) -> tuple[Tensor, list[Any]]:
+    """Return the logits of a prompt that comes in chunks, and each chunk's attention rows."""
+    cache, end, logits, rows = hf.DynamicCache(), 0, [], []
+    for size in sizes:
+        end += size
+        chunk = {key: value[:, end - size : end] for key, value in inputs.items()}
+        chunk["attention_mask"] = inputs["attention_mask"][:, :end]
+        with torch.no_grad():
+            outputs = model(**chunk, past_key_values=cache, **options)
+        logits.append(outputs.logits)
+        rows.append(outputs.attentions)
+    return torch.cat(logits, dim=1), rows
+
+
+def test_gradients_reach_the_tokens_in_the_cache() -> None:
+    model = tiny_jump_model("gpt2", threshold=0.5).double()
+    ids = tiny_inputs("gpt2")["input_ids"]
+    words = model.get_input_embeddings()(ids).detach().requires_grad_()
+    assert_joins(model, {"input_ids": ids})
+    whole = model(inputs_embeds=words, use_cache=False).logits[:, 7:].square().sum()
+    cache = model(inputs_embeds=words[:, :7], use_cache=True).past_key_values
+    parts = model(inputs_embeds=words[:, 7:], past_key_values=cache).logits.square().sum()
+    (wanted,), (got,) = (torch.autograd.grad(loss, words) for loss in (whole, parts))
+    assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+    assert bool(wanted[:, :7].any())
+
+
+def filled(model: hf.PreTrainedModel, ids: Tensor, **options: Any) -> Any:
+    with torch.no_grad():
+        return model(input_ids=ids, use_cache=True, **options).past_key_values
+
+
+def test_a_copy_of_a_cache_is_a_start_of_its_own() -> None:
+    model, ids = tiny_jump_model("llama"), tiny_inputs("llama")["input_ids"]
+    wanted = run(model, {"input_ids": ids})
+    prompt = filled(model, ids[:, :8])
+    for _ in range(2):
+        cache = copy.deepcopy(prompt)
+        with torch.no_grad():
+            got = model(input_ids=ids[:, 8:], past_key_values=cache).logits
+        assert_close(got, wanted[:, 8:], rtol=0, atol=1e-5)
+    prompt.batch_select_indices(torch.tensor([1]))
+    prompt.batch_repeat_interleave(2)
+    twice = ids[[1, 1], 8:]
+    with torch.no_grad():
+        got = model(input_ids=twice, past_key_values=prompt).logits
+    assert_close(got, wanted[[1, 1], 8:], rtol=0, atol=1e-5)
+    prompt.reset()
+    with torch.no_grad():
+        got = model(input_ids=ids, past_key_values=prompt).logits
+    assert_close(got, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["static", "sliding"])
+def test_other_caches_are_refused_by_name(kind: str) -> None:
+    model, inputs = tiny_jump_model("llama"), tiny_inputs("llama")
+    cache = {
+        "static": lambda: hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4),
+        "sliding": lambda: hf.DynamicCache(config=hf.MistralConfig(sliding_window=5)),
+    }[kind]()
+    with torch.no_grad(), pytest.raises(ValueError, match=r"with transformers\.DynamicCache only"):
+        model(**inputs, past_key_values=cache)
+
+
+def test_an_offloaded_cache_is_refused() -> None:
+    module = tiny_jump_model("llama").model.layers[1].self_attn
+    cache = hf.DynamicCache(offloading=True)  # it fills on a GPU only
+    cache.layers = [hf.cache_utils.DynamicLayer() for _ in range(3)]
+    with pytest.raises(ValueError, match=r"got a DynamicCache \(DynamicLayer, offloaded\)"):
+        cache_layer(cache, module)
+
+
+@pytest.mark.parametrize("how", ["detached", "disabled", "another config", "another mask"])
+def test_a_cache_of_other_heads_is_refused(how: str) -> None:
+    model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]
+    if how == "detached":
+        detach(model)
+        cache = filled(model, ids[:, :8])
+        attach(model, tiny_config())
+    elif how == "disabled":
+        with disabled(model):
+            cache = filled(model, ids[:, :8])
+    elif how == "another config":
+        cache = filled(model, ids[:, :8])
+        attach(detach(model), tiny_config(**LOW))
+    else:
+        mask = torch.eye(8, dtype=torch.bool).expand(len(ids), 1, 8, 8)
+        cache = filled(model, ids[:, :8], attention_mask=mask)
+    with pytest.raises(ValueError, match="the cache holds 8 tokens that came without these jump"):
+        filled(model, ids[:, 8:], past_key_values=cache)
+
+
+def test_a_mask_that_contradicts_the_cache_is_refused() -> None:
+    model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2", LEFT, side="left")
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    cache = filled(model, ids, attention_mask=mask)
+    with pytest.raises(ValueError, match="attention_mask must be causal order and the padding"):
+        filled(model, ids[:, :1], past_key_values=cache)
+
+
+def test_tokens_after_others_need_a_cache_to_find_them_in() -> None:
+    model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]
+    cache = filled(model, ids[:, :8])
+    with capture_scores(model), pytest.raises(ValueError, match=r"capture_scores .* use_cache=F"):
+        filled(model, ids[:, 8:], past_key_values=cache)
+
+
+def test_the_base_continues_what_jump_heads_began() -> None:
+    model, ids = tiny_jump_model("gpt2", layers=(1,)), tiny_inputs("gpt2")["input_ids"]
+    cache = filled(model, ids[:, :8])
+    kinds = [type(layer) for layer in cache.layers]
+    assert kinds == [hf.cache_utils.DynamicLayer, JumpCacheLayer, hf.cache_utils.DynamicLayer]
+    with disabled(model):
+        base = filled(model, ids)
+        assert_close(cache.layers[1].keys, base.layers[1].keys[:, :, :8])
+        filled(model, ids[:, 8:], past_key_values=cache)
+    assert cache.get_seq_length() == LENGTH
+    with pytest.raises(ValueError, match="the cache holds 12 tokens"):
+        filled(model, torch.full((3, 1), PAD + 3), past_key_values=cache)
+
+
+def test_no_cache_is_kept_alive() -> None:
+    import gc
+    import weakref
+
+    model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]
+    cache = weakref.ref(filled(model, ids).layers[0])
+    gc.collect()
+    assert cache() is None
