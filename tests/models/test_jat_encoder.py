@@ -1,0 +1,41 @@
+import dataclasses
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jat_graph import JatConfig
+from models.jat_encoder import JatEncoder
+
+JUMPS = JatConfig(threshold=0.02, hop_weights=(0.0, 1.0), heads=2)
+
+
+def make(config: JatConfig | None) -> JatEncoder:
+    torch.manual_seed(0)
+    return JatEncoder(11, 5, config, channels=16, heads=4, layers=2).eval()
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(11, (3, 24), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("config", [None, JUMPS])
+def test_every_token_counts_and_padding_does_not(config: JatConfig | None) -> None:
+    model = make(config).double()
+    mask = torch.arange(24) < torch.tensor([[24], [9], [17]])
+    together = model(tokens(), mask)  # [B, classes]
+    assert together.shape == (3, 5)
+    for row, count in enumerate(mask.sum(-1).tolist()):
+        alone = model(tokens()[row : row + 1, :count])
+        assert_close(together[row : row + 1], alone, rtol=1e-10, atol=1e-10)
+        changed = tokens()[row : row + 1, :count]
+        changed[:, -1] = (changed[:, -1] + 1) % 11
+        assert not torch.allclose(model(changed), alone, atol=1e-6)
+
+
+def test_jump_heads_read_otherwise_and_without_hops_do_not() -> None:
+    base, jump = make(None), make(JUMPS)
+    assert jump.state_dict().keys() == base.state_dict().keys()  # no new parameters
+    assert not torch.allclose(jump(tokens()), base(tokens()), atol=1e-3)
+    stays = make(dataclasses.replace(JUMPS, hop_weights=(1.0,)))
+    assert torch.equal(stays(tokens()), base(tokens()))
