@@ -41,6 +41,9 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **_offline(path))
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"no tokenizer for model {path!r}: {reason(error)}") from None
+    # Where a folder has none, transformers makes one up that knows no word.
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise ValueError(f"no tokenizer for model {path!r}: it has no vocabulary")
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise ValueError(f"the tokenizer of model {path!r} has no padding and no end token")

@@ -113,7 +113,14 @@ def paired_difference(arm: Sequence[float], base: Sequence[float]) -> Difference
     return Difference(values, mean, float(low), float(high), float(test.pvalue))
 
 
-def verdict(name: str, metric: str, difference: Difference, base: str = "base") -> str:
+def verdict(
+    name: str,
+    metric: str,
+    difference: Difference,
+    base: str = "base",
+    *,
+    greater_is_better: bool = True,
+) -> str:
     """Say in one sentence what a difference shows.
 
     Args:
@@ -121,6 +128,7 @@ def verdict(name: str, metric: str, difference: Difference, base: str = "base") 
         metric: What was measured.
         difference: The arm less the base.
         base: What the base is called. (default: "base")
+        greater_is_better: Whether a greater value is the better one. (default: True)
 
     Returns:
         A sentence; it says so if no difference was shown, or if nothing can be said.
@@ -144,5 +152,5 @@ def verdict(name: str, metric: str, difference: Difference, base: str = "base") 
     interval = f"95 % interval {difference.low:+.4f} to {difference.high:+.4f}, {seeds} seeds"
     if difference.low <= 0 <= difference.high:
         return f"No difference shown between {name} and {base}: {change} {metric} ({interval})."
-    word = "better" if difference.mean > 0 else "worse"
+    word = "better" if (difference.mean > 0) == greater_is_better else "worse"
     return f"{name} is {word} than {base}: {change} {metric} ({interval})."

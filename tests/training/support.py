@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from jat_graph.config import JatConfig
-from jat_graph.training import Comparison, RunResult, TrainingOptions
+from jat_graph.training import Arm, Comparison, RunResult, TrainingOptions
 from jat_graph.training.results import versions
 
 Options = Callable[..., TrainingOptions]
@@ -44,7 +44,7 @@ def made_up(**scores: list[float | None]) -> Comparison:
         for arm, values in scores.items()
     }
     seeds = tuple(range(len(scores["base"])))
-    return Comparison("mrpc", "accuracy", seeds, dict.fromkeys(scores), runs)
+    return Comparison("mrpc", "accuracy", seeds, dict.fromkeys(scores, Arm()), runs)
 
 
 def weights(folder: str) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from jat_graph.config import JatConfig
-from jat_graph.training import compare, train
+from jat_graph.training import Arm, compare, train
 from tests.training.support import JUMP, Options, made_up
 
 
@@ -73,6 +73,35 @@ def test_one_seed_says_nothing(options: Options) -> None:
     comparison = compare(options(epochs=1), arms, [0], keep_models=True, progress=False)
     assert comparison.verdicts[0].startswith("Nothing can be said about paper against base")
     assert len(list(Path(options().output_dir).rglob("model.safetensors"))) == 2
+
+
+def test_arms_may_differ_in_options(options: Options) -> None:
+    arms = {"base": None, "long": Arm(options={"max_length": 80}), "jump": Arm(JUMP)}
+    comparison = compare(options(epochs=1), arms, [0], progress=False)
+    lengths = {arm: run.options["max_length"] for arm, (run,) in comparison.runs.items()}
+    assert lengths == {"base": 16, "long": 80, "jump": 16}
+    stored = json.loads(Path(options().output_dir, "results.json").read_text())
+    assert stored["arms"]["long"]["options"] == {"max_length": 80}
+
+
+@pytest.mark.parametrize("name", ["seed", "task", "output_dir", "widht"])
+def test_what_arms_cannot_change(name: str) -> None:
+    with pytest.raises(ValueError, match=f"an arm's option must be one of its own, got '{name}'"):
+        Arm(options={name: 1})
+
+
+def test_any_two_arms_can_be_compared() -> None:
+    comparison = made_up(base=[0.5, 0.6], one=[0.6, 0.71], two=[0.7, 0.8])
+    found = comparison.difference("two", "dev", "accuracy", base="one")
+    assert found is not None and found.mean == pytest.approx(0.095)
+    assert "two is better than one" in comparison.verdict("two", "dev", base="one")
+
+
+def test_a_lower_perplexity_is_better() -> None:
+    comparison = made_up(base=[50.0, 51.0], one=[40.0, 40.9])
+    music = replace(comparison, task="chorales")
+    assert comparison.verdict("one", "dev").startswith("one is worse than base")
+    assert music.verdict("one", "dev").startswith("one is better than base")
 
 
 @pytest.mark.parametrize(

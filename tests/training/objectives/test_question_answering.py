@@ -1,0 +1,150 @@
+"""Windows hold the answers, and the best piece is found again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from jat_graph.tasks import get_task
+from jat_graph.training import TrainingOptions, evaluate, train
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives import question_answering as module
+from tests.training.conftest import WORDS
+from tests.training.support import JUMP, Options
+
+TASK = get_task("covidqa")
+
+
+def rows_of(*cases: tuple[str, str, int]) -> Dataset:
+    """Return questions from (question, context, place of the answer's first word)."""
+    rows = []
+    for number, (question, context, place) in enumerate(cases):
+        words = context.split()
+        start = len(" ".join([*words[:place], ""]))
+        answer = " ".join(words[place : place + 2])
+        answers = {"text": [answer], "answer_start": [start]}
+        rows.append(
+            {"id": str(number), "question": question, "context": context} | {"answers": answers}
+        )
+    return Dataset.from_list(rows)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[str, str, int]:
+    context = draw(st.lists(st.sampled_from(WORDS), min_size=2, max_size=40))
+    return "the book", " ".join(context), draw(st.integers(0, len(context) - 2))
+
+
+@given(cases=st.lists(questions(), min_size=1, max_size=4), room=st.integers(3, 20))
+def test_right_pointers_give_the_right_answers(
+    cases: list[tuple[str, str, int]], room: int, tiny_model: str
+) -> None:
+    options = TrainingOptions(tiny_model, "covidqa", "unused", max_length=room + 5, stride=2)
+    objective = objective_for(TASK, options)
+    split = objective.encode(rows_of(*cases), None)
+    assert all(len(ids) <= room + 5 for ids in split.features["input_ids"])
+    width = max(len(ids) for ids in split.features["input_ids"])
+    pointers = []
+    for name in ("start_positions", "end_positions"):
+        places = np.array(split.features[name])
+        scores = np.where(np.arange(width) == places[:, None], 1.0, 0.0)
+        pointers.append(np.where(places[:, None] > 0, scores, -1.0))
+    owners, places = np.array(split.notes["owners"]), np.array(split.features["start_positions"])
+    assert all((places[owners == number] > 0).any() for number in range(len(cases)))
+    found = objective.score(tuple(pointers), None, split)
+    assert found == {"f1": 1.0, "exact_match": 1.0}
+
+
+@given(
+    scores=arrays.arrays(np.float32, (2, 9), elements=st.floats(-5, 5, width=32)),
+    context=arrays.arrays(bool, 7),
+)
+def test_the_best_piece_is_that_of_all_pairs(scores: Any, context: Any) -> None:
+    starts, ends = scores
+    pairs = [
+        (float(starts[i]) + float(ends[j]), i, j)
+        for i in range(7)
+        for j in range(i, min(7, i + module._LONGEST_ANSWER))
+        if context[i] and context[j]
+    ]
+    found = module._best_piece(starts, ends, context)
+    if not pairs:
+        assert found[0] == -np.inf
+    else:
+        assert found[0] == pytest.approx(max(pairs)[0], abs=1e-6)
+        assert any(found[1:] == pair[1:] for pair in pairs)
+
+
+def test_answers_have_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONGEST_ANSWER", 2)
+    starts, ends = np.array([3.0, 0.0, 1.0]), np.array([0.0, 0.5, 3.0])
+    assert module._best_piece(starts, ends, np.ones(3, bool)) == (4.0, 2, 2)
+
+
+def test_windows_need_room(options: Options) -> None:
+    objective = objective_for(TASK, options(task="covidqa", max_length=10, stride=5))
+    with pytest.raises(ValueError, match="at least 11 for questions of 2 tokens and stride=5, got"):
+        objective.encode(rows_of(("the book", "a pencil costs more", 0)), None)
+
+
+@pytest.fixture
+def covid_dir(tmp_path: Path) -> str:
+    """Folder with articles whose answers follow the word "costs"."""
+    data = []
+    for number in range(14):
+        words = [
+            WORDS[(number * 7 + place * 3) % 8 if place != 20 + number else 3]
+            for place in range(50)
+        ]
+        words = [
+            word if word != "costs" or place == 20 + number else "a"
+            for place, word in enumerate(words)
+        ]
+        text = " ".join(words)
+        start = text.index("costs")
+        answer = {"text": text[start:].split()[0], "answer_start": start}
+        entry = {"id": number, "question": "the pencil", "answers": [answer]}
+        data.append({"paragraphs": [{"context": text, "qas": [entry]}]})
+    (tmp_path / "COVID-QA.json").write_text(json.dumps({"data": data}))
+    return str(tmp_path)
+
+
+def test_a_model_learns_where_answers_are(options: Options, covid_dir: str) -> None:
+    chosen = options(
+        task="covidqa",
+        data_dir=covid_dir,
+        max_length=24,
+        stride=4,
+        epochs=8,
+        learning_rate=1e-2,
+        warmup=0.0,
+    )
+    result = train(chosen, JUMP, progress=False)
+    assert list(result.metrics) == ["validation", "test"]
+    assert result.primary is not None and result.primary > 0.9
+    model = str(Path(chosen.output_dir, "model"))
+    found = evaluate(
+        model, "covidqa", covid_dir, max_length=24, stride=4, device="cpu", progress=False
+    )
+    assert found == result.metrics
+
+
+def test_real_articles(options: Options, data_dir: Path) -> None:
+    chosen = options(
+        task="covidqa",
+        data_dir=str(data_dir),
+        max_length=512,
+        max_train_samples=1,
+        max_eval_samples=1,
+        epochs=1,
+        batch_size=4,
+        select_best=False,
+    )
+    metrics = train(chosen, progress=False).metrics
+    assert all(0 <= value <= 1 for scores in metrics.values() for value in scores.values())
