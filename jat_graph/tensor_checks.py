@@ -1,0 +1,106 @@
+"""Checks of heads as tensors, which need no config."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def check_heads(query: Tensor, key: Tensor, value: Tensor | None = None) -> None:
+    """Check queries, keys and values before any work: shapes always, numbers when run eagerly.
+
+    Args:
+        query: ``[B, H, L, D]``.
+        key: ``[B, H, L, D]``.
+        value: ``[B, H, L, Dv]``, or None.
+
+    Raises:
+        ValueError: If a shape or dtype does not fit, L is 0, or a number is not finite.
+    """
+    check_layout("query", query)
+    check_layout("key", key)
+    if key.shape != query.shape:
+        raise ValueError(f"key must be {list(query.shape)} like query, got {list(key.shape)}")
+    _check_dtype("key", key, query)
+    if value is None:
+        return
+    check_layout("value", value)
+    if value.shape[:3] != query.shape[:3]:
+        wanted = ", ".join(str(size) for size in query.shape[:3])
+        raise ValueError(f"value must be [{wanted}, Dv], got {list(value.shape)}")
+    _check_dtype("value", value, query)
+
+
+def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Check that a tensor has the query's dtype, which autocast would see to."""
+    if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
+        raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
+
+
+def default_scale(head_dim: int) -> float:
+    """Return 1/√D to the bit as SDPA takes it; ``D ** -0.5`` is another number for D = 8, say.
+
+    Args:
+        head_dim: D.
+
+    Returns:
+        The factor of the scores.
+    """
+    return 1.0 / math.sqrt(head_dim)
+
+
+def check_layout(name: str, tensor: object) -> None:
+    """Check that a tensor of floats has four axes and at least one token.
+
+    Args:
+        name: What to call it.
+        tensor: ``[B, H, L, D]``.
+
+    Raises:
+        ValueError: If it is no such tensor, or one of its axes is empty.
+    """
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.dim() != 4:
+        raise ValueError(f"{name} must be [B, H, L, D], got {list(tensor.shape)}")
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} must have no empty axis, got {list(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+
+
+def clean_padding(valid: Tensor | None, **tensors: Tensor) -> tuple[Tensor, ...]:
+    """Check that valid tokens have finite numbers, and set padding to 0, whatever it held.
+
+    The check waits for the device, and is left out under ``torch.compile``.
+
+    Args:
+        valid: Tokens that are not padding, ``[B|1, H|1, L]``, or None.
+        tensors: ``[B, H, L, D]`` by name.
+
+    Returns:
+        The tensors, in the order given.
+
+    Raises:
+        ValueError: If a valid token has a NaN or an infinity.
+    """
+    if valid is not None:
+        padding = ~valid.unsqueeze(-1)
+        # A clone keeps the layout, without which SDPA may round in another way.
+        tensors = {name: t.clone().masked_fill_(padding, 0.0) for name, t in tensors.items()}
+    if not torch.compiler.is_compiling():
+        for name, tensor in tensors.items():
+            _check_finite(name, tensor)
+    return tuple(tensors.values())
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    finite = tensor.isfinite().all(-1)
+    if not bool(finite.all()):
+        batch, head, token = (int(place) for place in (~finite).nonzero()[0])
+        raise ValueError(
+            f"{name} must be finite in valid tokens, got NaN or Inf in sequence {batch}, "
+            f"head {head}, token {token}"
+        )
