@@ -23,28 +23,31 @@ from models.memory_compressed import MemoryCompressedModel
 def main() -> None:
     """Train the model and print what it reaches."""
     args = read_arguments()
-    task = get_task("tinyshakespeare")
     try:
-        data = task.load(args.data_dir)
-        train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
+        typer.echo(run(args))
     except (OSError, ValueError) as error:
         raise SystemExit(f"memory_compressed: error: {error}") from None
+
+
+def run(args: argparse.Namespace) -> str:
+    """Train and measure; return the result in one line."""
+    task = get_task("tinyshakespeare")
+    data = task.load(args.data_dir)
+    train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
     start = time.process_time()
     torch.manual_seed(args.seed)
     model = MemoryCompressedModel(vocabulary_size=256, block=args.block)
     fit(model, train, args.length, args.steps, args.batch_size, args.learning_rate)
     bits = task.compute_metrics(evaluate(model, test, args.length).numpy())["bits_per_character"]
     seconds = time.process_time() - start
-    typer.echo(
-        f"validation: {bits:.3f} bits a character, {seconds:.0f} s of CPU time; seed {args.seed}"
-    )
+    return f"validation: {bits:.3f} bits a character, {seconds:.0f} s of CPU time; seed {args.seed}"
 
 
 def to_bytes(text: str, length: int) -> Tensor:
     """Return the bytes of a text, which must make at least one piece."""
     data = torch.tensor(list(text.encode()))
-    if len(data) <= length:
-        raise ValueError(f"length must be below the {len(data)} bytes of a split, got {length}")
+    if not 1 <= length < len(data):
+        raise ValueError(f"length must be 1 to {len(data) - 1}, the bytes of a split, got {length}")
     return data
 
 

@@ -28,11 +28,18 @@ NO_TARGET = -100  # where cross_entropy counts no loss
 def main() -> None:
     """Train both models and print what they reach."""
     args = read_arguments()
-    task = get_task("chorales")
     try:
-        data = task.load(args.data_dir, ("train", "test"))
+        typer.echo(run(args))
     except (OSError, ValueError) as error:
         raise SystemExit(f"music_transformer: error: {error}") from None
+
+
+def run(args: argparse.Namespace) -> str:
+    """Train and measure; return the results in one line."""
+    if args.length < VOICES or args.length % VOICES != 0:
+        raise ValueError(f"length must be a multiple of {VOICES}, got {args.length}")
+    task = get_task("chorales")
+    data = task.load(args.data_dir, ("train", "test"))
     train, test = (cut(data[split]["tokens"], args.length) for split in ("train", "test"))
     results = []
     for name, relative in (("relative", True), ("absolute", False)):
@@ -41,10 +48,8 @@ def main() -> None:
         model = MusicTransformer(task.vocabulary_size, relative=relative)
         fit(model, train, args.steps, args.batch_size, args.learning_rate)
         loss, seconds = evaluate(model, test), time.process_time() - start
-        results.append(
-            f"{name} {loss:.3f} a note, {VOICES * loss:.2f} a step, {seconds:.0f} s of CPU time"
-        )
-    typer.echo(f"test nats: {'; '.join(results)}; seed {args.seed}")
+        results.append(f"{name} {loss:.3f} a note, {VOICES * loss:.2f} a step, {seconds:.0f} s")
+    return f"test nats: {'; '.join(results)} of CPU time; seed {args.seed}"
 
 
 def cut(chorales: list[list[int]], length: int) -> Tensor:

@@ -141,7 +141,7 @@ def skew(relative: Tensor, num_keys: int) -> Tensor:
     Reference:
         Huang et al., *Music Transformer*, ICLR 2019, section 3.4.1.
     """
-    *lead, queries, distances = relative.shape
+    queries, distances = relative.shape[-2:]
     shifted = F.pad(relative, (1, 0)).flatten(-2)[..., queries:]
     return shifted.unflatten(-1, (queries, distances))[..., :num_keys]
 

@@ -42,5 +42,5 @@ def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SystemExit, match=r"^memory_compressed: error: [^\n]+$"):
         call(monkeypatch, tmp_path, 16, 1)
     (tmp_path / "input.txt").write_text("ab" * 50, encoding="utf-8")
-    with pytest.raises(SystemExit, match="length must be below the 10 bytes of a split, got 16"):
+    with pytest.raises(SystemExit, match="length must be 1 to 9, the bytes of a split, got 16"):
         call(monkeypatch, tmp_path, 16, 1)

@@ -13,8 +13,9 @@ from examples import music_transformer
 CHORALE = [[60 + step % 5, 55, 52 + step % 3, 48] for step in range(10)]
 
 
-def call(monkeypatch: pytest.MonkeyPatch, data_dir: Path) -> None:
-    words = ["--data-dir", str(data_dir), "--steps", "3", "--length", "16", "--batch-size", "2"]
+def call(monkeypatch: pytest.MonkeyPatch, data_dir: Path, length: int = 16) -> None:
+    words = ["--data-dir", str(data_dir), "--steps", "3", "--length", str(length)]
+    words += ["--batch-size", "2"]
     monkeypatch.setattr(sys, "argv", ["music_transformer", *words])
     music_transformer.main()
 
@@ -35,7 +36,7 @@ def test_both_models_are_measured(
     assert relative_step == pytest.approx(4 * relative, abs=0.02)
     assert absolute_step == pytest.approx(4 * absolute, abs=0.02)
     assert relative != absolute
-    without_seconds = [re.sub(r"\d+ s of", "", line) for line in lines]
+    without_seconds = [re.sub(r"\d+ s\b", "", line) for line in lines]
     assert without_seconds[0] == without_seconds[1]
 
 
@@ -57,6 +58,8 @@ def test_a_likely_note_costs_little() -> None:
     assert music_transformer.evaluate(Certain(), pieces) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_missing_data_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"error: length must be a multiple of 4, got 6$"):
+        call(monkeypatch, tmp_path, length=6)
     with pytest.raises(SystemExit, match=r"^music_transformer: error: [^\n]+$"):
         call(monkeypatch, tmp_path)
