@@ -32,6 +32,11 @@ RULES += [
     for name, settings in {"all": {}, "strided": {**STRIDED, "hop_weights": (0.5, 0.5)}}.items()
 ]
 RULES.append(pytest.param({"backend": "dense", "soft_temperature": 0.5}, id="soft-dense"))
+RULES += [
+    pytest.param({"pattern": "window:4"}, id="window"),
+    pytest.param({"pattern": "window:3+global:1", **STRIDED}, id="window and global"),
+    pytest.param({"pattern": "strided:3", "hop_weights": (0.5, 0.5)}, id="strided pattern"),
+]
 SIDES = [
     pytest.param((LENGTH, LENGTH), "right", id="unpadded"),
     pytest.param((LENGTH, LENGTH - 4), "right", id="right"),

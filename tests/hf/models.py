@@ -234,15 +234,21 @@ def reference_rows(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tenso
         layer: What was captured; all its keys must vote.
         hop_weights: The weights of the hops.
     """
+    query = layer.query.double()
+    mask = layer.mask.allowed(query.size(2), query.device)
+    scores = reference_scores_of(layer, hop_weights)
+    return masked_softmax(scores, reference_mask(query, mask).visible)
+
+
+def reference_scores_of(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tensor:
+    """Return the jump heads' propagated scores in float64, by the reference."""
     query, key = layer.query.double(), layer.key.double()
     threshold = torch.tensor(layer.config.threshold, dtype=torch.float64)
-    mask = layer.mask.allowed(query.size(2), query.device)
     graph = reference_graph(
         query,
         key,
         threshold=threshold.expand(query.size(0), query.size(1)),
-        attention_mask=mask,
+        attention_mask=layer.mask.allowed(query.size(2), query.device),
         scale=layer.scale,
     )
-    scores = layer.scale * reference_scores_propagated(query, key, graph.adj_norm, hop_weights)
-    return masked_softmax(scores, reference_mask(query, mask).visible)
+    return layer.scale * reference_scores_propagated(query, key, graph.adj_norm, hop_weights)

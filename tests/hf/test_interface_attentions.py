@@ -76,6 +76,27 @@ def test_rows_times_values_are_the_outputs(
         assert_close((weights @ value).transpose(1, 2), output, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
+@pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (LENGTH, 7)])
+@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "bart"])
+def test_rows_within_a_pattern_times_values_are_the_outputs(
+    name: str,
+    lengths: tuple[int, ...],
+    hops: tuple[float, ...],
+    seen: list[tuple[Tensor, Tensor, Tensor]],
+) -> None:
+    model = tiny_jump_model(name, layers=(1,), pattern="window:4", hop_weights=hops)
+    inputs = tiny_inputs(name, lengths)
+    with torch.no_grad():
+        rows = rows_of(model(**inputs, output_attentions=True))
+    far = torch.ones(LENGTH, LENGTH).bool().triu(4)
+    for number, (value, output, weights) in enumerate(seen):
+        assert any(weights is row for row in rows)
+        assert_close((weights @ value).transpose(1, 2), output, rtol=0, atol=1e-5)
+        cross = name == "bart" and number in (3, 5)
+        assert bool(weights[..., far | far.T].any()) == cross
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_asking_for_rows_changes_no_output(name: str) -> None:
     model, inputs = tiny_jump_model(name), tiny_inputs(name)

@@ -1,0 +1,171 @@
+"""Attached models read their scores within the pattern, in every self-attention module."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from torch.testing import assert_close
+
+from jat_graph.hf import attach, detach, disabled, from_pretrained, stretch_positions
+from jat_graph.patterns import parse_pattern
+from jat_graph.patterns.running import pattern_rows
+from jat_graph.reference import masked_softmax, reference_mask
+from tests.hf.decoders import SETTINGS
+from tests.hf.models import (
+    LENGTH,
+    TEXT,
+    VOCABULARY,
+    assert_joins,
+    place,
+    reference_scores_of,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
+from tests.hf.test_generation_cache import LEFT, assert_same
+from tests.support import MemoryMeter
+
+PATTERNS = ("window:4", "window:3+global:1", "strided:3", "global:2+local:4")
+PADDINGS = [
+    pytest.param((LENGTH,) * 3, "right", id="unpadded"),
+    pytest.param((LENGTH, 9, 6), "right", id="right"),
+    pytest.param((LENGTH, 9, 6), "left", id="left"),
+]
+
+
+def rows_of(pattern: str, valid: Tensor | None, batch: int) -> Tensor:
+    """Return the pattern as a dense mask ``[B, H|1, L, L]``, padding left out."""
+    rows = pattern_rows(
+        parse_pattern(pattern),
+        valid=None if valid is None else valid[:, None],
+        num_queries=LENGTH,
+        num_keys=LENGTH,
+        heads=4,
+        device=torch.device("cpu"),
+    )
+    return rows.expand(batch, -1, -1, -1)
+
+
+def valid_of(inputs: dict[str, Tensor]) -> Tensor:
+    ids = inputs["input_ids"]
+    return inputs.get("attention_mask", torch.ones_like(ids)).bool()
+
+
+def run_under(name: str, model: hf.PreTrainedModel, inputs: Any, allowed: Tensor) -> Tensor:
+    """Return what a plain model gives under a 4D mask; BART's decoder has one of its own."""
+    mine = {key: value for key, value in inputs.items() if not key.startswith("decoder_")}
+    bias = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    causal = bias.masked_fill(~torch.ones(LENGTH, LENGTH).bool().tril(), bias.min())
+    if name != "bart":
+        return run(model, mine | {"attention_mask": causal if name in ("gpt2", "llama") else bias})
+    encoded = run(model.encoder, mine | {"attention_mask": bias})
+    return run(
+        model.decoder,
+        {
+            "input_ids": inputs["decoder_input_ids"],
+            "attention_mask": causal,
+            "encoder_hidden_states": encoded,
+            "encoder_attention_mask": inputs.get("attention_mask"),
+        },
+    )
+
+
+@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
+@pytest.mark.parametrize("pattern", ["window:4", "window:3+global:1"])
+@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "bart"])
+def test_a_pattern_alone_is_sdpa_with_its_mask(
+    name: str, pattern: str, lengths: tuple[int, ...], side: str
+) -> None:
+    # ModernBERT's own window, of 4 to each side, holds this one.
+    pattern = "window:4" if name == "modernbert" else pattern
+    model, inputs = tiny_model(name), tiny_inputs(name, lengths, side=side)
+    valid, base = valid_of(inputs), run(model, inputs)
+    wanted = run_under(name, model, inputs, rows_of(pattern, valid, len(lengths)))
+    attach(model, tiny_config(pattern=pattern, hop_weights=(1,)))
+    got = run(model, inputs)
+    assert_close(got[valid], wanted[valid], rtol=0, atol=1e-5)
+    assert not torch.allclose(got[valid], base[valid], atol=1e-3)
+    with disabled(model):
+        assert torch.equal(run(model, inputs), base)
+    assert torch.equal(run(detach(model), inputs), base)
+
+
+@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_jump_heads_read_propagated_scores_within_the_pattern(
+    name: str, pattern: str, lengths: tuple[int, ...], side: str
+) -> None:
+    model = attach(tiny_model(name), tiny_config(pattern=pattern))
+    inputs = tiny_inputs(name, lengths, side=side)
+    layers, valid = assert_joins(model, inputs), valid_of(inputs)
+    with torch.no_grad():
+        rows = model(**inputs, output_attentions=True).attentions
+    rule = rows_of(pattern, valid, len(lengths))
+    for layer in layers:
+        query = layer.query.double()
+        mask = layer.mask.allowed(LENGTH, query.device)
+        heads = list(layer.heads) if rule.size(1) > 1 else [0]
+        visible = reference_mask(query, mask).visible & rule[:, heads]
+        wanted = masked_softmax(reference_scores_of(layer), visible)
+        assert_close(rows[layer.layer][:, [0, 2]].double(), wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", [name for name in TEXT if name != "bart"])
+def test_padding_changes_no_valid_token(name: str, side: str) -> None:
+    model = attach(tiny_model(name), tiny_config(pattern="window:3+global:1"))
+    lengths, width = (LENGTH, 9, 6), LENGTH + 3
+    batch = run(model, tiny_inputs(name, lengths, side=side, padded_to=width))
+    for row, length in enumerate(lengths):
+        alone = {"input_ids": tiny_inputs(name, lengths)["input_ids"][row : row + 1, :length]}
+        valid = batch[row, place(length, width, side)]
+        assert_close(valid, run(model, alone)[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_generation_within_a_pattern(name: str, pattern: str, hops: tuple[float, ...]) -> None:
+    config = tiny_config(pattern=pattern, hop_weights=hops, **SETTINGS["strided"])
+    assert_same(attach(tiny_model(name), config), tiny_inputs(name, LEFT, side="left"))
+
+
+def test_beams_and_chunks_within_a_pattern() -> None:
+    model = attach(tiny_model("llama"), tiny_config(pattern="window:3+global:1"))
+    inputs = tiny_inputs("llama", LEFT, side="left")
+    assert_same(model, inputs, num_beams=3)
+    assert_same(model, inputs, prefill_chunk_size=5)
+
+
+def test_a_pattern_generates_with_the_cache_that_keeps_all_tokens_only() -> None:
+    model = attach(tiny_model("llama"), tiny_config(pattern="window:3", hop_weights=(1,)))
+    cache = hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"transformers\.DynamicCache only"):
+        model(**tiny_inputs("llama"), past_key_values=cache)
+
+
+def test_the_pattern_is_saved_and_loaded(tmp_path: Path) -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config(pattern="window:3")), tiny_inputs("bert")
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(hf.AutoModel, tmp_path).eval()
+    assert torch.equal(run(loaded, inputs), run(model, inputs))
+
+
+def test_a_long_padded_batch_stores_nothing_of_its_squared_length() -> None:
+    length = 2048
+    model = stretch_positions(tiny_model("bert"), length)
+    strided = {"key_selection": "strided", "num_keys": 8, "backend": "threshold"}
+    attach(model, tiny_config(pattern="window:16+global:1", **strided))
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, VOCABULARY, (1, length), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[:, -100:] = 0
+    with MemoryMeter() as meter:
+        outputs = model(input_ids=ids, attention_mask=mask)
+        outputs.last_hidden_state.sum().backward()
+    assert meter.largest < length**2 / 2
