@@ -63,11 +63,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def _write_cola(path: Path, rows: int, seed: int) -> None:
+def _write_cola(path: Path, rows: int, seed: int, length: tuple[int, int] = (3, 9)) -> None:
     draw = random.Random(seed)
     lines = []
     for row in range(rows):
-        words = draw.choices(WORDS[:-1], k=draw.randint(3, 9))
+        words = draw.choices(WORDS[:-1], k=draw.randint(*length))
         if row % 2:
             words[draw.randrange(len(words))] = MARK
         lines.append(f"gj04\t{1 - row % 2}\t{'*' if row % 2 else ''}\t{' '.join(words)}")
@@ -80,6 +80,15 @@ def cola_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("CoLA")
     _write_cola(folder / "train.tsv", 48, seed=1)
     _write_cola(folder / "dev.tsv", 24, seed=2)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def long_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same with texts of up to 90 words, longer than the tiny model takes."""
+    folder = tmp_path_factory.mktemp("long")
+    _write_cola(folder / "train.tsv", 24, seed=1, length=(10, 90))
+    _write_cola(folder / "dev.tsv", 12, seed=2, length=(10, 90))
     return str(folder)
 
 

@@ -16,6 +16,16 @@ Options = Callable[..., TrainingOptions]
 # Joins 10 to 90 % of the pairs in both of these heads of the tiny model: tested with the runner.
 JUMP = JatConfig(threshold=4.0, heads=2, layers=(0,))
 
+# The same on longer texts, where each head reads a window and the first token.
+LONG = JatConfig(
+    threshold=8.0,
+    heads=2,
+    layers=(0,),
+    key_selection="significance",
+    num_keys=6,
+    pattern="window:16+global:1",
+)
+
 
 def result() -> RunResult:
     return RunResult(
