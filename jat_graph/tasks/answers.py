@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def score_answers(
@@ -30,7 +31,7 @@ def score_answers(
 
     _check(predictions, answers)
     said = [{"id": name, "prediction_text": text} for name, text in predictions.items()]
-    right = [
+    right: list[dict[str, Any]] = [
         # the rules read texts only, but the layout wants a place for each
         {"id": name, "answers": {"text": [*texts], "answer_start": [0] * len(texts)}}
         for name, texts in answers.items()

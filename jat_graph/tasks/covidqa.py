@@ -79,8 +79,9 @@ def _read_articles(path: Path) -> list[list[dict[str, Any]]]:
             [row for paragraph in article["paragraphs"] for row in _read_questions(paragraph)]
             for article in content["data"]
         ]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} must have the layout of SQuAD, got none of its {error}") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        got = f"no {error}" if isinstance(error, KeyError) else "something else"
+        raise ValueError(f"{path} must have the layout of SQuAD, got {got}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if not any(articles):

@@ -13,7 +13,7 @@ TASK = get_task("covidqa")
 CONTEXT = "A virus is small. A cell is large. A virus needs a cell."
 
 
-def question(name: int, *answers: tuple[str, int], text: str = "What?") -> dict[str, Any]:
+def question(name: int, *answers: tuple[str, int], text: Any = "What?") -> dict[str, Any]:
     right = [{"text": answer, "answer_start": start} for answer, start in answers]
     return {"id": name, "question": text, "answers": right, "is_impossible": False}
 
@@ -99,12 +99,16 @@ def test_a_file_without_wrong_places_gives_no_warning(
     ("content", "message"),
     [
         ({"data": []}, " must hold questions, got none"),
-        ({"version": 1}, " must have the layout of SQuAD, got none of its 'data'"),
+        ({"version": 1}, " must have the layout of SQuAD, got no 'data'"),
         (
             {"data": [{"title": "x"}]},
-            " must have the layout of SQuAD, got none of its 'paragraphs'",
+            " must have the layout of SQuAD, got no 'paragraphs'",
         ),
-        ([1, 2], " must have the layout of SQuAD"),
+        ([1, 2], " must have the layout of SQuAD, got something else"),
+        (
+            {"data": [{"paragraphs": [{"context": "x", "qas": [question(1, text=None)]}]}]},
+            " must have the layout of SQuAD, got something else",
+        ),
     ],
 )
 def test_files_of_another_layout(tmp_path: Path, content: Any, message: str) -> None:
