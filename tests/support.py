@@ -176,14 +176,15 @@ def oracle_graph(config: JatConfig, case: Case) -> Any:
     return reference_graph(case.query, case.key, **case.options, **settings)
 
 
-def oracle_output(config: JatConfig, case: Case) -> Tensor:
-    """Return the oracle's outputs."""
+def oracle_output(config: JatConfig, case: Case, *, pattern: Tensor | None = None) -> Tensor:
+    """Return the oracle's outputs, with scores read where ``pattern`` is True."""
     settings = oracle_settings(config, case.query.size(2))
     return reference_jump_attention(
         case.query,
         case.key,
         case.value,
         hop_weights=config.hop_weights,
+        pattern=pattern,
         **case.options,
         **settings,
     )
