@@ -5,8 +5,10 @@ intersections. :func:`pattern_attention` runs one on any input.
 """
 
 from jat_graph.patterns.algebra import Intersection, Union
+from jat_graph.patterns.attention import explain_pattern, pattern_attention
 from jat_graph.patterns.base import KeyRange, Pattern
 from jat_graph.patterns.causal import Causal
+from jat_graph.patterns.choice import PatternChoice
 from jat_graph.patterns.dilated_window import DilatedWindow
 from jat_graph.patterns.documents import Documents
 from jat_graph.patterns.fixed import Fixed
@@ -29,12 +31,15 @@ __all__ = [
     "KeyRange",
     "LocalBlocks",
     "Pattern",
+    "PatternChoice",
     "RandomBlocks",
     "Strided",
     "Union",
     "Window",
     "bigbird",
+    "explain_pattern",
     "longformer",
     "parse_pattern",
+    "pattern_attention",
     "reaches_all",
 ]

@@ -59,9 +59,13 @@ class _Several(Pattern):
         """Take each member's rule of the head."""
         return type(self)(*(member.of_head(head) for member in self.members))
 
-    def of_sequence(self, place: int, order: Tensor | None = None) -> Pattern:
+    def of_sequence(self, place: int) -> Pattern:
         """Take each member's rule of the sequence."""
-        return type(self)(*(member.of_sequence(place, order) for member in self.members))
+        return type(self)(*(member.of_sequence(place) for member in self.members))
+
+    def at(self, order: Tensor) -> Pattern:
+        """Pick the tokens of every member."""
+        return type(self)(*(member.at(order) for member in self.members))
 
     def breaks(self, length: int) -> tuple[int, ...]:
         """Break where a member does."""

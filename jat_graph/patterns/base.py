@@ -121,16 +121,25 @@ class Pattern(ABC):
         """
         return self
 
-    def of_sequence(self, place: int, order: Tensor | None = None) -> Pattern:
+    def of_sequence(self, place: int) -> Pattern:
         """Return the rule of one sequence, the same for whatever ``b``.
 
         Args:
             place: Of the sequence in the batch.
-            order: Where the tokens that count were before padding was left out, ``[n]``; None if
-                they stayed. (default: None)
 
         Returns:
             A pattern for one sequence.
+        """
+        return self
+
+    def at(self, order: Tensor) -> Pattern:
+        """Return the pattern of tokens that were picked, as padding is left out.
+
+        Args:
+            order: Where each token was before, ``[B|1, n]``.
+
+        Returns:
+            The pattern; what was given token by token moved along.
         """
         return self
 

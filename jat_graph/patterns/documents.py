@@ -75,10 +75,14 @@ class Documents(Pattern):
         """Every sequence has its own documents."""
         return self.ids.size(0)
 
-    def of_sequence(self, place: int, order: Tensor | None = None) -> Pattern:
+    def of_sequence(self, place: int) -> Pattern:
         """Return the documents of one sequence."""
-        ids = self.ids[place : place + 1]
-        return Documents(ids if order is None else ids[:, order.to(ids.device)])
+        return Documents(self.ids[place : place + 1])
+
+    def at(self, order: Tensor) -> Pattern:
+        """Pick the ids of the tokens."""
+        order = order.to(self.ids.device).expand(self.ids.size(0), -1)
+        return Documents(self.ids.gather(1, order))
 
     def check_size(self, batch: int, length: int) -> None:
         """Check that there is one id for each token."""

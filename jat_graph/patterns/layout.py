@@ -203,3 +203,17 @@ def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
     for start in range(0, len(queries), some):
         chosen = slice(start, start + some)
         yield pairs_of(pattern, queries[chosen], keys[chosen]).contiguous()
+
+
+def keys_read(pattern: Pattern, length: int) -> int:
+    """Count the pairs that blocks look at, those that are masked too.
+
+    Args:
+        pattern: Of one head, the same for all sequences.
+        length: Number of tokens.
+
+    Returns:
+        The number of pairs.
+    """
+    groups = kept_layout(pattern, length, torch.device("cpu"))
+    return sum(group.queries.numel() * group.keys.size(1) for group in groups)

@@ -56,7 +56,7 @@ def _rows_by_sequence(pattern: Pattern, valid: Tensor, num_queries: int, heads: 
     for place, own in enumerate(valid):
         for head, chosen in enumerate(own):
             kept = chosen.nonzero().squeeze(-1)
-            rule = pattern.of_sequence(place, kept).of_head(head)
+            rule = pattern.of_sequence(place).at(kept[None]).of_head(head)
             rank = torch.arange(len(kept), device=valid.device)[None]
             rows[place, head][kept[:, None], kept] = pairs_of(rule, rank, rank)[0]
     return rows[:, :, length - num_queries :]

@@ -96,5 +96,5 @@ def _tasks_of_one_length(
     return [
         Task(group.to(device), own[None])
         for place, own in zip(places, rows, strict=True)
-        for group in layout(pattern.of_sequence(place, own % length), count)
+        for group in layout(pattern.of_sequence(place).at(own[None] % length), count)
     ]
