@@ -9,6 +9,9 @@ from jat_graph.benchmarks.counting import ADJACENCY, COUNT, RELEASED, WRITTEN
 from jat_graph.benchmarks.growth import GROWTH
 from jat_graph.benchmarks.heads import HEADS, PROPAGATION
 from jat_graph.benchmarks.kernels import KERNELS
+from jat_graph.benchmarks.long import ATTENTION_LENGTH, LONG, LONGEST, SLOPE_FROM
+from jat_graph.benchmarks.long_attention import ALL_PAIRS, ATTENTION
+from jat_graph.benchmarks.long_models import BIGBIRD, JUMPS, LONGFORMER
 from jat_graph.benchmarks.memory import MEMORY
 from jat_graph.benchmarks.model import EFFICIENT, JAT, MODEL, step_name
 from jat_graph.benchmarks.products import PRODUCT
@@ -57,23 +60,33 @@ BARS = (
     Bar(MODEL.name, "cuda", step_name(EFFICIENT), "", 4096, 65536, 1.08),
     Bar(HEADS.name, "cuda", PROPAGATION, "", 2**20, 2**20, 0.1),
     Bar(MEMORY.name, "cpu", "", "", 0, MANY, 3.0, "multiple"),
+    Bar(LONG.name, "cpu", ATTENTION, ALL_PAIRS, ATTENTION_LENGTH, ATTENTION_LENGTH, 1 / 4),
+    *(
+        Bar(LONG.name, device, JUMPS, other, SLOPE_FROM, LONGEST["cuda"], 1.0, number)
+        for device in ("cpu", "cuda")
+        for other in (LONGFORMER, BIGBIRD)
+        for number in ("ratio", "memory_ratio")
+    ),
 )
-SLOPE_BARS = {(GROWTH.name, "ours"): 1.15}
+SLOPE_BARS = {(GROWTH.name, "ours"): 1.15, (LONG.name, "ours"): 1.15}
 
 
-def find_bar(results: Results, row: Row) -> Bar | None:
-    """Return the bar of a row.
+def find_bars(results: Results, row: Row) -> tuple[Bar, ...]:
+    """Return the bars of a row.
 
     Args:
         results: Where the row is from.
         row: A measured point.
 
     Returns:
-        The bar, or None if nothing was asked of it.
+        The bars; none if nothing was asked of it.
     """
-    for bar in BARS:
-        here = bar.benchmark == results.benchmark and bar.device == results.settings["device"]
-        named = bar.what in ("", row.what) and bar.against in ("", row.against)
-        if here and named and bar.shortest <= row.length <= bar.longest:
-            return bar
-    return None
+    here = results.benchmark, results.settings["device"]
+    return tuple(
+        bar
+        for bar in BARS
+        if (bar.benchmark, bar.device) == here
+        and bar.what in ("", row.what)
+        and bar.against in ("", row.against)
+        and bar.shortest <= row.length <= bar.longest
+    )

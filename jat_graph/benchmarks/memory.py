@@ -58,13 +58,14 @@ def own_bytes(length: int, settings: Settings) -> int:
     return NUM_HEADS * length * per_token
 
 
-def probe(side: str, length: int, settings: Settings) -> int:
+def probe(side: str, length: int, settings: Settings, module: str = "probe") -> int:
     """Measure one side in a process of its own.
 
     Args:
-        side: ``"jump"`` or ``"stock"``.
+        side: ``"jump"`` or ``"stock"``, or what another module calls its sides.
         length: Tokens L.
         settings: Where it runs.
+        module: The module of this package whose ``main`` measures a side. (default: "probe")
 
     Returns:
         Bytes, at least one page.
@@ -72,9 +73,9 @@ def probe(side: str, length: int, settings: Settings) -> int:
     Raises:
         CheckError: If the process failed.
     """
-    command = [sys.executable, "-c", "from jat_graph.benchmarks.probe import main; main()"]
+    program = f"from jat_graph.benchmarks.{module} import main; main()"
     done = subprocess.run(
-        [*command, side, str(length), settings.device],
+        [sys.executable, "-c", program, side, str(length), settings.device],
         env=os.environ | RETURNING,
         capture_output=True,
         text=True,
@@ -82,7 +83,7 @@ def probe(side: str, length: int, settings: Settings) -> int:
     )
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise CheckError(f"{side} layer, L={length}: its process failed: {reason}")
+        raise CheckError(f"memory of {side}, L={length}: its process failed: {reason}")
     return max(4096, int(done.stdout))
 
 

@@ -38,15 +38,15 @@ def can_draw(results: Results) -> bool:
     Returns:
         True if there is a line to draw.
     """
-    return any(True for _ in _lines(results, "ours"))
+    return bool(_panels(results))
 
 
 def draw_results(found: Sequence[Results]) -> Figure:
     """Draw time or memory over the length on logarithmic axes.
 
     Args:
-        found: Results of one or more benchmarks: a panel each. Comparisons at one length only are
-            left out.
+        found: Results of one or more benchmarks: a panel each, or two where time and memory were
+            measured. Comparisons at one length only are left out.
 
     Returns:
         A matplotlib figure that belongs to no window, for :func:`jat_graph.viz.save_figure`.
@@ -64,23 +64,33 @@ def draw_results(found: Sequence[Results]) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
-    columns = min(2, len(found))
-    rows = -(-len(found) // columns)
+    panels = [(results, numbers) for results in found for numbers in _panels(results)]
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
     size = PANEL[0] * columns, PANEL[1] * rows
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis, results in zip(axes, found, strict=False):
-        _draw_panel(axis, results)
-    for axis in axes[len(found) :]:
+    for axis, panel in zip(axes, panels, strict=False):
+        _draw_panel(axis, *panel)
+    for axis in axes[len(panels) :]:
         axis.remove()
     return figure
 
 
-def _draw_panel(axis: Axes, results: Results) -> None:
-    unit = find_benchmark(results.benchmark).unit
-    for place, line in enumerate(_lines(results, "ours")):
+def _panels(results: Results) -> list[tuple[str, str]]:
+    """Return the numbers of both sides for each panel that has a line to draw."""
+    drawn = find_benchmark(results.benchmark).drawn
+    return [numbers for numbers in drawn if any(True for _ in _lines(results, numbers[0]))]
+
+
+def _draw_panel(axis: Axes, results: Results, numbers: tuple[str, str]) -> None:
+    unit = find_benchmark(results.benchmark).unit_of(numbers[0])
+    ours = list(_lines(results, numbers[0]))
+    for place, line in enumerate(ours):
         _draw_line(axis, line, unit, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
-    for place, line in enumerate(_lines(results, "theirs")):
+    names = {line.name for line in ours}
+    others = [line for line in _lines(results, numbers[1], theirs=True) if line.name not in names]
+    for place, line in enumerate(others):
         _draw_line(axis, line, unit, GREY, MARKERS[place % len(MARKERS)], dashed=True)
     lengths = sorted({row.length for row in results.rows})
     axis.set_xscale("log", base=2)
@@ -111,13 +121,13 @@ def _draw_line(
     )
 
 
-def _lines(results: Results, side: str) -> Iterator[_Line]:
+def _lines(results: Results, number: str, *, theirs: bool = False) -> Iterator[_Line]:
     """Yield the lines of one side, a name each: at every length what was measured first."""
     found: dict[str, dict[int, float]] = {}
     for row in ordered_rows(results):
-        value = row.number(side)
+        value = row.number(number)
         if value is not None:
-            name = row.what if side == "ours" else row.against
+            name = row.against if theirs else row.what
             found.setdefault(name, {}).setdefault(row.length, value)
     for name, points in found.items():
         if len(points) > 1:

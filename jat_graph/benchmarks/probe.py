@@ -14,6 +14,7 @@ from jat_graph.benchmarks.case import NUM_HEADS
 from jat_graph.benchmarks.heads import backward, leaves
 from jat_graph.benchmarks.inputs import THRESHOLD, Heads, random_heads
 from jat_graph.benchmarks.series import Settings
+from jat_graph.benchmarks.timing import Step
 from jat_graph.config import JatConfig
 
 JUMP, STOCK = "jump", "stock"
@@ -45,13 +46,29 @@ def measure(side: str, length: int, settings: Settings) -> int:
     )
     for backend in ("dense", "threshold"):  # compiles kernels and fills the libraries' own pools
         run_layer(side, small, replace(CONFIG, backend=backend))
+    return peak_of(lambda: run_layer(side, heads), device)
+
+
+def peak_of(step: Step, device: torch.device) -> int:
+    """Run a step, and return what it took at its peak above what was there before.
+
+    Args:
+        step: What to run.
+        device: Where it runs.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        OSError: If the system does not tell a process its peak.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        run_layer(side, heads)
+        step()
         return torch.cuda.max_memory_allocated() - before
     before = _reset_peak()
-    run_layer(side, heads)
+    step()
     return _status("VmHWM") - before
 
 

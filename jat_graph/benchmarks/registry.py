@@ -5,11 +5,12 @@ from __future__ import annotations
 from jat_graph.benchmarks.growth import GROWTH
 from jat_graph.benchmarks.heads import HEADS
 from jat_graph.benchmarks.kernels import KERNELS
+from jat_graph.benchmarks.long import LONG
 from jat_graph.benchmarks.memory import MEMORY
 from jat_graph.benchmarks.model import MODEL
 from jat_graph.benchmarks.series import Benchmark
 
-BENCHMARKS = {entry.name: entry for entry in (KERNELS, HEADS, MODEL, MEMORY, GROWTH)}
+BENCHMARKS = {entry.name: entry for entry in (KERNELS, HEADS, MODEL, MEMORY, GROWTH, LONG)}
 
 
 def find_benchmark(name: str) -> Benchmark:

@@ -29,6 +29,7 @@ jat-graph bench heads --plot heads.png
 jat-graph bench model
 jat-graph bench memory
 jat-graph bench growth
+jat-graph bench long
 ```
 
 `--device cuda` runs the same on a GPU in bfloat16, and `--lengths 512,4096` chooses other inputs. A
@@ -46,6 +47,8 @@ How it is measured:
 - Inputs are random, and scaled so that the graphs have real work to do. At U = ⌈5 ln L⌉ keys, at
   least 60 % of the pairs are *joined*, and at least half of the tokens are *taking part* in the
   median key, in every head. With small scores the graph is empty, and everything is fast.
+- Whole encoders of other designs have nothing to agree with. Ours must equal stock BERT under the
+  dense mask of its pattern, and jump heads must change the loss when, and only when, they jump.
 - A *bar* is what this library set out to reach, on two CPU cores or on a GPU of the H200 class.
 """
 NO_RESULTS = "\nNo results are here yet.\n"

@@ -85,11 +85,12 @@ class Results:
         """
         return next((row for row in self.rows if row.key == (what, against, length)), None)
 
-    def slopes(self, name: str) -> Iterator[tuple[str, str, float]]:
+    def slopes(self, name: str, shortest: int = 0) -> Iterator[tuple[str, str, float]]:
         """Yield the log-log slope over the lengths of each comparison.
 
         Args:
             name: The number, as in :meth:`Row.number`.
+            shortest: The shortest input that counts. (default: 0)
 
         Yields:
             Our side, the other side and the slope, for comparisons with two lengths or more.
@@ -98,7 +99,9 @@ class Results:
             points = [
                 (float(row.length), value)
                 for row in self.rows
-                if row.key[:2] == (what, against) and (value := row.number(name)) is not None
+                if row.key[:2] == (what, against)
+                and row.length >= shortest
+                and (value := row.number(name)) is not None
             ]
             found = slope(*zip(*points, strict=True)) if points else None
             if found is not None:

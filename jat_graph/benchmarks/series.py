@@ -137,6 +137,8 @@ class Benchmark:
             longer ones are left out; None for no end.
         growing: Numbers whose log-log slope over the lengths is part of the claim: ``"ours"``,
             ``"theirs"``, or the name of a fact.
+        growing_from: The shortest input that counts for these slopes.
+        drawn: What its panels of a picture show, each our number and the other side's.
     """
 
     name: str
@@ -145,3 +147,18 @@ class Benchmark:
     unit: str = "seconds"
     patience: float | None = None
     growing: tuple[str, ...] = ()
+    growing_from: int = 0
+    drawn: tuple[tuple[str, str], ...] = (("ours", "theirs"),)
+
+    def unit_of(self, number: str) -> str:
+        """Return what a number is measured in.
+
+        Args:
+            number: ``"ours"``, ``"theirs"``, or the name of a fact.
+
+        Returns:
+            ``"seconds"``, ``"bytes"``, or nothing for a fact that is neither.
+        """
+        if number in ("ours", "theirs"):
+            return self.unit
+        return next((unit for unit in ("seconds", "bytes") if number.endswith(f"_{unit}")), "")

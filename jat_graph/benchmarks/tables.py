@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jat_graph.benchmarks.bars import SLOPE_BARS, find_bar
+from jat_graph.benchmarks.bars import SLOPE_BARS, Bar, find_bars
 from jat_graph.benchmarks.registry import find_benchmark
 from jat_graph.benchmarks.results import Results, Row
 from jat_graph.benchmarks.series import Fact
@@ -18,6 +18,7 @@ COLUMNS = ("L", "ours", "the other", "ratio", "bar", "joined", "taking part")
 NOTHING = "-"
 # Facts that have columns of their own.
 SHARES = ("joined", "taking_part")
+BAR_WORDS = {"ratio": "", "multiple": " times", "memory_ratio": " memory"}
 WORDS = {
     "keys": "U",
     "rank_seconds": "ranking",
@@ -26,6 +27,9 @@ WORDS = {
     "extra_bytes": "extra",
     "multiple": "times Q, K and key scores",
     "peak_bytes": "peak memory",
+    "our_bytes": "peak memory",
+    "their_bytes": "of the other",
+    "memory_ratio": "memory ratio",
 }
 
 
@@ -113,14 +117,16 @@ def slope_lines(results: Results) -> list[str]:
     Returns:
         A sentence for each comparison and number.
     """
-    lines = []
-    for name in find_benchmark(results.benchmark).growing:
+    benchmark = find_benchmark(results.benchmark)
+    lines: dict[str, str] = {}  # a side may stand in several comparisons: the first one counts
+    over = f"from {benchmark.growing_from} on" if benchmark.growing_from else "over the lengths"
+    for name in benchmark.growing:
         bar = SLOPE_BARS.get((results.benchmark, name))
         wanted = "" if bar is None else f" (bar: at most {bar:g})"
-        for what, against, slope in results.slopes(name):
+        for what, against, slope in results.slopes(name, benchmark.growing_from):
             side = {"ours": what, "theirs": against}.get(name, f"{WORDS.get(name, name)}, {what}")
-            lines.append(f"Log–log slope over the lengths, {side}: {slope:.2f}{wanted}.")
-    return lines
+            lines.setdefault(side, f"Log–log slope {over}, {side}: {slope:.2f}{wanted}.")
+    return list(lines.values())
 
 
 def machine_line(results: Results) -> str:
@@ -150,13 +156,13 @@ def _markdown_cells(results: Results, row: Row) -> tuple[str, ...]:
 
 
 def _ratio_cells(results: Results, row: Row) -> tuple[str, ...]:
-    """Return ratio, bar and the two shares."""
-    bar = find_bar(results, row)
-    if bar is None:
-        wanted = NOTHING
-    else:
-        wanted = f"≤ {bar.most:.3g}" + ("" if bar.number == "ratio" else " times")
+    """Return ratio, bars and the two shares."""
+    wanted = ", ".join(map(_bar_words, find_bars(results, row))) or NOTHING
     return _spread(row.outcome.ratio, ""), wanted, *(_share(row.number(name)) for name in SHARES)
+
+
+def _bar_words(bar: Bar) -> str:
+    return f"≤ {bar.most:.3g}{BAR_WORDS[bar.number]}"
 
 
 def _note(row: Row) -> str:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -15,10 +16,23 @@ Step = Callable[[], object]
 
 # A sample of a fast side repeats it until it lasts this long: clocks and launches are coarse.
 SAMPLE_SECONDS = 0.05
-# After so many pairs a measurement may stop early ...
-FEWEST_PAIRS = 3
-# ... when it has taken this long.
-LONGEST_SECONDS = 300.0
+
+
+class Patience(NamedTuple):
+    """When a measurement may stop early.
+
+    Args:
+        pairs: After so many pairs ...
+        seconds: ... when it has taken this long.
+    """
+
+    pairs: int
+    seconds: float
+
+
+PATIENCE = Patience(3, 300.0)
+# For steps of up to minutes, of which a table needs many.
+HEAVY_PATIENCE = Patience(1, 15.0)
 
 
 @dataclass(frozen=True)
@@ -39,7 +53,12 @@ class Timing:
 
 
 def time_in_turns(
-    ours: Sequence[Step], theirs: Sequence[Step], *, device: torch.device, repeats: int
+    ours: Sequence[Step],
+    theirs: Sequence[Step],
+    *,
+    device: torch.device,
+    repeats: int,
+    heavy: bool = False,
 ) -> Timing:
     """Time two sides in turns: ours, theirs, ours, theirs.
 
@@ -51,6 +70,8 @@ def time_in_turns(
         theirs: Steps of the other side.
         device: Where the steps run.
         repeats: Pairs of samples.
+        heavy: The steps are long and were warmed up on something smaller. One pair may do, and
+            none is started after 15 seconds. (default: False)
 
     Returns:
         Medians and quartiles; the ratio is taken pair by pair.
@@ -58,11 +79,12 @@ def time_in_turns(
     Reference:
         torch.utils.benchmark times one side after the other; here the sides must alternate.
     """
-    calls = [_calls_per_sample(side, device) for side in (ours, theirs)]
+    patience = HEAVY_PATIENCE if heavy else PATIENCE
+    calls = [1 if heavy else _calls_per_sample(side, device) for side in (ours, theirs)]
     start = time.perf_counter()
     own: list[list[float]] = []
     other: list[float] = []
-    while len(own) < repeats and not _is_enough(len(own), start):
+    while len(own) < repeats and not _is_enough(len(own), start, patience):
         own.append(_sample(ours, calls[0], device))
         other.append(sum(_sample(theirs, calls[1], device)))
     totals = [sum(steps) for steps in own]
@@ -74,8 +96,8 @@ def time_in_turns(
     )
 
 
-def _is_enough(pairs: int, start: float) -> bool:
-    return pairs >= FEWEST_PAIRS and time.perf_counter() - start > LONGEST_SECONDS
+def _is_enough(pairs: int, start: float, patience: Patience) -> bool:
+    return pairs >= patience.pairs and time.perf_counter() - start > patience.seconds
 
 
 def _calls_per_sample(side: Sequence[Step], device: torch.device) -> int:

@@ -44,7 +44,7 @@ class TrainingStep:
     """A model with its optimizer and one batch.
 
     Args:
-        model: A RoBERTa for sequence classification.
+        model: A transformer for sequence classification.
         batch: Its inputs and labels.
         settings: Where it runs; on the GPU under autocast to bfloat16.
     """
@@ -56,20 +56,31 @@ class TrainingStep:
 
     def run(self) -> None:
         """Run one step: forward, backward, AdamW."""
-        self.optimizer.zero_grad(set_to_none=True)
-        self._loss().backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        self._run(self.batch)
+
+    def warm_up(self, tokens: int) -> None:
+        """Run one step on the beginning of the sequences.
+
+        Args:
+            tokens: How much of each.
+        """
+        self._run(cut_batch(self.batch, len(self.batch["labels"]), tokens))
 
     @torch.no_grad()
     def loss(self) -> Tensor:
         """Return the loss in training mode, with the same dropout every time."""
         torch.manual_seed(0)
-        return self._loss()
+        return self._loss(self.batch)
 
-    def _loss(self) -> Tensor:
+    def _run(self, batch: dict[str, Tensor]) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self._loss(batch).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    def _loss(self, batch: dict[str, Tensor]) -> Tensor:
         cuda = self.settings.device == "cuda"
         with torch.autocast(self.settings.device, torch.bfloat16, enabled=cuda):
-            loss: Tensor = self.model(**self.batch).loss
+            loss: Tensor = self.model(**batch).loss
         return loss
 
 
@@ -89,18 +100,13 @@ def build_steps(
     Returns:
         Both steps.
     """
-    batch = _random_batch(length, settings)
+    sequences = max(1, TOKENS[settings.device] // length)
+    batch = random_batch(SHAPE["vocab_size"], sequences, length, settings)
     model = _random_model(length, dropout).to(settings.torch_device).train()
-    attach(model, config)
-    part = {
-        name: entry[:SCALED_SEQUENCES, :SCALED_TOKENS]
-        if entry.dim() == 2
-        else entry[:SCALED_SEQUENCES]
-        for name, entry in batch.items()
-    }
-    _strengthen(TrainingStep(model, part, settings))
+    jump = TrainingStep(attach(model, config), batch, settings)
+    strengthen(jump, JUMP_LAYERS)
     stock = detach(copy.deepcopy(model))
-    return TrainingStep(model, batch, settings), TrainingStep(stock, batch, settings)
+    return jump, TrainingStep(stock, batch, settings)
 
 
 def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatConfig) -> Work:
@@ -128,6 +134,26 @@ def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatC
         attach(detach(jump.model), plain)
         require_equal(f"{what}, loss with {name}", jump.loss(), base)
     attach(detach(jump.model), config)
+    return require_work(what, jump, base)
+
+
+def require_work(what: str, jump: TrainingStep, base: Tensor) -> Work:
+    """Refuse to go on unless the jump heads of a model have work to do, and change the loss.
+
+    Args:
+        what: What is measured, for the message.
+        jump: The step with jump heads.
+        base: The loss without.
+
+    Returns:
+        What the graphs have to do.
+
+    Raises:
+        CheckError: If the loss is wrong, or the graphs have too little to do.
+
+    Shapes:
+        - base: ``[]``
+    """
     with capture_scores(jump.model) as layers:
         loss = jump.loss()
     if not loss.isfinite() or loss == base:
@@ -139,6 +165,52 @@ def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatC
     work = Work(*(min(figures) for figures in zip(*map(_figures, found), strict=True)))
     work.require(what)
     return work
+
+
+def random_batch(
+    vocabulary: int, sequences: int, length: int, settings: Settings
+) -> dict[str, Tensor]:
+    """Return random tokens and labels of two classes.
+
+    Args:
+        vocabulary: Number of words; the first three are left out, as models use them for padding.
+        sequences: How many.
+        length: Tokens L of each.
+        settings: Where to put them.
+
+    Returns:
+        ``input_ids`` and ``labels``.
+
+    Shapes:
+        - input_ids: ``[B, L]``
+        - labels: ``[B]``
+    """
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(3, vocabulary, (sequences, length), generator=generator)
+    labels = torch.randint(2, (sequences,), generator=generator)
+    device = settings.torch_device
+    return {"input_ids": tokens.to(device), "labels": labels.to(device)}
+
+
+def cut_batch(batch: dict[str, Tensor], sequences: int, tokens: int) -> dict[str, Tensor]:
+    """Return the beginning of a batch.
+
+    Args:
+        batch: Tokens and labels.
+        sequences: How many to keep.
+        tokens: How many of each.
+
+    Returns:
+        The same entries.
+
+    Shapes:
+        - input_ids: ``[B, L]``
+        - labels: ``[B]``
+    """
+    return {
+        name: entry[:sequences, :tokens] if entry.dim() == 2 else entry[:sequences]
+        for name, entry in batch.items()
+    }
 
 
 def _random_model(length: int, dropout: float) -> Any:
@@ -155,25 +227,23 @@ def _random_model(length: int, dropout: float) -> Any:
     return RobertaForSequenceClassification(RobertaConfig(**settings))
 
 
-def _random_batch(length: int, settings: Settings) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    size = max(1, TOKENS[settings.device] // length)
-    tokens = torch.randint(3, SHAPE["vocab_size"], (size, length), generator=generator)
-    labels = torch.randint(2, (size,), generator=generator)
-    device = settings.torch_device
-    return {"input_ids": tokens.to(device), "labels": labels.to(device)}
-
-
-def _strengthen(step: TrainingStep) -> None:
+def strengthen(step: TrainingStep, layers: int, tokens: int = SCALED_TOKENS) -> None:
     """Scale the queries of the jump heads, until the scores of every layer are large enough.
 
     A layer's scores depend on the layers below, so that each pass settles one layer more.
+
+    Args:
+        step: A model with jump heads, of the kind of BERT, and a batch, whose beginning is used.
+        layers: How many layers jump.
+        tokens: How many of each sequence to use. (default: 512)
     """
-    attentions = [layer.attention.self for layer in step.model.roberta.encoder.layer]
-    for _ in range(JUMP_LAYERS):
-        with capture_scores(step.model) as layers:
+    part = cut_batch(step.batch, SCALED_SEQUENCES, tokens)
+    step = TrainingStep(step.model, part, step.settings)
+    attentions = [layer.attention.self for layer in step.model.base_model.encoder.layer]
+    for _ in range(layers):
+        with capture_scores(step.model) as captured:
             step.loss()
-        for layer in layers:
+        for layer in captured:
             factor = strengthening(_key_scores(layer), THRESHOLD).mean(0)  # [H]
             query = attentions[layer.layer].query
             scale = torch.ones(query.out_features // layer.query.size(-1), device=factor.device)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jat_graph.benchmarks import counting, timing, training_step
+from jat_graph.benchmarks import counting, long, long_models, timing, training_step
 from jat_graph.benchmarks.formulas import FORMULATIONS
 from jat_graph.benchmarks.series import Settings
 
@@ -25,10 +25,12 @@ def settings() -> Settings:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call each side once a sample, compile nothing, and train a tiny model."""
+    """Call each side once a sample, compile nothing, train tiny models, start no process."""
     monkeypatch.setattr(timing, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(counting, "compile_formula", FORMULATIONS.__getitem__)
     monkeypatch.setattr(training_step, "SHAPE", TINY)
+    monkeypatch.setattr(long_models, "SHAPE", TINY | {"num_hidden_layers": 2})
+    monkeypatch.setattr(long, "peak", lambda side, length, device: length * len(side))
     monkeypatch.setattr(training_step, "TOKENS", {"cpu": 64})
 
 

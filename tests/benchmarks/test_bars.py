@@ -2,7 +2,7 @@
 
 import pytest
 
-from jat_graph.benchmarks.bars import BARS, SLOPE_BARS, find_bar
+from jat_graph.benchmarks.bars import BARS, SLOPE_BARS, find_bars
 from jat_graph.benchmarks.registry import BENCHMARKS, find_benchmark
 from jat_graph.benchmarks.results import Row
 from jat_graph.benchmarks.series import Settings
@@ -20,16 +20,16 @@ def rows(device: str):
 
 def test_every_bar_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    met = {find_bar(*entry) for device in ("cpu", "cuda") for entry in rows(device)}
-    assert set(BARS) <= met
+    met = {bar for device in ("cpu", "cuda") for entry in rows(device) for bar in find_bars(*entry)}
+    assert met == set(BARS)
 
 
 def test_bars_of_one_device_do_not_hold_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     for device in ("cpu", "cuda"):
-        found = [find_bar(*entry) for entry in rows(device)]
-        assert {bar.device for bar in found if bar is not None} == {device}
-        assert None in found
+        found = [find_bars(*entry) for entry in rows(device)]
+        assert {bar.device for bars in found for bar in bars} == {device}
+        assert () in found
 
 
 def test_slope_bars_are_of_numbers_that_grow() -> None:

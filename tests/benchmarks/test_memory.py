@@ -48,7 +48,7 @@ def test_wrong_results_are_refused_before_any_process_starts(
 
 
 def test_a_process_that_fails_is_named_in_one_line(settings: Settings) -> None:
-    with pytest.raises(CheckError, match=r"^jump layer, L=0: its process failed: \S.*$"):
+    with pytest.raises(CheckError, match=r"^memory of jump, L=0: its process failed: \S.*$"):
         probe("jump", 0, settings)
 
 

@@ -39,6 +39,17 @@ def test_bytes_are_drawn_in_mebibytes() -> None:
     assert axis.lines[1].get_ydata()[0] == 2 * 128 / 2**20
 
 
+def test_time_and_memory_have_a_panel_each() -> None:
+    facts = {"our_bytes": 2**20, "their_bytes": 2**21}
+    rows = [Row("ours", "theirs", n, outcome(n, 2.0 * n, **facts), 1.0) for n in LENGTHS]
+    rows += [Row("another", "ours", n, outcome(n, 2.0 * n, **facts), 1.0) for n in LENGTHS]
+    time, memory = draw_results([results("long", *rows)]).axes
+    assert (time.get_ylabel(), memory.get_ylabel()) == ("time in seconds", "peak memory in MiB")
+    for axis in (time, memory):  # ours is a side of its own, and is not drawn again
+        assert [line.get_label() for line in axis.lines] == ["ours", "another", "theirs"]
+    assert list(memory.lines[2].get_ydata()) == [2.0] * len(LENGTHS)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_everything_lies_inside_the_picture(count: int) -> None:
     figure = draw_results([made_up("heads")] * count)

@@ -74,10 +74,20 @@ def test_a_first_call_that_compiles_does_not_count(clock: Clock) -> None:
     assert found.ours.median == pytest.approx(timing.SAMPLE_SECONDS / 2)
 
 
-@pytest.mark.parametrize(("repeats", "pairs"), [(9, timing.FEWEST_PAIRS), (2, 2)])
+@pytest.mark.parametrize(("repeats", "pairs"), [(9, timing.PATIENCE.pairs), (2, 2)])
 def test_long_sides_stop_early_but_never_before_three_pairs(
     clock: Clock, repeats: int, pairs: int
 ) -> None:
-    long = clock.step("long", timing.LONGEST_SECONDS)
+    long = clock.step("long", timing.PATIENCE.seconds)
     found = time_in_turns([long], [long], device=CPU, repeats=repeats)
     assert found.ratio.samples == pairs
+
+
+def test_heavy_sides_are_not_warmed_up_and_one_pair_may_do(clock: Clock) -> None:
+    ours = clock.step("ours", timing.HEAVY_PATIENCE.seconds)
+    theirs = clock.step("theirs", 1.0)
+    found = time_in_turns([ours], [theirs], device=CPU, repeats=9, heavy=True)
+    assert clock.diary == ["ours", "theirs"]
+    assert found.ratio.samples == 1
+    quick = clock.step("quick", 1.0)
+    assert time_in_turns([quick], [quick], device=CPU, repeats=3, heavy=True).ratio.samples == 3
