@@ -10,8 +10,9 @@ An interrupted call goes on where it stopped, and a call with more seeds keeps w
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+import typer
 
 from jat_graph import JatConfig
 from jat_graph.files import write_text
@@ -43,7 +44,7 @@ def main() -> None:
     comparison = compare(options, arms(args), range(args.seeds))
     text = report(comparison)
     write_text(args.output / "comparison.md", text)
-    sys.stdout.write(text)
+    typer.echo(text)
 
 
 def arms(args: argparse.Namespace) -> dict[str, Arm]:

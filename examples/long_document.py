@@ -1,0 +1,146 @@
+"""Train a pretrained encoder on whole documents: which of 15 genres is a text of the Brown corpus?
+
+``python -m examples.long_document --model PATH --data-dir DIR`` stretches the encoder's positions,
+gives every head a window and a global token and four heads of each layer jumps, trains on the
+training texts and prints the share of right answers on the validation texts after every epoch.
+``--hop-weights 1`` trains the pattern without jump heads. This file is for reading: ``jat-graph
+train`` does the same with checkpoints, and resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+import typer
+from datasets import Dataset
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
+
+from jat_graph import JatConfig
+from jat_graph.tasks import BrownTask
+from models.long_document import LongDocument
+
+
+class Batch(NamedTuple):
+    """Documents of similar length."""
+
+    tokens: Tensor  # [B, L]
+    mask: Tensor  # [B, L]
+    labels: Tensor  # [B]
+
+
+def main() -> None:
+    """Train the model and print what it reaches."""
+    args = read_arguments()
+    task = BrownTask()
+    try:
+        config = JatConfig(
+            pattern=args.pattern,
+            key_selection="significance",
+            hop_weights=tuple(args.hop_weights),
+        )
+        splits = task.load(args.data_dir, ("train", "validation"))
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"long_document: error: {str(error).splitlines()[0]}") from None
+    train, validation = (
+        encode(rows.select(range(min(args.limit, len(rows)))), tokenizer, args.max_length)
+        for rows in splits.values()
+    )
+    torch.manual_seed(args.seed)
+    model = LongDocument(args.model, len(task.labels), config, args.max_length, args.checkpointing)
+    for epoch, loss in enumerate(fit(model, train, args), start=1):
+        logits, labels = evaluate(model, validation, args)
+        accuracy = task.compute_metrics(logits.numpy(), labels.numpy())["accuracy"]
+        typer.echo(f"epoch {epoch}: loss {loss:.3f}, validation accuracy {accuracy:.1%}")
+
+
+def encode(
+    rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> list[tuple[list[int], int]]:
+    """Return tokens and label of each document, and say what does not fit."""
+    texts = tokenizer(list(rows["text"]), verbose=False)["input_ids"]
+    lost = sum(max(0, len(tokens) - max_length) for tokens in texts)
+    typer.echo(f"{len(texts)} texts, {lost / sum(map(len, texts)):.1%} of the tokens cut off")
+    ends = tokenizer.sep_token_id
+    kept = [t if len(t) <= max_length else [*t[: max_length - 1], ends] for t in texts]
+    return list(zip(kept, rows["label"], strict=True))
+
+
+def batches(documents: list[tuple[list[int], int]], size: int) -> Iterator[Batch]:
+    """Yield batches of documents of similar length, in random order."""
+    ordered = sorted(documents, key=lambda document: len(document[0]))
+    groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    for place in torch.randperm(len(groups)).tolist():
+        texts, labels = zip(*groups[place], strict=True)
+        rows = [torch.tensor(text) for text in texts]
+        tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        real = [torch.ones_like(row) for row in rows]
+        mask = torch.nn.utils.rnn.pad_sequence(real, batch_first=True)
+        yield Batch(tokens, mask, torch.tensor(labels))
+
+
+def fit(
+    model: LongDocument, documents: list[tuple[list[int], int]], args: argparse.Namespace
+) -> Iterator[float]:
+    """Train one epoch after the other, and yield the mean loss of each."""
+    steps = -(-len(documents) // args.batch_size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.01)
+    total = args.epochs * -(-steps // args.accumulation)
+    schedule = get_linear_schedule_with_warmup(optimizer, total // 10, total)
+    for _ in range(args.epochs):
+        model.train()
+        losses = []
+        for step, batch in enumerate(batches(documents, args.batch_size), start=1):
+            with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+                logits = model(batch.tokens, batch.mask)
+            loss = F.cross_entropy(logits.float(), batch.labels)
+            (loss / args.accumulation).backward()
+            losses.append(loss.item())
+            if step % args.accumulation == 0 or step == steps:
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+        yield sum(losses) / len(losses)
+
+
+@torch.no_grad()
+def evaluate(
+    model: LongDocument, documents: list[tuple[list[int], int]], args: argparse.Namespace
+) -> tuple[Tensor, Tensor]:
+    """Return the logits ``[N, 15]`` and the labels ``[N]``."""
+    model.eval()
+    found = []
+    for batch in batches(documents, args.batch_size):
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+            found.append((model(batch.tokens, batch.mask).float(), batch.labels))
+    logits, labels = zip(*found, strict=True)
+    return torch.cat(logits), torch.cat(labels)
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="folder or Hub name of an encoder")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder with the corpus")
+    parser.add_argument("--max-length", type=int, default=4096, help="tokens (default: 4096)")
+    parser.add_argument("--pattern", default="window:256+global:1", help="(default: %(default)s)")
+    parser.add_argument("--hop-weights", type=float, nargs="+", default=(0.0, 1.0))
+    parser.add_argument("--epochs", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--batch-size", type=int, default=2, help="(default: 2)")
+    parser.add_argument("--accumulation", type=int, default=2, help="batches a step (default: 2)")
+    parser.add_argument("--learning-rate", type=float, default=2e-4, help="(default: 2e-4)")
+    parser.add_argument("--limit", type=int, default=10_000, help="texts of a split (default: all)")
+    parser.add_argument("--checkpointing", action="store_true", help="less memory, more time")
+    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where it may")
+    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
