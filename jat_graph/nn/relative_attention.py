@@ -143,7 +143,7 @@ def skew(relative: Tensor, num_keys: int) -> Tensor:
     """
     queries, distances = relative.shape[-2:]
     shifted = F.pad(relative, (1, 0)).flatten(-2)[..., queries:]
-    return shifted.unflatten(-1, (queries, distances))[..., :num_keys]
+    return shifted.view(*shifted.shape[:-1], queries, distances)[..., :num_keys]
 
 
 def _windows(tensor: Tensor, block: int, before: int, after: int) -> Tensor:

@@ -89,7 +89,7 @@ class MultiHeadProjections(torch.nn.Module):
         return result if mask is None else result.masked_fill(~mask.unsqueeze(-1), 0.0)
 
     def _split_heads(self, features: Tensor) -> Tensor:
-        heads = features.unflatten(-1, (self.heads, self.head_channels))
+        heads = features.view(*features.shape[:-1], self.heads, self.head_channels)
         return heads.transpose(1, 2)  # [B, N, H · D] -> [B, H, N, D]
 
 
