@@ -20,6 +20,54 @@ from jat_graph.votes import sum_soft_votes
 
 Hop: TypeAlias = tuple[Tensor, Tensor]
 
+LEAST_ROOM = 64  # tokens
+
+
+@dataclass
+class KeptScores:
+    """Scores of the first tokens to the voting keys, with room for more, which is NaN.
+
+    NaN never votes, so that the inner loops may run over the room, and nothing is copied for a new
+    token.
+
+    Args:
+        columns: The scores, NaN where masked, and the room, ``[B, H, ≥ U, ≥ L]``.
+        length: Number of tokens L.
+    """
+
+    columns: Tensor
+    length: int = 0
+
+    def add(self, scores: Tensor) -> None:
+        """Add the next tokens.
+
+        Args:
+            scores: Their scores, ``[B, H, n, U]``.
+        """
+        length = self.length + scores.size(2)
+        self._make_room(scores.size(3), length)
+        self.columns[:, :, : scores.size(3), self.length : length] = scores.mT
+        self.length = length
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from a position on, and the room.
+
+        Args:
+            length: How many stay.
+        """
+        self.length = min(self.length, length)
+        self.columns = self.columns[..., : self.length]
+
+    def _make_room(self, num_keys: int, length: int) -> None:
+        old, frozen = self.columns, self.columns.is_inference()
+        fits = num_keys <= old.size(2) and length <= old.size(3)
+        if fits and (torch.is_inference_mode_enabled() or not frozen):
+            return
+        sizes = [size + max(LEAST_ROOM, size // 8) for size in (num_keys, length)]
+        self.columns = old.new_full((*old.shape[:2], *sizes), torch.nan)
+        known = old[:, :, :num_keys, : self.length]  # after a crop, more keys than can vote now
+        self.columns[:, :, : known.size(2), : self.length] = known
+
 
 @dataclass
 class PastTokens:
@@ -33,14 +81,13 @@ class PastTokens:
         hops: Propagated queries and keys of each hop, ``[B, H, L, D]``, H the heads that jump.
         inverse_root: D̃^-½, ``[B, H, L, 1]``.
         valid: Tokens that are no padding, ``[B, H|1, L]`` bool; None if all are valid.
-        scores: Scores of earlier tokens to the voting keys, NaN where masked, ``[B, H, ≤ L, U]``;
-            those of the first tokens are computed when the next one needs them.
+        scores: Scores of earlier tokens to the voting keys; None before the next token needs them.
     """
 
     hops: list[Hop] = field(default_factory=list)
     inverse_root: Tensor | None = None
     valid: Tensor | None = None
-    scores: Tensor | None = None
+    scores: KeptScores | None = None
 
     @property
     def length(self) -> int:
@@ -97,16 +144,17 @@ class PastTokens:
             ballot = open_ballot(config, source, mask.select_heads(heads))
             weights = self._adjacency(ballot, rows)
             root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
-            self.inverse_root = torch.cat([self.inverse_root, root], dim=2)
+            earlier = [] if self.inverse_root is None else [self.inverse_root]
+            self.inverse_root = torch.cat([*earlier, root], dim=2)
             weights = root * weights * self.inverse_root.mT
         hops = [first]
         with full_precision(query.device):
             for old in self.hops[1:]:
-                new = tuple(
+                queries, keys = (
                     weights @ x + root.square() * x[:, :, rows]
                     for x in (features.to(weights.dtype) for features in hops[-1])
                 )
-                hops.append(_append(old, new))
+                hops.append(_append(old, (queries, keys)))
         self.hops, self.valid = hops, mask.valid
         return [(queries[:, :, rows], keys) for queries, keys in hops], ballot.nodes
 
@@ -117,6 +165,8 @@ class PastTokens:
             length: How many stay.
         """
         self._change(lambda x: x[:, :, :length])
+        if self.scores is not None:
+            self.scores.crop(length)
         self.valid = None if self.valid is None else self.valid[..., :length]
 
     def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -126,6 +176,8 @@ class PastTokens:
             change: What to do with the first dimension of a tensor.
         """
         self._change(change)
+        if self.scores is not None:
+            self.scores.columns = change(self.scores.columns)
         self.valid = None if self.valid is None else change(self.valid)
 
     def _change(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -133,22 +185,26 @@ class PastTokens:
         self.hops = [(change(queries), change(keys)) for queries, keys in self.hops]
         if self.inverse_root is not None:
             self.inverse_root = change(self.inverse_root)
-        if self.scores is not None:
-            self.scores = change(self.scores)
 
     def _adjacency(self, ballot: Ballot, rows: slice) -> Tensor:
         """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
-        known = 0 if self.scores is None else self.scores.size(2)
-        scores, norms = ballot.key_scores(rows=slice(known, rows.stop))
-        if self.scores is not None:
-            # Keys that vote since then are later than these tokens, which do not see them.
-            later = scores.size(3) - self.scores.size(3)
-            old = F.pad(self.scores.mT, (0, 0, 0, later), value=torch.nan)
-            scores = torch.cat([old, scores.mT], dim=3).mT  # the scores of one key lie together
-        self.scores = scores
-        count = count_votes if ballot.rule.soft_temperature is None else sum_soft_votes
-        votes = count(ballot.rule, scores, norms, rows).tril(rows.start - 1)
-        return votes / ballot.voters()[:, :, rows].unsqueeze(-1)
+        if ballot.rule.soft_temperature is None:
+            votes = self._count(ballot, rows)
+        else:  # a gradient flows through the scores: they are not kept
+            votes = sum_soft_votes(ballot.rule, *ballot.key_scores(), rows)
+        return votes.tril(rows.start - 1) / ballot.voters()[:, :, rows].unsqueeze(-1)
+
+    def _count(self, ballot: Ballot, rows: slice) -> Tensor:
+        if self.scores is None:
+            batch, heads, _ = ballot.source.shape
+            like = {"dtype": ballot.source.dtype, "device": ballot.source.device}
+            self.scores = KeptScores(torch.empty(batch, heads, 0, 0, **like))
+        scores, norms = ballot.key_scores(rows=slice(self.scores.length, rows.stop))
+        self.scores.add(scores)
+        columns = self.scores.columns
+        if norms is not None:
+            norms = F.pad(norms, (0, columns.size(2) - norms.size(2)), value=1.0)
+        return count_votes(ballot.rule, columns.mT, norms, rows)[..., : rows.stop]
 
 
 def _append(old: Hop, new: Hop) -> Hop:

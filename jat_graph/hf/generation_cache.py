@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jat_graph.hf.state import JumpLayer
 
 
-class JumpCacheLayer(DynamicLayer):
+class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of a DynamicCache that also keeps what jump heads need of earlier tokens.
 
     Args:
@@ -26,7 +26,7 @@ class JumpCacheLayer(DynamicLayer):
     """
 
     def __init__(self, layer: DynamicLayer, jump: JumpLayer) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         vars(self).update(vars(layer))
         self.jump, self.past = jump, PastTokens()
 
@@ -50,7 +50,7 @@ class JumpCacheLayer(DynamicLayer):
         Args:
             beam_idx: The old place of each sequence.
         """
-        super().reorder_cache(beam_idx)
+        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
         self.past.change_batch(lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
@@ -164,8 +164,8 @@ def mask_with_past(
     allowed = allowed.expand(-1, -1, num_queries, -1)
     here = allowed.diagonal(start, -2, -1)  # a token that is no padding sees itself
     before = here.new_ones(1, 1, start) if past is None else past
-    shape = torch.broadcast_shapes(before.shape[:2], here.shape[:2])
-    valid = torch.cat([before.expand(*shape, -1), here.expand(*shape, -1)], dim=-1)
+    batch, heads = (max(before.size(axis), here.size(axis)) for axis in (0, 1))
+    valid = torch.cat([part.expand(batch, heads, -1) for part in (before, here)], dim=-1)
     expected = valid.unsqueeze(-2) & causal_rows(num_queries, num_keys, valid.device)
     if bool(((allowed != expected) & here.unsqueeze(-1)).any()):
         raise ValueError(

@@ -92,5 +92,5 @@ def reference_next_rows(
                 for i in range(length)
             ]
         )
-    queries, keys = features[length - num_rows :].split(query.size(-1), dim=-1)
-    return queries, keys
+    last, width = features[length - num_rows :], query.size(-1)
+    return last[:, :width], last[:, width:]
