@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jat_graph.benchmarks.decoding import DECODING
 from jat_graph.benchmarks.growth import GROWTH
 from jat_graph.benchmarks.heads import HEADS
 from jat_graph.benchmarks.kernels import KERNELS
@@ -10,7 +11,9 @@ from jat_graph.benchmarks.memory import MEMORY
 from jat_graph.benchmarks.model import MODEL
 from jat_graph.benchmarks.series import Benchmark
 
-BENCHMARKS = {entry.name: entry for entry in (KERNELS, HEADS, MODEL, MEMORY, GROWTH, LONG)}
+BENCHMARKS = {
+    entry.name: entry for entry in (KERNELS, HEADS, MODEL, MEMORY, GROWTH, DECODING, LONG)
+}
 
 
 def find_benchmark(name: str) -> Benchmark:
