@@ -196,7 +196,7 @@ def score(trainer: TaskTrainer, objective: Objective[Any], splits: dict[str, Enc
     metrics: Metrics = {}
     for name in dev_splits(objective.task):
         trainer.compute_metrics = None  # those of the first dev set
-        output = trainer.predict(splits[name].features)  # type: ignore[arg-type]
+        output = trainer.predict(splits[name].features)
         found = objective.score(output.predictions, output.label_ids, splits[name])
         metrics[name] = finite(found)
     return metrics

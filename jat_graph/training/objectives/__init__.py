@@ -13,12 +13,6 @@ from jat_graph.training.objectives.question_answering import QuestionAnswering
 if TYPE_CHECKING:
     from jat_graph.training.options import TrainingOptions
 
-_OBJECTIVES: dict[type[Task], type[Objective[Any]]] = {
-    ClassificationTask: Classification,
-    LanguageModelTask: LanguageModelling,
-    QuestionTask: QuestionAnswering,
-}
-
 
 def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
     """Return how a task is trained.
@@ -33,9 +27,12 @@ def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
     Raises:
         TypeError: If the task is of none of the three kinds.
     """
-    for kind, objective in _OBJECTIVES.items():
-        if isinstance(task, kind):
-            return objective(task, options)
+    if isinstance(task, ClassificationTask):
+        return Classification(task, options)
+    if isinstance(task, LanguageModelTask):
+        return LanguageModelling(task, options)
+    if isinstance(task, QuestionTask):
+        return QuestionAnswering(task, options)
     raise TypeError(f"task {task.name} must be of a known kind, got {type(task).__name__}")
 
 

@@ -60,8 +60,9 @@ class LanguageModelling(Objective[LanguageModelTask]):
         """Refuse an encoder: it would see what it is to say."""
         training = model.training
         with torch.no_grad():
-            first, other = model.eval()(input_ids=torch.tensor([[0, 0], [0, 1]])).logits[:, 0]
-        model.train(training)
+            model.train(False)
+            first, other = model(input_ids=torch.tensor([[0, 0], [0, 1]])).logits[:, 0]
+            model.train(training)
         if not torch.equal(first, other):
             raise ValueError(
                 f"model {self.options.model!r} must be a decoder for task {self.task.name}, "
