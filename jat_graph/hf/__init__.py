@@ -7,11 +7,15 @@ from jat_graph.hf.interface import register
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
 from jat_graph.hf.state import attached_config
+from jat_graph.hf.triplet_config import TripletConfig
+from jat_graph.hf.triplet_interface import register_triplets
 
 register()
+register_triplets()
 
 __all__ = [
     "CapturedLayer",
+    "TripletConfig",
     "attach",
     "attached_config",
     "capture_scores",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
 from jat_graph.checks import check_config
 from jat_graph.config import JatConfig
+from jat_graph.hf.implementations import current_implementations, keep_off, restore
 from jat_graph.hf.interface import NAME
 from jat_graph.hf.modules import (
     AttentionModule,
@@ -28,16 +29,19 @@ from jat_graph.hf.state import (
     layer_state,
     require_attachment,
 )
+from jat_graph.hf.triplet import attach_triplets, detach_triplets
+from jat_graph.hf.triplet_config import TripletConfig
+from jat_graph.hf.triplet_interface import find_triplets
 from jat_graph.key_selection import unsupported_selection
 from jat_graph.masks import TokenMask
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
-def attach(model: ModelT, config: JatConfig) -> ModelT:
+def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
     """Give some heads of a pretrained transformer jump self-attention, in place.
 
     The model gets no new parameters. Layers are numbered from 0 in the order of
@@ -54,7 +58,8 @@ def attach(model: ModelT, config: JatConfig) -> ModelT:
 
     Args:
         model: A model of transformers, or a PEFT model around one.
-        config: The settings.
+        config: The settings. Those of a :class:`jat_graph.hf.TripletConfig` place triplet heads,
+            which the paper compares with, and their parameters.
 
     Returns:
         The same model.
@@ -67,10 +72,11 @@ def attach(model: ModelT, config: JatConfig) -> ModelT:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
         NeurIPS 2022.
     """
-    check_config(config)
     base = transformer_of(model)
-    if find_attachment(base) is not None:
-        raise ValueError(f"{type(base).__name__} already has jump heads; detach them first")
+    _check_free(base)
+    if isinstance(config, TripletConfig):
+        return attach_triplets(model, config)
+    check_config(config)
     found = attention_modules(base)
     layers = _jump_layers(found, config)
     _switch_on(base, config, found, layers)
@@ -89,6 +95,9 @@ def detach(model: ModelT) -> ModelT:
     Raises:
         ValueError: If the model has no jump heads, or is only a part of one that has.
     """
+    triplets = find_triplets(model)
+    if triplets is not None:
+        return detach_triplets(model, triplets)
     attachment = require_attachment(model)
     modules = [module for module in model.modules() if layer_state(module) is not None]
     if len(modules) != attachment.num_modules:
@@ -101,7 +110,7 @@ def detach(model: ModelT) -> ModelT:
         delattr(module, STATE_ATTRIBUTE)
     for hook in attachment.hooks:
         hook.remove()
-    _restore(attachment.implementations)
+    restore(attachment.implementations)
     for name in ("jat", "attn_implementation"):
         delattr(attachment.root_config, name)
     return model
@@ -120,13 +129,20 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
     Raises:
         ValueError: If the model has no jump heads.
     """
-    attachment = require_attachment(model)
+    attachment = find_triplets(model) or require_attachment(model)
     previous = attachment.enabled
     attachment.enabled = False
     try:
         yield model
     finally:
         attachment.enabled = previous
+
+
+def _check_free(base: PreTrainedModel) -> None:
+    """Refuse a model that has heads of ours already."""
+    for kind, found in (("jump", find_attachment(base)), ("triplet", find_triplets(base))):
+        if found is not None:
+            raise ValueError(f"{type(base).__name__} already has {kind} heads; detach them first")
 
 
 def _jump_layers(found: list[AttentionModule], config: JatConfig) -> dict[nn.Module, JumpLayer]:
@@ -166,13 +182,13 @@ def _switch_on(
     layers: dict[nn.Module, JumpLayer],
 ) -> None:
     """Change the model, or leave it as it was."""
-    implementations = _implementations(base)
+    implementations = current_implementations(base)
     try:
         base.set_attn_implementation(NAME)
-        _keep_off(base, implementations)
+        keep_off(base, implementations)
         _check_switched(base, [entry for entry in found if entry.module in layers])
     except BaseException:
-        _restore(implementations)
+        restore(implementations)
         raise
     served = [entry.module for entry in found if entry.config._attn_implementation == NAME]
     attachment = Attachment(config, base.config, implementations, len(served))
@@ -206,32 +222,3 @@ def _add_hooks(base: PreTrainedModel, attachment: Attachment) -> None:
     for table in position_tables(base):
         check = table.check_length
         attachment.hooks.append(table.part.register_forward_pre_hook(check, with_kwargs=True))
-
-
-def _keep_off(
-    base: PreTrainedModel, implementations: list[tuple[PreTrainedConfig, str | None]]
-) -> None:
-    """Give parts that cannot run on SDPA their own attention, and its masks, back."""
-    off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
-    _restore([(config, name) for config, name in implementations if id(config) in off])
-
-
-def _implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
-    """Return every configuration in a model with the name of its attention.
-
-    A model that was saved with jump heads and loaded by transformers alone is on ``"jat"`` already.
-    """
-    configs: dict[int, PreTrainedConfig] = {}
-    waiting: list[Any] = [part.config for part in model_parts(base)]
-    while waiting:
-        config = waiting.pop()
-        if config is not None and id(config) not in configs:
-            configs[id(config)] = config
-            waiting.extend(getattr(config, name, None) for name in config.sub_configs)
-    names = ((config, config._attn_implementation) for config in configs.values())
-    return [(config, "sdpa" if name == NAME else name) for config, name in names]
-
-
-def _restore(implementations: list[tuple[PreTrainedConfig, str | None]]) -> None:
-    for config, name in implementations:
-        config._attn_implementation = {"": name}  # its own only, not that of sub-configurations

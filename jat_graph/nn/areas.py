@@ -68,7 +68,7 @@ class Areas:
 
     def _pool(self, x: Tensor, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Combine the tokens of each area: [..., L, F] -> [..., A, F]."""
-        grid = x.unflatten(-2, (self.height, -1))  # [..., rows, columns, F]
+        grid = x.reshape(*x.shape[:-2], self.height, -1, x.size(-1))  # [..., rows, columns, F]
         pools, tall = [], grid
         for height in range(1, min(self.max_height, grid.size(-3)) + 1):
             if height > 1:

@@ -170,7 +170,8 @@ def _cut(x: Tensor, mask: Tensor | None, block_length: int | None) -> _Blocks:
     tokens = x.new_zeros(x.size(0), sizes[0] * sizes[1] + 1, x.size(2))
     tokens = tokens.scatter(1, slot.unsqueeze(-1).expand_as(x), x)[:, :-1]
     valid = mask.new_zeros(tokens.size(0), tokens.size(1) + 1).scatter(1, slot, mask)[:, :-1]
-    return _Blocks(tokens.unflatten(1, sizes), valid.unflatten(1, sizes), slot)
+    batch, width = x.size(0), x.size(2)
+    return _Blocks(tokens.reshape(batch, *sizes, width), valid.reshape(batch, *sizes), slot)
 
 
 def _join(blocks: Tensor, slot: Tensor) -> Tensor:

@@ -167,7 +167,8 @@ def draw_shuffle(length: int, seed: int) -> Tensor:
 
 def _by_threes(x: Tensor) -> Tensor:
     """Return the features of all heads three by three: [B, H, L, D] -> [B, H · D / 3, L, 3]."""
-    return x.transpose(1, 2).flatten(2).unflatten(-1, (-1, 3)).transpose(1, 2)
+    batch, _, length, _ = x.shape
+    return x.transpose(1, 2).reshape(batch, length, -1, 3).transpose(1, 2)
 
 
 def _cross_all(key: Tensor, mask: Tensor | None, pairs: str) -> Tensor:
@@ -175,13 +176,15 @@ def _cross_all(key: Tensor, mask: Tensor | None, pairs: str) -> Tensor:
     hidden = None if mask is None else ~mask[:, None, :, None]  # [B, 1, L, 1]
     if pairs == "sum":
         valid = key if hidden is None else key.masked_fill(hidden, 0.0)
-        return torch.linalg.cross(valid.sum(-2, keepdim=True).expand_as(key), key)
-    products = torch.linalg.cross(key.unsqueeze(-3), key.unsqueeze(-2))  # [B, H', l, j, 3]
-    if hidden is not None:
-        products = products.masked_fill(hidden.unsqueeze(2), torch.finfo(key.dtype).min)
-        # A sequence of padding has no largest product; nobody reads it either.
-        return products.amax(-2).masked_fill(hidden, 0.0)
-    return products.amax(-2)
+        summed: Tensor = torch.linalg.cross(valid.sum(-2, keepdim=True).expand_as(key), key)
+        return summed
+    # [B, H', l, j, 3]
+    products: Tensor = torch.linalg.cross(key.unsqueeze(-3), key.unsqueeze(-2))
+    if hidden is None:
+        return products.amax(-2)
+    products = products.masked_fill(hidden.unsqueeze(2), torch.finfo(key.dtype).min)
+    # A sequence of padding has no largest product; nobody reads it either.
+    return products.amax(-2).masked_fill(hidden, 0.0)
 
 
 def _cross_partners(first: Tensor, second: Tensor, mask: Tensor | None, seed: int) -> Tensor:
@@ -194,7 +197,9 @@ def _cross_partners(first: Tensor, second: Tensor, mask: Tensor | None, seed: in
     partners = _partners(count, draw_shuffle(length, seed).to(first.device))  # [B, 5, L]
     head = torch.arange(heads, device=first.device)
     kind = (head // max(heads // PARTNERS, 1)).clamp(max=PARTNERS - 1)
-    return torch.linalg.cross(first.take_along_dim(partners[:, kind].unsqueeze(-1), 2), second)
+    partner = first.take_along_dim(partners[:, kind].unsqueeze(-1), 2)
+    crossed: Tensor = torch.linalg.cross(partner, second)
+    return crossed
 
 
 def _partners(count: Tensor, shuffle: Tensor) -> Tensor:

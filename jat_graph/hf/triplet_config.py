@@ -1,0 +1,67 @@
+"""Settings of triplet heads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from jat_graph.config_fields import check_choice, check_indices, check_integer
+from jat_graph.nn.triplet_attention import PAIRS
+
+
+@dataclass(frozen=True)
+class TripletConfig:
+    """Settings of triplet heads; :func:`jat_graph.attach` takes them in place of a ``JatConfig``.
+
+    The defaults are those of the released code, but for what is wrong there:
+    :class:`jat_graph.nn.TripletAttention` says what.
+
+    Args:
+        heads: How many heads become triplet heads, the last ones; a multiple of 3. (default: 3)
+        layers: Indices from 0. (default: None, all)
+        pairs: How keys come together: ``"partner"``, with second keys from a linear layer that each
+            attention module gets, ``key2``; ``"sum"`` or ``"max"`` over all tokens, without.
+            (default: ``"partner"``)
+        seed: What random partners and the new weights are drawn from. (default: 0)
+
+    Raises:
+        ValueError: If a field does not fit.
+
+    Reference:
+        Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
+    """
+
+    heads: int = 3
+    layers: tuple[int, ...] | None = None
+    pairs: str = "partner"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if check_integer("heads", self.heads, least=3) % 3 != 0:
+            raise ValueError(f"heads must be a multiple of 3, got {self.heads}")
+        if self.layers is not None:
+            object.__setattr__(self, "layers", check_indices("layers", self.layers))
+        check_choice("pairs", self.pairs, PAIRS)
+        check_integer("seed", self.seed, least=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings in JSON's types."""
+        return asdict(self) | {"layers": None if self.layers is None else list(self.layers)}
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> TripletConfig:
+        """Return the settings that :meth:`to_dict` gave.
+
+        Args:
+            settings: Fields by name.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: If a field is unknown or does not fit.
+        """
+        unknown = sorted(set(settings) - {entry.name for entry in fields(cls)})
+        if unknown:
+            raise ValueError(f"triplet settings must be known fields, got {', '.join(unknown)}")
+        return cls(**settings)

@@ -1,0 +1,265 @@
+"""Triplet heads in pretrained models: placed, run, saved, trained, and taken off again."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained
+from jat_graph.hf.triplet_interface import TripletLayer, find_triplets
+from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
+from jat_graph.reference import reference_triplet_attention
+from tests.hf.models import (
+    LENGTH,
+    place,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
+
+ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "vit")
+HEAD_DIM = 8  # of the tiny models
+
+
+def traces(model: nn.Module) -> list[Any]:
+    """Return everything the adapter could have left on a model."""
+    states = [name for module in model.modules() for name in vars(module) if "triplet" in name]
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+    return states + hooks
+
+
+def triplet_layers(model: nn.Module) -> list[TripletLayer]:
+    return [m._triplet_layer for m in model.modules() if hasattr(m, "_triplet_layer")]
+
+
+def classifier(**settings: Any) -> hf.PreTrainedModel:
+    torch.manual_seed(0)
+    config = tiny_model("bert").config
+    config.update({"num_labels": 2, **settings})
+    return hf.BertForSequenceClassification(config)
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_attach_places_them_and_detach_leaves_no_trace(name: str, pairs: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
+    base, settings = run(model, inputs), model.config.to_dict()
+    weights = {key: value.clone() for key, value in model.state_dict().items()}
+    config = TripletConfig(pairs=pairs)
+    assert attach(model, config) is model
+    assert find_triplets(model).config == config
+    assert not torch.allclose(run(model, inputs), base, atol=1e-3)
+    new = set(model.state_dict()) - set(weights)
+    assert bool(new) == (pairs == "partner") and all(".key2." in key for key in new)
+    with disabled(model):
+        assert torch.equal(run(model, inputs), base)
+    assert detach(model) is model
+    assert model.config.to_dict() == settings
+    assert traces(model) == []
+    assert torch.equal(run(model, inputs), base)
+    after = model.state_dict()
+    assert list(after) == list(weights)
+    assert all(torch.equal(after[key], weights[key]) for key in weights)
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_the_last_heads_are_the_references_and_the_others_stock(pairs: str) -> None:
+    config = TripletConfig(pairs=pairs, layers=(1,), seed=3)
+    model = attach(tiny_model("bert"), config).double()
+    module = model.encoder.layer[1].attention.self
+    seen: list[tuple[Tensor, Tensor]] = []
+    module.register_forward_hook(
+        lambda _, args, out: seen.append((args[0], out[0])), with_kwargs=False
+    )
+    run(model, tiny_inputs("bert", (LENGTH, 7)))
+    (hidden, out), number = seen[0], config.seed + 1
+    assert not hasattr(model.encoder.layer[0].attention.self, "key2")
+    with torch.no_grad():
+        query, key, value = (lin(hidden) for lin in (module.query, module.key, module.value))
+        second = module.key2(hidden) if pairs == "partner" else None
+    for row, length in enumerate((LENGTH, 7)):
+        q, k, v = (t[row, :length] for t in (query, key, value))
+        stock = F.scaled_dot_product_attention(*(t[None, :, :HEAD_DIM] for t in (q, k, v)))[0]
+        assert_close(out[row, :length, :HEAD_DIM], stock, rtol=1e-10, atol=1e-10)
+        want = reference_triplet_attention(
+            *(t[:, HEAD_DIM:] for t in (q, k, v)),
+            None if second is None else second[row, :length],
+            aggregation=pairs,
+            shuffled=draw_shuffle(length, number).argsort().tolist(),
+        )
+        assert_close(out[row, :length, HEAD_DIM:], want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padding_changes_nothing(side: str, pairs: str) -> None:
+    model = attach(tiny_model("bert"), TripletConfig(pairs=pairs)).double()
+    lengths, width = (LENGTH, 7, 1), LENGTH + 3
+    inputs = tiny_inputs("bert", lengths, side=side, padded_to=width)
+    whole = run(model, inputs)
+    for row, length in enumerate(lengths):
+        valid = place(length, width, side)
+        alone = {name: tensor[row : row + 1, valid] for name, tensor in inputs.items()}
+        assert_close(whole[row, valid], run(model, alone)[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_model_comes_back_with_its_triplet_heads(name: str, tmp_path: Path) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8))
+    attach(model, TripletConfig(layers=None if name == "albert" else (0, 2), seed=5))
+    with torch.no_grad():  # other weights than those that the seed gives
+        for key, weight in model.named_parameters():
+            if "key2" in key:
+                weight += 1.0
+    want = run(model, inputs)
+    model.save_pretrained(tmp_path)
+    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
+    for kind in (hf.AutoModel, type(model)):
+        loaded = from_pretrained(kind, tmp_path, **kwargs)
+        assert type(loaded) is type(model)
+        assert find_triplets(loaded).config == find_triplets(model).config
+        assert torch.equal(run(loaded, inputs), want)
+    with disabled(model):
+        base = run(model, inputs)
+    assert torch.equal(run(detach(loaded), inputs), base)
+
+
+def test_a_head_on_top_keeps_its_weights_too(tmp_path: Path) -> None:
+    model, inputs = attach(classifier(), TripletConfig()).eval(), tiny_inputs("bert", (LENGTH, 8))
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(hf.AutoModelForSequenceClassification, tmp_path)
+    assert torch.equal(run(loaded, inputs), run(model, inputs))
+    encoder = from_pretrained(hf.AutoModel, tmp_path)
+    assert_close(run(encoder, inputs), run(model.bert, inputs))
+
+
+def test_the_plain_loader_does_not_run_stock_attention_unnoticed(tmp_path: Path) -> None:
+    model, inputs = attach(tiny_model("bert"), TripletConfig()), tiny_inputs("bert")
+    model.save_pretrained(tmp_path)
+    plain = hf.AutoModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"load it with jat_graph\.from_pretrained"):
+        run(plain, inputs)
+
+
+def test_it_trains() -> None:
+    model, inputs = attach(classifier(), TripletConfig()), tiny_inputs("bert", (LENGTH, 8, 5, 3))
+    labels = torch.tensor([0, 1, 0, 1])
+    before = [p.clone() for name, p in model.named_parameters() if "key2.weight" in name]
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    torch.manual_seed(0)
+    model.train()  # with dropout, as the configuration has it
+    losses = []
+    for _ in range(40):
+        loss = model(**inputs, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 < losses[0]
+    after = [p for name, p in model.named_parameters() if "key2.weight" in name]
+    assert len(after) == 3
+    assert all(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+def test_checkpointing_gives_the_same_gradients() -> None:
+    inputs = tiny_inputs("bert", (LENGTH, 8)) | {"labels": torch.tensor([0, 1])}
+    gradients = []
+    for checkpointing in (False, True):
+        model = attach(classifier(), TripletConfig()).train()
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(0)
+        model(**inputs).loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+        assert all(layer.hidden is None for layer in triplet_layers(model))
+    assert any("key2" in name and grad.any() for name, grad in gradients[0].items())
+    assert_close(*gradients)
+
+
+def test_nothing_is_drawn_from_the_global_state() -> None:
+    model, inputs = tiny_model("bert"), tiny_inputs("bert")
+    state = torch.get_rng_state()
+    first = run(attach(model, TripletConfig()), inputs)
+    assert torch.equal(torch.get_rng_state(), state)
+    twin = attach(tiny_model("bert"), TripletConfig())
+    assert torch.equal(run(twin, inputs), first)
+    other = attach(tiny_model("bert"), TripletConfig(seed=1))
+    assert not torch.allclose(run(other, inputs), first)
+
+
+def test_copies_keep_their_heads_to_themselves() -> None:
+    model, inputs = attach(tiny_model("bert"), TripletConfig()), tiny_inputs("bert")
+    want, twin = run(model, inputs), copy.deepcopy(model)
+    detach(model)
+    assert torch.equal(run(twin, inputs), want)
+    assert traces(detach(twin)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"heads": 4}, "heads must be a multiple of 3, got 4"),
+        ({"heads": 0}, "heads must be at least 3, got 0"),
+        ({"pairs": "all"}, "pairs must be one of partner, sum, max, got 'all'"),
+        ({"layers": ()}, "layers must be one or more indices"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+    ],
+)
+def test_bad_settings_are_one_line(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TripletConfig(**settings)
+
+
+def test_settings_survive_json() -> None:
+    config = TripletConfig(6, (2, 0), "sum", 7)
+    assert TripletConfig.from_dict(config.to_dict()) == config
+    assert config.to_dict()["layers"] == [0, 2]
+    with pytest.raises(ValueError, match="must be known fields, got depth"):
+        TripletConfig.from_dict({"depth": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("gpt2", {}, "GPT2Attention is causal: triplets take in later tokens"),
+        ("bert", {"heads": 6}, "heads must be at most 4, got 6"),
+        ("bert", {"layers": (3,)}, r"layers must be below 3, got \(3,\)"),
+        ("albert", {"layers": (0,)}, "layers must be"),
+    ],
+)
+def test_models_that_cannot_have_them_are_left_as_they_were(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name)
+    base, before = run(model, inputs), model.config.to_dict()
+    with pytest.raises(ValueError, match=message):
+        attach(model, TripletConfig(**settings))
+    assert traces(model) == [] and model.config.to_dict() == before
+    assert torch.equal(run(model, inputs), base)
+
+
+def test_heads_of_both_kinds_do_not_mix() -> None:
+    jumping = tiny_jump_model("bert")
+    with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
+        attach(jumping, TripletConfig())
+    model = attach(tiny_model("bert"), TripletConfig())
+    for config in (TripletConfig(), tiny_config()):
+        with pytest.raises(ValueError, match="already has triplet heads; detach them first"):
+            attach(model, config)
+    with pytest.raises(ValueError, match=r"must be the whole model .* with 1 of its 3"):
+        detach(model.encoder.layer[0])
+
+
+def test_a_mask_of_pairs_is_refused() -> None:
+    model, inputs = attach(tiny_model("bert"), TripletConfig()), tiny_inputs("bert")
+    pairs = torch.ones(3, 1, LENGTH, LENGTH, dtype=torch.bool).tril()
+    with pytest.raises(ValueError, match="must have a mask of padding only for triplet heads"):
+        run(model, inputs | {"attention_mask": pairs})
