@@ -1,4 +1,4 @@
-"""Layers for PyG models: propagation along a graph, and attention whose heads jump."""
+"""Layers for PyG models and sequences: propagation along graphs, and attention of many kinds."""
 
 from jat_graph.nn.area_attention import AreaAttention
 from jat_graph.nn.biblosa import BlockSelfAttention
