@@ -93,9 +93,7 @@ class RelativeAttention(SequenceSelfAttention):
 
     def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
         length = x.size(1)
-        block = length if self.block is None else self.block
-        before = 0 if self.block is None else block
-        after = 0 if self.is_causal else before
+        block, before, after = self._reach(length)
         query, key, value = self.project(x, x)
         queries = _windows(query, block, 0, 0)  # [B, H, N / block, block, D]
         keys, values = (_windows(tensor, block, before, after) for tensor in (key, value))
@@ -106,6 +104,12 @@ class RelativeAttention(SequenceSelfAttention):
         scores = attention_scores(queries, keys, scale) + skew(relative, keys.size(-2))
         rows = softmax_rows(scores, visible, self.is_causal).to(values.dtype)
         return (rows @ values).flatten(2, 3)[:, :, :length]
+
+    def _reach(self, length: int) -> tuple[int, int, int]:
+        """Return how long a block is, and how far its tokens read before and after it."""
+        block = length if self.block is None else min(self.block, length)
+        before = 0 if block == length else block
+        return block, before, 0 if self.is_causal else before
 
     def _rows(self, block: int, before: int, after: int) -> Tensor:
         """Return E of every distance between a block and its keys, ``[H, 1, distances, D]``."""
