@@ -50,6 +50,7 @@ def attach_triplets(model: ModelT, config: TripletConfig) -> ModelT:
     try:
         base.set_attn_implementation(TRIPLET_NAME)
         keep_off(base, implementations)
+        _check_switched(base, chosen)
     except BaseException:
         restore(implementations)
         raise
@@ -134,6 +135,15 @@ def triplet_modules(
         if entry.num_heads < config.heads:
             raise ValueError(f"heads must be at most {entry.num_heads}, got {config.heads}")
     return chosen
+
+
+def _check_switched(base: PreTrainedModel, chosen: dict[AttentionModule, int]) -> None:
+    for entry in chosen:
+        if entry.config._attn_implementation != TRIPLET_NAME:
+            raise ValueError(
+                f"{type(base).__name__} cannot have triplet heads: transformers cannot change "
+                f"the attention of {type(entry.module).__name__}"
+            )
 
 
 def _place_second_keys(entry: AttentionModule, config: TripletConfig) -> None:

@@ -263,3 +263,18 @@ def test_a_mask_of_pairs_is_refused() -> None:
     pairs = torch.ones(3, 1, LENGTH, LENGTH, dtype=torch.bool).tril()
     with pytest.raises(ValueError, match="must have a mask of padding only for triplet heads"):
         run(model, inputs | {"attention_mask": pairs})
+
+
+class Fixed(hf.BertModel):
+    """A model whose attention transformers cannot change."""
+
+    def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
+        """Leave it as it is."""
+
+
+def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was() -> None:
+    model = Fixed(tiny_model("bert").config)
+    before = (model.config.to_dict(), list(model.state_dict()))
+    with pytest.raises(ValueError, match="cannot change the attention of BertSelfAttention"):
+        attach(model, TripletConfig())
+    assert (model.config.to_dict(), list(model.state_dict())) == before and traces(model) == []
