@@ -86,7 +86,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, required=True, help="folder with input.txt")
     parser.add_argument("--length", type=int, default=256, help="bytes of a piece (default: 256)")
     parser.add_argument("--block", type=int, default=64, help="local block (default: 64)")
-    parser.add_argument("--steps", type=int, default=600, help="(default: 600)")
+    parser.add_argument("--steps", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--batch-size", type=int, default=8, help="(default: 8)")
     parser.add_argument("--learning-rate", type=float, default=5e-3, help="(default: 5e-3)")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
