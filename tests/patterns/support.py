@@ -1,0 +1,89 @@
+"""What the tests of patterns share: every pattern of small sizes, with the rule that it follows."""
+
+from typing import NamedTuple
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from jat_graph.patterns import Documents, Pattern, parse_pattern
+from jat_graph.patterns.rows import pattern_rows
+
+SIZES = st.integers(1, 12)
+SIMPLE = ("window:{}", "global:{}", "causal", "local:{}", "local:{}:left", "local:{}:both")
+WIDE = ("dilated:{}:{}", "random:{}:{}:3")
+FACTORISED = ("strided:{}", "strided:{}:merged", "fixed:{}", "fixed:{}:1:merged")
+KINDS = SIMPLE + WIDE + FACTORISED
+
+# One of each kind, and what unions and intersections do to each other.
+SPECS = (
+    "window:9",
+    "dilated:3:4",
+    "local:8",
+    "local:8:left",
+    "local:40:both",
+    "global:3",
+    "strided:6",
+    "strided:6:merged",
+    "fixed:7:2",
+    "fixed:7:2:merged",
+    "random:8:2:5",
+    "causal",
+    "window:5+global:2",
+    "local:8:both+global:8+random:8:2",
+    "dilated:2:3+dilated:3:6+global:1",
+    "window:9&dilated:3:2",
+    "(window:9+global:2)&causal",
+    "window:3+strided:10",
+)
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+def random_heads(
+    length: int, *, heads: int = 3, widths: tuple[int, int] = (4, 5), dtype: torch.dtype
+) -> Heads:
+    """Return random heads of two sequences, with gradients."""
+    generator = torch.Generator().manual_seed(length)
+    width, value_width = widths
+    return Heads(
+        *(
+            torch.randn(2, heads, length, size, generator=generator, dtype=torch.float64)
+            .to(dtype)
+            .requires_grad_()
+            for size in (width, width, value_width)
+        )
+    )
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> Pattern:
+    """Draw one pattern of any kind, or a union or an intersection of two."""
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2))
+    specs = [kind.format(draw(SIZES), draw(st.integers(1, 5))) for kind in kinds]
+    return parse_pattern(draw(st.sampled_from(("+", "&"))).join(specs))
+
+
+def all_pairs(pattern: Pattern, length: int, heads: int = 1) -> Tensor:
+    """Return the pairs that the pattern itself gives, ``[B|1, H|1, L, L]``."""
+    return pattern_rows(
+        pattern,
+        valid=None,
+        num_queries=length,
+        num_keys=length,
+        heads=heads,
+        device=torch.device("cpu"),
+    )
+
+
+def packed(length: int, batch: int = 2) -> Documents:
+    """Return documents of random lengths, other ones in each sequence."""
+    generator = torch.Generator().manual_seed(length)
+    starts = torch.rand(batch, length, generator=generator) < 0.1
+    return Documents(starts.long().cumsum(-1))

@@ -1,0 +1,48 @@
+"""How many steps connect all tokens."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jat_graph.patterns import Pattern, parse_pattern, reaches_all
+from tests.patterns.support import all_pairs, patterns
+
+
+@settings(deadline=None, max_examples=40)
+@given(patterns(), st.integers(1, 16), st.integers(1, 4))
+def test_it_follows_every_path(pattern: Pattern, length: int, steps: int) -> None:
+    rows = all_pairs(pattern, length, pattern.period).any(0).any(0).tolist()
+    looks_ahead = any(row[k] for q, row in enumerate(rows) for k in range(q + 1, length))
+    complete = True
+    for start in range(length):
+        seen = {start}
+        for _ in range(steps):
+            seen |= {k for q in seen for k in range(length) if rows[q][k]}
+        complete &= seen >= set(range(length if looks_ahead else start + 1))
+    assert reaches_all(pattern, length, steps) == complete
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 65, 100])
+@pytest.mark.parametrize("part", ["turns", "merged"])
+def test_two_steps_of_sparse_transformers_connect_everything(length: int, part: str) -> None:
+    assert reaches_all(parse_pattern(f"strided:8:{part}"), length, 2)
+    assert reaches_all(parse_pattern(f"fixed:8:2:{part}"), length, 2)
+
+
+@pytest.mark.parametrize("kind", ["strided:8", "fixed:8:2"])
+def test_one_of_their_two_kinds_of_heads_does_not(kind: str) -> None:
+    for part in ("rows", "columns"):
+        assert not reaches_all(parse_pattern(f"{kind}:{part}"), 64, 2)
+    assert not reaches_all(parse_pattern(kind), 64, 1)
+
+
+def test_a_window_needs_as_many_steps_as_it_fits_in() -> None:
+    window = parse_pattern("window:5")  # four tokens a step
+    assert not reaches_all(window, 42, 10)
+    assert reaches_all(window, 41, 10)
+
+
+@pytest.mark.parametrize(("length", "steps"), [(0, 1), (5, 0), (5, -1)])
+def test_numbers_must_be_positive(length: int, steps: int) -> None:
+    with pytest.raises(ValueError, match="must be an integer of at least 1"):
+        reaches_all(parse_pattern("causal"), length, steps)

@@ -1,0 +1,142 @@
+"""Every pattern's pairs are those of its plain rule, and as many as its formula says."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from jat_graph.patterns import (
+    Causal,
+    DilatedWindow,
+    Documents,
+    Fixed,
+    GlobalTokens,
+    LocalBlocks,
+    Pattern,
+    RandomBlocks,
+    Strided,
+    Window,
+    bigbird,
+    longformer,
+    parse_pattern,
+)
+from jat_graph.patterns.layout import count_edges
+from jat_graph.reference import (
+    reference_causal,
+    reference_dilated_window,
+    reference_documents,
+    reference_fixed,
+    reference_global_tokens,
+    reference_local_blocks,
+    reference_pairs,
+    reference_strided,
+    reference_window,
+)
+from tests.patterns.support import all_pairs, packed, patterns
+
+LENGTHS = st.integers(1, 24)
+SIZES = st.integers(1, 30)
+
+
+def check(pattern: Pattern, length: int, *rules) -> None:
+    for head, rule in enumerate(rules):
+        got = all_pairs(pattern, length, len(rules)).expand(1, len(rules), length, length)[0, head]
+        assert_close(got, reference_pairs(rule, 1, length)[0])
+
+
+@settings(deadline=None, max_examples=25)
+@given(LENGTHS, SIZES, st.integers(1, 6))
+def test_pairs_are_those_of_the_plain_rule(length: int, size: int, other: int) -> None:
+    check(Window(size), length, reference_window(size))
+    check(DilatedWindow(size, other), length, reference_dilated_window(size, other))
+    check(GlobalTokens(size), length, reference_global_tokens(size))
+    check(Causal(), length, reference_causal())
+    for neighbours, sides in {"own": (0, 0), "left": (1, 0), "both": (1, 1)}.items():
+        check(LocalBlocks(size, neighbours), length, reference_local_blocks(size, *sides))
+
+
+@settings(deadline=None, max_examples=25)
+@given(LENGTHS, SIZES, st.data())
+def test_heads_of_sparse_transformers_take_turns_or_merge(length, size, data) -> None:
+    summary = data.draw(st.integers(1, size))
+    for kind, rules in (
+        (lambda *part: Strided(size, *part), reference_strided(size)),
+        (lambda *part: Fixed(size, summary, *part), reference_fixed(size, summary)),
+    ):
+        row, column = rules
+        check(kind(), length, row, column, row)
+        check(kind("rows"), length, row)
+        check(kind("columns"), length, column)
+        check(kind("merged"), length, lambda h, q, k, r=row, c=column: r(h, q, k) or c(h, q, k))
+
+
+def test_documents_are_kept_apart_in_every_sequence() -> None:
+    documents = packed(30)
+    got = all_pairs(documents, 30)[:, 0]
+    for pairs, ids in zip(got, documents.ids.tolist(), strict=True):
+        assert_close(pairs, reference_pairs(reference_documents(ids), 1, 30)[0])
+    assert documents.num_edges(30) == int(got.sum())
+
+
+@settings(deadline=None, max_examples=150)
+@given(patterns(), st.integers(1, 300))
+def test_the_number_of_edges_is_that_of_the_pairs(pattern: Pattern, length: int) -> None:
+    pairs = all_pairs(pattern, length, pattern.period).expand(1, pattern.period, length, length)
+    for head in range(pattern.period):
+        wanted = int(pairs[0, head].sum())
+        assert pattern.num_edges(length, head) == wanted
+        assert count_edges(pattern.of_head(head), length) == wanted
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 2**40), st.integers(2, 120))
+def test_random_blocks_draw_the_wanted_number_before_each_and_keep_it(
+    block: int, count: int, seed: int, length: int
+) -> None:
+    pattern = RandomBlocks(block, count, seed)
+    pairs = all_pairs(pattern, length)[0, 0]
+    assert_close(pairs, pairs.T)
+    assert_close(all_pairs(pattern, length + 17)[0, 0, :length, :length], pairs)
+    blocks = pairs[::block, ::block].tril()
+    assert blocks.sum(-1).tolist() == [min(count, place) for place in range(len(blocks))]
+
+
+def test_random_blocks_are_uniform_and_differ_between_seeds() -> None:
+    drawn = torch.stack([all_pairs(RandomBlocks(1, 4, s), 65)[0, 0, 64, :64] for s in range(300)])
+    share = drawn.float().mean(0)  # 4 of 64
+    assert share.sum() == 4
+    assert 0.02 < float(share.min()) and float(share.max()) < 0.12
+    assert len({tuple(row.tolist()) for row in drawn}) > 290
+
+
+def test_longformer_and_bigbird_are_unions() -> None:
+    assert longformer().spec == "window:257+global:1"
+    assert longformer(8, 2) == Window(5) | GlobalTokens(2)
+    assert bigbird().spec == "local:64:both+global:64+random:64:3"
+    assert bigbird(4, 2, 7) == parse_pattern("local:4:both+global:4+random:4:2:7")
+    with pytest.raises(ValueError, match=r"^attention_window must be even, got 7$"):
+        longformer(7)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Window(0), "width of a window must be an integer of at least 1, got 0"),
+        (lambda: Window(-3), "width of a window must be an integer of at least 1, got -3"),
+        (lambda: Window(True), "width of a window must be an integer of at least 1, got True"),
+        (lambda: DilatedWindow(2, 0), "dilation of a dilated window must be an integer"),
+        (lambda: LocalBlocks(0), "size of local blocks must be an integer of at least 1, got 0"),
+        (lambda: LocalBlocks(4, "right"), "neighbours of local blocks must be own, left or both"),
+        (lambda: GlobalTokens(-1), "number of global tokens must be an integer of at least 1"),
+        (lambda: Strided(3, "both"), "part of strided attention must be turns, merged, rows or"),
+        (lambda: Fixed(3, 4), "summary of fixed attention must be at most its stride 3, got 4"),
+        (lambda: RandomBlocks(4, 0), "count of random blocks must be an integer of at least 1"),
+        (lambda: RandomBlocks(4, 1, -1), "seed of random blocks must be an integer of at least 0"),
+        (lambda: Documents(torch.zeros(3)), r"ids of documents must be integers \[B, L\], got"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_one_line(make, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}") as error:
+        make()
+    assert "\n" not in str(error.value)
