@@ -1,0 +1,61 @@
+"""The oracle of block self-attention, on cases whose answer is known."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from jat_graph.reference import (
+    reference_block_attention,
+    reference_block_length,
+    reference_feature_attention,
+    reference_source_to_token,
+)
+
+WIDTH = 3
+
+
+def zeros(*names: str, inputs: int = WIDTH, outputs: int = WIDTH) -> dict[str, torch.Tensor]:
+    """Return linear layers that give 0."""
+    weights = {}
+    for name in names:
+        weights[f"{name}.weight"] = torch.zeros(outputs, inputs, dtype=torch.float64)
+        weights[f"{name}.bias"] = torch.zeros(outputs, dtype=torch.float64)
+    return weights
+
+
+@pytest.mark.parametrize(("length", "want"), [(1, 2), (4, 2), (5, 3), (13, 3), (14, 4), (500, 10)])
+def test_the_block_length_is_the_root_of_twice_the_length_rounded_up(
+    length: int, want: int
+) -> None:
+    assert reference_block_length(length) == want
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_equal_logits_average_what_comes_before_or_after(backward: bool) -> None:
+    h = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    got = reference_feature_attention(h, zeros("source", "target"), backward=backward)
+    for i in range(5):
+        others = h[i + 1 :] if backward else h[:i]
+        assert_close(got[i], others.mean(0) if len(others) else torch.zeros(WIDTH).double())
+
+
+def test_equal_logits_make_the_mean_of_a_sequence() -> None:
+    x = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert_close(reference_source_to_token(x, zeros("hidden", "output")), x.mean(0))
+
+
+def test_a_closed_gate_leaves_the_tokens_and_an_open_one_the_contexts() -> None:
+    x = torch.rand(4, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights = zeros("pool", "block_hidden", "tokens.source", "tokens.target")
+    weights |= zeros("blocks.source", "blocks.target")
+    weights |= zeros("gate", inputs=2 * WIDTH)
+    weights |= zeros("fusion", inputs=3 * WIDTH, outputs=2 * WIDTH)
+    weights |= zeros("hidden")
+    weights["hidden.weight"] = torch.eye(WIDTH, dtype=torch.float64)  # h = x, which is positive
+    weights["fusion.bias"][WIDTH:] = -1e3
+    assert_close(reference_block_attention(x, weights, block_length=2), x)
+    weights["fusion.bias"][WIDTH:] = 1e3
+    weights["fusion.weight"][:WIDTH, WIDTH : 2 * WIDTH] = torch.eye(WIDTH)  # what was read nearby
+    got = reference_block_attention(x, weights, block_length=2)
+    nothing = torch.zeros(WIDTH).double()
+    assert_close(got, torch.stack([nothing, x[0], nothing, x[2]]))

@@ -1,0 +1,55 @@
+"""The oracle of triplet attention, on cases whose answer is known."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from jat_graph.reference import reference_triplet_attention, reference_triplet_partner
+
+# Where the released code takes each token's second key from, for five tokens.
+RELEASED = {
+    "next": [4, 0, 1, 2, 3],  # np.roll by 1
+    "second next": [3, 4, 0, 1, 2],  # np.roll by 2
+    "mirror": [4, 3, 2, 1, 0],
+    "swap": [1, 0, 3, 2, 4],
+    "shuffle": [2, 0, 4, 1, 3],
+}
+
+
+def random_heads(length: int, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (4, length, 3)
+    return list(torch.randn(shape, dtype=torch.float64, generator=generator).unbind())
+
+
+@pytest.mark.parametrize("kind", RELEASED)
+def test_partners_undo_the_released_permutations(kind: str) -> None:
+    taken = RELEASED[kind]
+    inverse = [taken.index(token) for token in range(5)]
+    partners = [reference_triplet_partner(kind, token, 5, inverse) for token in range(5)]
+    assert partners == inverse
+
+
+def test_scores_are_determinants() -> None:
+    query, key, value, second = random_heads(4)
+    got = reference_triplet_attention(query, key, value, second, shuffled=[0, 1, 2, 3])
+    rows = [
+        [torch.linalg.det(torch.stack([q, k, s])) for k, s in zip(key, second, strict=True)]
+        for q in query
+    ]
+    weights = (torch.tensor(rows, dtype=torch.float64) / 3**0.5).softmax(-1)
+    assert_close(got, weights @ value)
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "max"])
+def test_parallel_keys_span_nothing_and_all_tokens_are_read_alike(aggregation: str) -> None:
+    query, key, value, _ = random_heads(4)
+    parallel = key[:1] * torch.tensor([[1.0], [2.0], [-1.0], [0.5]]).double()
+    got = reference_triplet_attention(query, parallel, value, aggregation=aggregation)
+    assert_close(got, value.mean(0).expand(4, -1))
+
+
+def test_a_token_alone_reads_itself() -> None:
+    query, key, value, second = random_heads(1)
+    assert_close(reference_triplet_attention(query, key, value, second, shuffled=[0]), value)
