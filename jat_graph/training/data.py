@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.tasks import Task
-from jat_graph.training.objectives import Encoded, Objective
+from jat_graph.training.objectives.base import Encoded, Objective
 
 TRAIN = "train"
 

@@ -13,7 +13,7 @@ from jat_graph.training.storage import reason
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    from jat_graph.training.objectives import Objective
+    from jat_graph.training.objectives.base import Objective
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.loading import load_for_training
-from jat_graph.training.objectives import Encoded, Objective, objective_for
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Encoded, Objective
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.quiet import quiet
 from jat_graph.training.results import RunResult, finite, versions

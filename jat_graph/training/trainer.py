@@ -24,7 +24,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from jat_graph.hf import attached_config, keep_graphs
 from jat_graph.training.data import TRAIN, dev_splits
-from jat_graph.training.objectives import Encoded, Objective
+from jat_graph.training.objectives.base import Encoded, Objective
 from jat_graph.training.results import Metrics, finite
 from jat_graph.training.storage import LOG_FOLDER, one_line_errors
 

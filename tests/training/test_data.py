@@ -7,8 +7,8 @@ from datasets import Dataset
 
 from jat_graph.tasks import get_task
 from jat_graph.training.data import dev_splits, load_splits
-from jat_graph.training.objectives import Cut, objective_for
-from jat_graph.training.objectives.base import draw
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Cut, draw
 from tests.training.support import Options
 
 

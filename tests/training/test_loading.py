@@ -11,7 +11,8 @@ from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from jat_graph.tasks import get_task
 from jat_graph.training.loading import load_for_training, load_tokenizer, load_trained
-from jat_graph.training.objectives import Objective, objective_for
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Objective
 from jat_graph.training.options import TrainingOptions
 
 

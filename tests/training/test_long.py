@@ -19,7 +19,8 @@ from jat_graph.training import TrainingOptions, evaluate, train
 from jat_graph.training.arguments import training_arguments
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training, load_trained
-from jat_graph.training.objectives import Objective, objective_for
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Objective
 from jat_graph.training.trainer import build_trainer
 from tests.support import count_operations, sdpa_kernels
 from tests.training.support import LONG, Options, same_weights, weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks import ClassificationTask, LanguageModelTask, QuestionTask, Task
-from jat_graph.training.objectives.base import Cut, Encoded, Objective
+from jat_graph.training.objectives.base import Objective
 from jat_graph.training.objectives.classification import Classification
 from jat_graph.training.objectives.language_modelling import LanguageModelling
 from jat_graph.training.objectives.question_answering import QuestionAnswering
@@ -34,6 +34,3 @@ def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
     if isinstance(task, QuestionTask):
         return QuestionAnswering(task, options)
     raise TypeError(f"task {task.name} must be of a known kind, got {type(task).__name__}")
-
-
-__all__ = ["Cut", "Encoded", "Objective", "objective_for"]
