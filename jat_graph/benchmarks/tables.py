@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jat_graph.benchmarks.bars import SLOPE_BARS, Bar, find_bars
+from jat_graph.benchmarks.bars import SLOPE_BARS, find_bars
 from jat_graph.benchmarks.registry import find_benchmark
 from jat_graph.benchmarks.results import Results, Row
 from jat_graph.benchmarks.series import Fact
@@ -18,7 +18,6 @@ COLUMNS = ("L", "ours", "the other", "ratio", "bar", "joined", "taking part")
 NOTHING = "-"
 # Facts that have columns of their own.
 SHARES = ("joined", "taking_part")
-BAR_WORDS = {"ratio": "", "multiple": " times", "memory_ratio": " memory"}
 WORDS = {
     "keys": "U",
     "rank_seconds": "ranking",
@@ -47,7 +46,7 @@ def results_table(results: Results) -> Group:
     parts: list[Table | str] = []
     for what, against in comparisons(results):
         rows = [row for row in ordered_rows(results) if row.key[:2] == (what, against)]
-        notes = [f"L={row.length}: {note}" for row in rows if (note := _note(row))]
+        notes = [f"L={row.length}: {note}" for row in rows if (note := _note(results, row))]
         parts += [f"\n{what}, against {against}", _comparison_table(results, rows), *notes]
     return Group(*parts, "", *slope_lines(results), machine_line(results))
 
@@ -152,23 +151,24 @@ def _markdown_cells(results: Results, row: Row) -> tuple[str, ...]:
     unit, outcome = find_benchmark(results.benchmark).unit, row.outcome
     times = (_spread(outcome.ours, unit), _spread(outcome.theirs, unit))
     cells = _ratio_cells(results, row)
-    return row.what, row.against, str(row.length), *times, *cells, _note(row)
+    return row.what, row.against, str(row.length), *times, *cells, _note(results, row)
 
 
 def _ratio_cells(results: Results, row: Row) -> tuple[str, ...]:
-    """Return ratio, bars and the two shares."""
-    wanted = ", ".join(map(_bar_words, find_bars(results, row))) or NOTHING
+    """Return ratio, the first bar and the two shares."""
+    bar, *_ = (*find_bars(results, row), None)
+    if bar is None:
+        wanted = NOTHING
+    else:
+        wanted = f"≤ {bar.most:.3g}" + ("" if bar.number == "ratio" else " times")
     return _spread(row.outcome.ratio, ""), wanted, *(_share(row.number(name)) for name in SHARES)
 
 
-def _bar_words(bar: Bar) -> str:
-    return f"≤ {bar.most:.3g}{BAR_WORDS[bar.number]}"
-
-
-def _note(row: Row) -> str:
-    """Return the other facts and what a reader must know."""
+def _note(results: Results, row: Row) -> str:
+    """Return the other facts, with the bars that have no column, and what a reader must know."""
+    bars = {bar.number: f" (bar: at most {bar.most:g})" for bar in find_bars(results, row)[1:]}
     facts = [
-        f"{WORDS.get(name, name)} {_fact(name, value)}"
+        f"{WORDS.get(name, name)} {_fact(name, value)}{bars.get(name, '')}"
         for name, value in row.outcome.facts.items()
         if name not in SHARES
     ]

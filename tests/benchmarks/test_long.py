@@ -66,8 +66,9 @@ def test_faster_and_smaller_than_the_others_from_2048_on(length: int, numbers: l
     found = results("long", row)
     assert [bar.number for bar in find_bars(found, row)] == numbers
     text = results_markdown(found)
-    assert ("≤ 1, ≤ 1 memory" in text) == bool(numbers)
+    assert ("| ≤ 1 |" in text) == bool(numbers)
     assert "peak memory 1 MiB; of the other 4 MiB; memory ratio 0.25" in text
+    assert ("memory ratio 0.25 (bar: at most 1)" in text) == bool(numbers)
 
 
 def test_slopes_are_from_2048_on_and_said_once_a_side() -> None:
