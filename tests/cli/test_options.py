@@ -50,6 +50,14 @@ def test_heads(text: str, heads: object) -> None:
     assert resolved.heads == heads
 
 
+def test_a_pattern_is_given_and_taken_off() -> None:
+    own = JatConfig(pattern="window:4")
+    assert JatOptions(pattern="window:8+global:1").resolve(own) == JatConfig(
+        pattern="window:8+global:1"
+    )
+    assert JatOptions(pattern="none").resolve(own) == JatConfig()
+
+
 def test_lists() -> None:
     resolved = JatOptions(hop_weights="0,0.5,-0.5", layers="0,2", key_seed=3).resolve()
     assert resolved == JatConfig(hop_weights=(0.0, 0.5, -0.5), layers=(0, 2), seed=3)

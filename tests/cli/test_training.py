@@ -39,6 +39,39 @@ def test_train_without_jump_heads(run: Run, tiny_model: str, cola_dir: str, tmp_
     assert json.loads((tmp_path / "run" / "results.json").read_text())["config"] is None
 
 
+def test_train_and_eval_on_long_texts(run: Run, tiny_model: str, tmp_path: Path) -> None:
+    sentences = ["the book is a book " * 16, "not less than a pencil " * 16]
+    rows = [f"a\t{row % 2}\t\t{sentences[row % 2]}\n" for row in range(8)]
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("".join(rows), encoding="utf-8")
+    task = ("--task", "cola", "--data-dir", tmp_path, "--max-length", "80", "--device", "cpu")
+    output = tmp_path / "run"
+    run(
+        "train", "--model", tiny_model, *task, "--output", output, "--epochs", "1",
+        "--pattern", "window:16+global:1", "--key-selection", "significance",
+        "--attention-dropout", "0", "--batch-size", "4",
+    )  # fmt: skip
+    result = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    assert result["config"]["pattern"] == "window:16+global:1"
+    assert result["options"]["attention_dropout"] == 0.0
+    scores = tmp_path / "scores.json"
+    run("eval", "--model", output / "model", *task, "--json", scores)
+    assert json.loads(scores.read_text())["metrics"] == result["metrics"]
+
+
+def test_train_a_decoder_from_scratch(run: Run, tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    chorale = [[60, 64, 67]] * 6
+    chorales = {"train": [chorale] * 4, "valid": [chorale], "test": [chorale]}
+    (tmp_path / "jsb-chorales-16th.json").write_text(json.dumps(chorales))
+    shown = run(
+        "train", "--model", tmp_path, "--task", "chorales", "--data-dir", tmp_path,
+        "--output", tmp_path / "run", *QUICK, "--from-scratch", "--base",
+    ).output  # fmt: skip
+    assert "perplexity" in shown and "bits_per_token" in shown
+
+
 def test_compare_arms_from_files(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
     JatConfig(threshold=4.0, heads=1).save(tmp_path / "one.json")
     JatConfig(threshold=4.0, heads=3).save(tmp_path / "three.json")
@@ -75,6 +108,9 @@ def test_compare_with_a_calibrated_arm(
         (["--task", "cola", "--arm", "a=b.json"], "--arm needs --compare"),
         (["--task", "cola", "--compare", "--arm", "a"], "--arm must be NAME=FILE.json, got 'a'"),
         (["--task", "cola", "--compare", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--task", "cola", "--pattern", "widow:3"], "widow"),
+        (["--task", "cola", "--pattern", "window:0"], "must be .* got 0"),
+        (["--task", "cola", "--attention-dropout", "2"], "attention_dropout must be a share below"),
         (["--task", "cola", "--epochs", "0"], "epochs must be a positive integer, got 0"),
     ],
 )
