@@ -121,11 +121,10 @@ def _modernbert(length: int) -> Any:
     from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
     special = {f"{name}_token_id": 1 for name in ("cls", "sep", "bos", "eos")}
-    settings = {**SHAPE, **special, "pad_token_id": 0, "max_position_embeddings": length}
+    settings: dict[str, Any] = {**SHAPE, **special, "pad_token_id": 0}  # no dropout by default
+    settings |= {"max_position_embeddings": length, "attn_implementation": "sdpa"}
     torch.manual_seed(0)
-    return ModernBertForSequenceClassification(
-        ModernBertConfig(**settings, attn_implementation="sdpa")  # without dropout by default
-    )
+    return ModernBertForSequenceClassification(ModernBertConfig(**settings))
 
 
 _OTHERS: dict[str, Callable[[int], Any]] = {

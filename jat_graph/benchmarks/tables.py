@@ -156,10 +156,8 @@ def _markdown_cells(results: Results, row: Row) -> tuple[str, ...]:
 
 def _ratio_cells(results: Results, row: Row) -> tuple[str, ...]:
     """Return ratio, the first bar and the two shares."""
-    bar, *_ = (*find_bars(results, row), None)
-    if bar is None:
-        wanted = NOTHING
-    else:
+    wanted = NOTHING
+    for bar in find_bars(results, row)[:1]:
         wanted = f"≤ {bar.most:.3g}" + ("" if bar.number == "ratio" else " times")
     return _spread(row.outcome.ratio, ""), wanted, *(_share(row.number(name)) for name in SHARES)
 
