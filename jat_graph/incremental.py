@@ -196,9 +196,9 @@ class PastTokens:
 
     def _count(self, ballot: Ballot, rows: slice) -> Tensor:
         if self.scores is None:
-            batch, heads, _ = ballot.source.shape
-            like = {"dtype": ballot.source.dtype, "device": ballot.source.device}
-            self.scores = KeptScores(torch.empty(batch, heads, 0, 0, **like))
+            source, (batch, heads, _) = ballot.source, ballot.source.shape
+            nothing = torch.empty(batch, heads, 0, 0, dtype=source.dtype, device=source.device)
+            self.scores = KeptScores(nothing)
         scores, norms = ballot.key_scores(rows=slice(self.scores.length, rows.stop))
         self.scores.add(scores)
         columns = self.scores.columns

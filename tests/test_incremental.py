@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.incremental import PastTokens
+from jat_graph.incremental import KeptScores, PastTokens
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.propagation import head_groups, is_ordinary
 from jat_graph.reference import reference_graph, reference_next_rows
@@ -142,6 +142,39 @@ def test_cropped_and_reordered_pasts_are_those_of_what_is_left(data):
     for got, want in zip(groups, whole(moved, config, mask), strict=True):
         assert_equal(got.query, want.query[:, :, ends[0] :])
         assert_equal(got.key, want.key)
+
+
+@pytest.mark.parametrize("first", ["inference_mode", "no_grad"])
+def test_a_past_goes_on_in_another_mode(first):
+    query, key = random_tensors(3, (2, 1, 40, 4), (2, 1, 40, 4))
+    options = {
+        "config": JatConfig(threshold=2.0, key_selection="strided", key_step=3),
+        "heads": (0,),
+        "mask": TokenMask(causal=True),
+        "scale": 0.5,
+    }
+    (wanted,) = head_groups(query, key, **options)
+    past, end = PastTokens(), 0
+    for size, name in ((20, first), (1, first), (1, first), (18, "no_grad")):
+        end += size
+        with getattr(torch, name)():
+            rows = slice(end - size, end)
+            (group,) = head_groups(query[:, :, rows], key[:, :, :end], past=past, **options)
+        assert_equal(group.key, wanted.key[:, :, :end])
+        assert_equal(group.query, wanted.query[:, :, rows])
+
+
+def test_room_for_more_scores_saves_copies():
+    kept, written = KeptScores(torch.empty(1, 1, 0, 0)), torch.randn(1, 1, 400, 5)
+    places = []
+    for token in range(400):
+        kept.add(written[:, :, token : token + 1])
+        places.append(kept.columns.data_ptr())
+    assert torch.equal(kept.columns[:, :, :5, :400].mT, written)
+    room = kept.columns.clone()
+    room[:, :, :5, :400] = torch.nan
+    assert bool(room.isnan().all())
+    assert len(set(places)) < 10
 
 
 def test_nothing_is_kept_under_other_masks():

@@ -73,7 +73,9 @@ class Decoder:
         if spare > length // DRIFT:
             self.cache.crop(-spare)
         with torch.no_grad():
-            return self.model(self.tokens[:, -1:], past_key_values=self.cache).logits[:, -1]
+            outputs = self.model(self.tokens[:, -1:], past_key_values=self.cache)
+        logits: Tensor = outputs.logits[:, -1]
+        return logits
 
     def all_tokens(self) -> Tensor:
         """Return the same logits, computed from all tokens again.
@@ -82,7 +84,9 @@ class Decoder:
             - **output:** ``[1, vocabulary]``
         """
         with torch.no_grad():
-            return self.model(self.tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+            outputs = self.model(self.tokens, use_cache=False, logits_to_keep=1)
+        logits: Tensor = outputs.logits[:, -1]
+        return logits
 
 
 def decoding_series(settings: Settings) -> tuple[Series, ...]:
