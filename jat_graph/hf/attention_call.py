@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import repeat_kv
 
 from jat_graph.attention import attend, attend_within, attention_probabilities
-from jat_graph.hf.generation_cache import cache_layer, causal_rows, mask_with_past, past_tokens
+from jat_graph.hf.generation_cache import (
+    cache_layer,
+    causal_rows,
+    keeps_all_tokens,
+    mask_with_past,
+    past_tokens,
+)
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.state import JumpLayer
 from jat_graph.incremental import PastTokens
@@ -76,7 +82,10 @@ class AttentionCall:
         return resolve_once(self.attention_mask, self.is_causal, self.query)
 
     def past(self, jump: JumpLayer) -> PastTokens | None:
-        """Return what earlier tokens left behind for jump heads; None without a cache.
+        """Return what earlier tokens left behind for jump heads; None if nothing is to be kept.
+
+        The first tokens may fill any cache, which training does by default; only the next ones,
+        which never come there, need one that can be followed.
 
         Args:
             jump: The jump heads.
@@ -84,7 +93,8 @@ class AttentionCall:
         Raises:
             ValueError: If earlier tokens left nothing behind.
         """
-        if self.cache is not None:
+        followed = self.cache is not None and keeps_all_tokens(self.cache, self.module)
+        if self.cache is not None and (followed or not self.is_whole):
             return past_tokens(self.cache, self.module, jump, self.query.size(2))
         if not self.is_whole:
             raise ValueError(

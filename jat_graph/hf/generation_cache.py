@@ -72,6 +72,9 @@ class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.past.change_batch(lambda x: x[indices])
 
 
+KINDS = (DynamicLayer, JumpCacheLayer)
+
+
 def own_cache(cache: Cache) -> Cache:
     """Return the cache of self-attention, which an encoder-decoder model keeps beside another.
 
@@ -79,6 +82,20 @@ def own_cache(cache: Cache) -> Cache:
         cache: What a model gives its attention.
     """
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+
+
+def keeps_all_tokens(cache: Cache, module: Any) -> bool:
+    """Tell whether a cache keeps the keys of all tokens as they are, and on their device.
+
+    Args:
+        cache: What the model gave an attention module, which has just filled it.
+        module: The module.
+
+    Returns:
+        True for DynamicCache, but where it offloads or keeps a window only.
+    """
+    cache = own_cache(cache)
+    return type(cache.layers[module.layer_idx]) in KINDS and not cache.offloading
 
 
 def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
@@ -94,18 +111,16 @@ def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
     Raises:
         ValueError: If the cache is of another kind than DynamicCache, or keeps a window only.
     """
-    cache = own_cache(cache)
-    layer = cache.layers[module.layer_idx]
-    if isinstance(layer, JumpCacheLayer):
-        return layer
-    if type(layer) is not DynamicLayer or cache.offloading:
+    layer = own_cache(cache).layers[module.layer_idx]
+    if not keeps_all_tokens(cache, module):
+        cache = own_cache(cache)
         kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
         raise ValueError(
             "jump heads and patterns generate with transformers.DynamicCache only, got a "
             f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or "
             "use_cache=False"
         )
-    return layer
+    return layer  # type: ignore[no-any-return]
 
 
 def past_tokens(cache: Cache, module: Any, jump: JumpLayer, num_new: int) -> PastTokens:

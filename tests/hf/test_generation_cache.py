@@ -173,15 +173,21 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own() -> None:
     assert_close(got, wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["static", "sliding"])
-def test_other_caches_are_refused_by_name(kind: str) -> None:
+def test_a_static_cache_is_refused_by_name() -> None:
     model, inputs = tiny_jump_model("llama"), tiny_inputs("llama")
-    cache = {
-        "static": lambda: hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4),
-        "sliding": lambda: hf.DynamicCache(config=hf.MistralConfig(sliding_window=5)),
-    }[kind]()
+    cache = hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4)
     with torch.no_grad(), pytest.raises(ValueError, match=r"with transformers\.DynamicCache only"):
         model(**inputs, past_key_values=cache)
+
+
+def test_a_sliding_cache_takes_the_first_tokens_only() -> None:
+    model, inputs = tiny_jump_model("llama"), tiny_inputs("llama")
+    cache = hf.DynamicCache(config=hf.MistralConfig(sliding_window=5))
+    ones = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool).tril().expand(3, -1, -1, -1)
+    got = run(model, inputs | {"attention_mask": ones}, past_key_values=cache)
+    assert_close(got, run(model, inputs, use_cache=False), rtol=0, atol=1e-5)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"DynamicSlidingWindowLayer.; pass past"):
+        model(inputs["input_ids"][:, :1], past_key_values=cache)
 
 
 def test_an_offloaded_cache_is_refused() -> None:
