@@ -48,7 +48,7 @@ def main() -> None:
     for name, config in (("base", None), ("jump", jumps)):
         start = time.perf_counter()
         torch.manual_seed(args.seed)
-        model = JatDecoder(BYTES, config)
+        model = JatDecoder(BYTES, config, channels=64, layers=2)
         fit(model, train, args.length, args.steps, args.batch_size, args.learning_rate)
         losses = evaluate(model, test, args.length)
         bits = task.compute_metrics(losses.numpy())["bits_per_character"]
@@ -119,7 +119,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--threshold", type=float, default=0.3, help="ρ (default: 0.3)")
     parser.add_argument("--key-step", type=int, default=8, help="every n-th votes (default: 8)")
     parser.add_argument("--length", type=int, default=128, help="bytes of a piece (default: 128)")
-    parser.add_argument("--steps", type=int, default=400, help="(default: 400)")
+    parser.add_argument("--steps", type=int, default=600, help="(default: 600)")
     parser.add_argument("--batch-size", type=int, default=16, help="(default: 16)")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="(default: 2e-3)")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
