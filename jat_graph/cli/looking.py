@@ -18,6 +18,7 @@ from jat_graph.cli.options import JatOptions
 from jat_graph.config import JatConfig
 from jat_graph.files import write_text
 from jat_graph.inspection import inspect_text, view_head
+from jat_graph.patterns import parse_pattern
 from jat_graph.reports import HeadReport, Inspection, Jump
 from jat_graph.training import TrainingOptions, calibrate_on_task
 
@@ -129,49 +130,60 @@ def calibrate_command(
 
 @gather(jat=JatOptions)
 def plot_command(
-    model: ModelOption,
-    output: Annotated[Path, typer.Option(help="Picture to write; ends in .png.")],
-    layer: Annotated[int, typer.Option(help="Layer, from 0.")],
-    head: Annotated[int, typer.Option(help="Head, from 0.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Picture to write, a .png.")],
     jat: JatOptions,
+    model: Annotated[str | None, typer.Option(help="Folder or Hub name of a model.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer, from 0.")] = None,
+    head: Annotated[int | None, typer.Option(help="Head, from 0.")] = None,
     text: TextOption = None,
     sentence: Annotated[str | None, typer.Option(help="The text itself.")] = None,
     top: TopOption = 5,
     special_tokens: SpecialOption = False,
+    length: Annotated[int, typer.Option(help="Tokens of a pattern drawn alone.")] = 48,
 ) -> None:
-    """Draw one head's scores, graph and propagated scores on a text, jumps marked.
+    """Draw one head on a text, its jumps marked; or without a model, the attention pattern.
+
+    A head is drawn as its scores, its graph and its propagated scores. Several patterns, separated
+    by commas, are drawn beside each other.
 
     Args:
-        model: Folder or Hub name.
         output: File for the picture.
+        jat: Settings of the jump heads; the model's own, or the paper's.
+        model: Folder or Hub name.
         layer: Layer, from 0.
         head: Head, from 0.
-        jat: Settings of the jump heads; the model's own, or the paper's.
         text: File with the text.
         sentence: The text itself.
         top: Jumps marked.
         special_tokens: Show special tokens, too.
+        length: Tokens of a pattern drawn alone.
 
     Raises:
         ValueError: If an option or the text does not fit.
         OSError: If a file cannot be read or written.
     """
-    from jat_graph.viz import draw_head, save_figure
+    from jat_graph.viz import draw_head, draw_patterns, save_figure
 
-    if (text is None) == (sentence is None):
-        raise ValueError("plot needs either --text or --sentence")
-    content = read_text(text) if text is not None else str(sentence)
-    loaded, tokenizer = load_model(model, jat, JatConfig())
-    view = view_head(
-        loaded,
-        tokenizer,
-        content,
-        layer=layer,
-        head=head,
-        top=top,
-        special_tokens=special_tokens,
-    )
-    save_figure(draw_head(view), output)
+    if model is None and jat.pattern is not None:
+        patterns = [parse_pattern(spec) for spec in jat.pattern.split(",")]
+        save_figure(draw_patterns(patterns, length), output)
+    else:
+        if model is None or layer is None or head is None:
+            raise ValueError("plot needs --model, --layer and --head, or --pattern")
+        if (text is None) == (sentence is None):
+            raise ValueError("plot needs either --text or --sentence")
+        content = read_text(text) if text is not None else str(sentence)
+        loaded, tokenizer = load_model(model, jat, JatConfig())
+        view = view_head(
+            loaded,
+            tokenizer,
+            content,
+            layer=layer,
+            head=head,
+            top=top,
+            special_tokens=special_tokens,
+        )
+        save_figure(draw_head(view), output)
     Console().print(f"The picture is in {output}.")
 
 

@@ -53,10 +53,7 @@ class DilatedWindow(Pattern):
         return self.dilation
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count as many windows of width w as the dilation: one a residue, each of its tokens.
-
-        L mod d residues have ⌈L/d⌉ tokens, the others ⌊L/d⌋.
-        """
+        """Count windows in lines of tokens: L mod d of ⌈L/d⌉, and the others of ⌊L/d⌋."""
         short, longer = divmod(length, self.dilation)
         sizes = {short + 1: longer, short: self.dilation - longer}
         return sum(many * _window_edges(size, self.width) for size, many in sizes.items())

@@ -85,7 +85,15 @@ class Documents(Pattern):
         return Documents(self.ids.gather(1, order))
 
     def check_size(self, batch: int, length: int) -> None:
-        """Check that there is one id for each token."""
+        """Check that there is one id for each token.
+
+        Args:
+            batch: Number of sequences.
+            length: Number of tokens, padding counted.
+
+        Raises:
+            ValueError: If there is not.
+        """
         if tuple(self.ids.shape) != (batch, length):
             raise ValueError(
                 f"ids of documents must be [{batch}, {length}], got {list(self.ids.shape)}"

@@ -16,7 +16,9 @@ class Fixed(Pattern):
     """Rows: earlier keys of the query's own block of l; columns: the last c keys of every block.
 
     Both end at the query. The last keys sum a block up: through them, a column and a row reach
-    every earlier token in two steps.
+    every earlier token in two steps. With n full blocks and a rest r, rows have
+    :math:`n l (l + 1) / 2 + r (r + 1) / 2` pairs, and columns
+    :math:`n c (c + 1) / 2 + c l n (n - 1) / 2 + n c r + s (s + 1) / 2`, s = max(0, r - l + c).
 
     Args:
         stride: Tokens in a block, l.
@@ -88,12 +90,7 @@ class Fixed(Pattern):
         return Fixed(self.stride, self.summary, ("rows", "columns")[head % 2])
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count triangles as rows, and a triangle in each block and what is below it as columns.
-
-        With n full blocks and a rest r: :math:`n l (l + 1) / 2 + r (r + 1) / 2`, and
-        :math:`n c (c + 1) / 2 + c l n (n - 1) / 2 + n c r + s (s + 1) / 2` with
-        :math:`s = max(0, r - l + c)`; what both have are the triangles of the columns.
-        """
+        """Count rows and columns; merged heads share the triangles that columns begin with."""
         if self.part == "turns":
             return self.of_head(head).num_edges(length)
         full, rest = divmod(length, self.stride)

@@ -17,7 +17,7 @@ SIDES = {"own": (0, 0), "left": (1, 0), "both": (1, 1)}
 class LocalBlocks(Pattern):
     """The sequence is cut into blocks; a query sees whole blocks near its own.
 
-    The last block may be shorter than the others.
+    The last of the L tokens may make a shorter block: n full ones of b and a rest r.
 
     Args:
         block: Tokens in a block.
@@ -66,10 +66,7 @@ class LocalBlocks(Pattern):
         return self.block
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count n full blocks of b and a rest r as squares, and b² or b·r for each two neighbours.
-
-        :math:`n b^2 + r^2 + s ((n - 1) b^2 + b r)`, s = 0, 1, 2 sides.
-        """
+        """Count :math:`n b^2 + r^2 + s ((n - 1) b^2 + b r)` pairs, s sides seen."""
         full, rest = divmod(length, self.block)
         pairs = max(0, full - 1) * self.block**2 + (self.block * rest if full else 0)
         return full * self.block**2 + rest**2 + sum(SIDES[self.neighbours]) * pairs

@@ -15,7 +15,9 @@ from jat_graph.patterns.base import KeyRange, Pattern, check_count, check_part
 class Strided(Pattern):
     r"""Rows :math:`0 ≤ q - k < l`, and columns :math:`k ≤ q, k \equiv q \pmod l`, of stride l.
 
-    A row and a column together reach every earlier token in two steps.
+    A row and a column together reach every earlier token in two steps. Rows have
+    :math:`L l - l (l - 1) / 2` pairs, with l at most L; columns :math:`n l (n + 1) / 2 + r (n + 1)`,
+    with n full strides and a rest r.
 
     Args:
         stride: The stride l.
@@ -74,11 +76,7 @@ class Strided(Pattern):
         return Strided(self.stride, ("rows", "columns")[head % 2])
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count a window's pairs, and one a block of l so far; merged heads share the diagonal.
-
-        :math:`L l - l (l - 1) / 2` with l at most L, and :math:`n l (n + 1) / 2 + r (n + 1)` for
-        n full strides and a rest r.
-        """
+        """Count rows and columns; merged heads share the diagonal."""
         if self.part == "turns":
             return self.of_head(head).num_edges(length)
         width, (full, rest) = min(self.stride, length), divmod(length, self.stride)

@@ -65,32 +65,70 @@ def reference_pattern_attention(
 
 
 def reference_window(width: int) -> Rule:
-    """A token sees those fewer than ``width`` away."""
+    """Return the rule of a window: a token sees those fewer than ``width`` away.
+
+    Args:
+        width: How many on one side, the token itself included.
+
+    Returns:
+        The rule.
+    """
     return lambda head, q, k: abs(q - k) < width
 
 
 def reference_dilated_window(width: int, dilation: int) -> Rule:
-    """A token sees every ``dilation``-th one, itself and ``width`` - 1 on each side."""
+    """Return the rule of a dilated window: every ``dilation``-th token on both sides.
+
+    Args:
+        width: How many on one side, the token itself included.
+        dilation: From one to the next.
+
+    Returns:
+        The rule.
+    """
     return lambda head, q, k: k in [q + dilation * step for step in range(-width + 1, width)]
 
 
 def reference_local_blocks(block: int, left: int, right: int) -> Rule:
-    """A token sees its block, and so many to the left and to the right."""
+    """Return the rule of local blocks: a token sees its block and some beside it.
+
+    Args:
+        block: Tokens in a block.
+        left: Blocks seen to the left.
+        right: Blocks seen to the right.
+
+    Returns:
+        The rule.
+    """
     return lambda head, q, k: q // block - left <= k // block <= q // block + right
 
 
 def reference_global_tokens(count: int) -> Rule:
-    """The first ``count`` tokens see all and are seen by all."""
+    """Return the rule of global tokens: the first ones see all and are seen by all.
+
+    Args:
+        count: How many.
+
+    Returns:
+        The rule.
+    """
     return lambda head, q, k: q in range(count) or k in range(count)
 
 
 def reference_causal() -> Rule:
-    """A token sees itself and those before it."""
+    """Return the rule of causal order: a token sees itself and those before it."""
     return lambda head, q, k: k in range(q + 1)
 
 
 def reference_strided(stride: int) -> tuple[Rule, Rule]:
-    """Return the two kinds of heads: the last ``stride`` tokens, and each ``stride``-th back."""
+    """Return the rules of strided heads: the last tokens, and every so many-th back.
+
+    Args:
+        stride: How many, and from one to the next.
+
+    Returns:
+        The rules of the two kinds of heads.
+    """
     return (
         lambda head, q, k: k in range(q - stride + 1, q + 1),
         lambda head, q, k: k in range(q, -1, -stride),
@@ -98,7 +136,15 @@ def reference_strided(stride: int) -> tuple[Rule, Rule]:
 
 
 def reference_fixed(stride: int, summary: int) -> tuple[Rule, Rule]:
-    """Return the two kinds of heads: the own block, and the last ``summary`` tokens of blocks."""
+    """Return the rules of fixed heads: the own block so far, and the last tokens of blocks.
+
+    Args:
+        stride: Tokens in a block.
+        summary: How many of its last ones.
+
+    Returns:
+        The rules of the two kinds of heads.
+    """
     places = range(stride - summary, stride)
     return (
         lambda head, q, k: k <= q and q // stride == k // stride,
@@ -107,5 +153,12 @@ def reference_fixed(stride: int, summary: int) -> tuple[Rule, Rule]:
 
 
 def reference_documents(ids: list[int]) -> Rule:
-    """A token sees its own document."""
+    """Return the rule of packed documents: a token sees its own.
+
+    Args:
+        ids: The document of each token.
+
+    Returns:
+        The rule.
+    """
     return lambda head, q, k: ids[q] == ids[k]

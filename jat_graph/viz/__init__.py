@@ -1,5 +1,6 @@
-"""Pictures of what jump heads do. Needs the extra ``viz`` (matplotlib)."""
+"""Pictures of jump heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
 
 from jat_graph.viz.heads import draw_head, save_figure
+from jat_graph.viz.patterns import draw_patterns
 
-__all__ = ["draw_head", "save_figure"]
+__all__ = ["draw_head", "draw_patterns", "save_figure"]

@@ -57,7 +57,7 @@ def draw_head(view: HeadView) -> Figure:
     side = max(2.6, INCHES_PER_TOKEN * len(view.tokens))
     notes = LINE_HEIGHT * (len(legend) + 1)
     height = side + 2.5 + notes
-    figure = _new_figure(3 * (side + 1.1), height, notes / height)
+    figure = new_figure(3 * (side + 1.1), height, notes / height)
     figure.suptitle(_title(view), fontsize=12)
     axes = figure.subplots(1, 3)
     _draw_matrices(axes, view, list(names.values()))
@@ -92,8 +92,20 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     return path
 
 
-def _new_figure(width: float, height: float, notes: float) -> Figure:
-    """Return a figure whose panels leave the share ``notes`` of its height free below them."""
+def new_figure(width: float, height: float, notes: float) -> Figure:
+    """Return a figure whose panels leave a share of its height free below them.
+
+    Args:
+        width: inches.
+        height: inches.
+        notes: the share.
+
+    Returns:
+        The figure, which lays its panels out itself.
+
+    Raises:
+        ImportError: if matplotlib is missing.
+    """
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -96,6 +96,32 @@ def test_plot_draws_from_a_file_or_a_sentence(
     assert one.read_bytes().startswith(b"\x89PNG")
 
 
+def test_plot_draws_patterns(run: Run, tmp_path: Path) -> None:
+    one, both = tmp_path / "one.png", tmp_path / "both.png"
+    run("plot", "--pattern", "window:3+global:1", "--length", "16", "-o", one)
+    run("plot", "--pattern", "window:3+global:1,strided:4", "--length", "16", "--output", both)
+    assert one.read_bytes().startswith(b"\x89PNG")
+    assert len(both.read_bytes()) > len(one.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--pattern", "window:0"], "width of a window must be"),
+        (["--pattern", "window:3", "--length", "0"], "length must be an integer of at least 1"),
+        ([], "plot needs --model, --layer and --head, or --pattern"),
+        (["--pattern", "window:3", "--model", "x"], "plot needs --model, --layer and --head"),
+    ],
+)
+def test_patterns_that_cannot_be_drawn_are_named(
+    run: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    picture = tmp_path / "x.png"
+    with pytest.raises(ValueError, match=message):
+        run("plot", *arguments, "--output", picture)
+    assert not picture.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

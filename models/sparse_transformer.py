@@ -1,0 +1,100 @@
+"""Sparse Transformer: a language model whose heads read a few of the tokens so far.
+
+Half of the heads read the last tokens; the other half read every so many-th token before (strided)
+or a summary token of every block (fixed). Two layers so pass a message between any two tokens, and
+with a stride near √L a head costs O(L √L) time. Nothing of size L×L is stored.
+
+Sources:
+    Child et al., *Generating Long Sequences with Sparse Transformers*, 2019: section 4 for the
+    factorised heads, 5.2 for the layers (normalised before they are applied) and 5.3 for how the
+    weights of what is added to the residual stream start.
+    The paper adds an embedding of the row and one of the column to each token for images, and of
+    the place for text, as here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from jat_graph.patterns import Pattern, pattern_attention
+
+
+class SparseTransformer(nn.Module):
+    """Logits of the next token at every place.
+
+    Args:
+        vocabulary_size: Number of different tokens V.
+        pattern: Which tokens each head reads, such as ``Strided(16)`` or ``Fixed(16)``.
+        length: Largest number of tokens L.
+        channels: Size C of each token's features.
+        heads: Number of heads H in each layer.
+        layers: Number of layers.
+        dropout: Dropout probability of what each part of a layer adds.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        pattern: Pattern,
+        length: int,
+        channels: int = 128,
+        heads: int = 4,
+        layers: int = 4,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocabulary_size, channels)
+        self.place = nn.Embedding(length, channels)
+        for table in (self.token, self.place):
+            nn.init.normal_(table.weight, std=0.125 / math.sqrt(channels))
+        self.layers = nn.ModuleList(
+            SparseLayer(channels, heads, pattern, dropout) for _ in range(layers)
+        )
+        for layer in self.layers:
+            for last in (layer.output, layer.feed_forward[-2]):
+                nn.init.normal_(last.weight, std=1 / math.sqrt(2 * layers * last.in_features))
+        self.norm = nn.LayerNorm(channels)
+        self.logits = nn.Linear(channels, vocabulary_size)
+        nn.init.zeros_(self.logits.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits ``[B, L, V]`` for tokens ``[B, L]``."""
+        x = self.token(tokens) + self.place.weight[: tokens.size(1)]  # [B, L, C]
+        for layer in self.layers:
+            x = layer(x)
+        return self.logits(self.norm(x))  # [B, L, V]
+
+
+class SparseLayer(nn.Module):
+    """Sparse attention, then two linear layers, each added to what came in."""
+
+    def __init__(self, channels: int, heads: int, pattern: Pattern, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.pattern = heads, pattern
+        self.norm = nn.LayerNorm(channels)
+        self.project = nn.Linear(channels, 3 * channels)
+        self.output = nn.Linear(channels, channels)
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(channels),
+            nn.Linear(channels, 4 * channels),
+            nn.GELU(),
+            nn.Linear(4 * channels, channels),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features of the same shape, ``[B, L, C]``."""
+        heads = self.project(self.norm(x)).unflatten(-1, (3, self.heads, -1))  # [B, L, 3, H, D]
+        query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, H, L, D] each
+        read = pattern_attention(query, key, value, pattern=self.pattern, is_causal=True)
+        x = x + self.dropout(self.output(read.transpose(1, 2).flatten(2)))
+        return x + self.feed_forward(x)
+
+
+def next_token_losses(model: SparseTransformer, tokens: Tensor) -> Tensor:
+    """Return the loss of each token but the first: ``[B, L + 1] -> [B, L]``."""
+    return F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:], reduction="none")

@@ -1,0 +1,65 @@
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples import sparse_transformer
+from jat_graph.patterns import parse_pattern
+from models.sparse_transformer import SparseTransformer
+
+LINE = (
+    r"validation: \d+\.\d{3} bits a character, \d+ s; heads read (?P<share>\d+)% of all pairs, "
+    r"two layers (?P<reach>do|do not) connect every token with all before it; seed 3\n"
+)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> None:
+    settings = ["--data-dir", str(folder), "--steps", "2", "--batch-size", "2", "--seed", "3"]
+    monkeypatch.setattr(sys, "argv", ["sparse_transformer", *settings, *words])
+    sparse_transformer.main()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "share", "reach"),
+    [("strided:4", 19, "do"), ("fixed:4:1", 13, "do"), ("window:2&causal", 12, "do not")],
+)
+def test_it_prints_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pattern: str,
+    share: int,
+    reach: str,
+) -> None:
+    (tmp_path / "input.txt").write_text("To be, or not to be: that is the question.\n" * 20)
+    run(monkeypatch, tmp_path, "--length", "16", "--pattern", pattern)
+    line = re.fullmatch(LINE, capsys.readouterr().out)
+    assert line is not None
+    assert (int(line["share"]), line["reach"]) == (share, reach)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [((), "needs input.txt or input.txt.gz in"), (("--pattern", "strided:0"), "stride of strided")],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, tmp_path, *words)
+    assert str(caught.value).startswith("sparse_transformer: error: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_training_learns() -> None:
+    text = torch.tensor(list(b"abcdefgh" * 40))
+    torch.manual_seed(0)
+    model = SparseTransformer(256, parse_pattern("strided:4"), 16, channels=32, layers=1)
+    before = sparse_transformer.evaluate(model, text, 16).mean()
+    sparse_transformer.fit(model.train(), text, length=16, steps=60, batch=4, rate=1e-2)
+    after = sparse_transformer.evaluate(model, text, 16)
+    assert len(after) == (len(text) - 1) // 16 * 16
+    assert after.mean() < 0.2 * before
