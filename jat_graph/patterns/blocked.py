@@ -51,7 +51,7 @@ def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
         output: Tensor = FusedBlocks.apply(query, key, value, tasks, most, job.scale)  # type: ignore[no-untyped-call]
     else:
         output = _plain_blocks(query, key, value, tasks, most, job.dropout_p, job.scale)
-    return output.unflatten(0, (batch, length)).transpose(1, 2)
+    return output.view(batch, length, heads, -1).transpose(1, 2)
 
 
 def _plain_blocks(
@@ -80,8 +80,9 @@ def _attend(
     piece: Piece, query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float
 ) -> Tensor:
     def take(rows: Tensor, index: Tensor) -> Tensor:
-        return rows.index_select(0, index.flatten()).unflatten(0, index.shape).transpose(1, 2)
+        return rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
 
-    blocks = take(query, piece.queries), take(key, piece.keys), take(value, piece.keys)
+    rows = (query, piece.queries), (key, piece.keys), (value, piece.keys)
+    blocks = (take(*pair).transpose(1, 2) for pair in rows)  # [m, H, n, D] each
     part = wide_attention(*blocks, piece.mask, dropout_p, False, scale)
     return part.transpose(1, 2).flatten(0, 1)

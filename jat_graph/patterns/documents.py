@@ -102,13 +102,17 @@ class Documents(Pattern):
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count the squares of the documents' sizes, over all sequences."""
         self.check_size(self.ids.size(0), length)
-        sizes = [row.unique(return_counts=True)[1] for row in self.ids]
-        return sum(int(size.square().sum()) for size in sizes)
+        return sum(int(_numbers(ids).bincount().square().sum()) for ids in self.ids)
 
     def _limits(self) -> tuple[Tensor, Tensor]:
         """Return where the document of each token of one sequence starts, and where it stops."""
-        number = self.ids[0].cpu().unique(return_inverse=True)[1]
+        number = _numbers(self.ids[0])
         place, count = torch.arange(len(number)), int(number.max()) + 1
         start = torch.full((count,), len(number)).scatter_reduce(0, number, place, "amin")
         stop = torch.zeros(count, dtype=torch.long).scatter_reduce(0, number, place, "amax")
         return start[number], stop[number] + 1
+
+
+def _numbers(ids: Tensor) -> Tensor:
+    """Number the documents of a sequence from 0: ``[L]``."""
+    return torch.unique(ids.cpu(), return_inverse=True)[1]  # type: ignore[no-any-return, no-untyped-call]

@@ -85,7 +85,7 @@ def _blocks(piece: Piece, query: Tensor, key: Tensor, value: Tensor) -> tuple[Te
 def _take(rows: Tensor, index: Tensor, width: int) -> Tensor:
     taken = _neighbours(rows, index)
     if taken is None:
-        taken = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+        taken = rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
     missing = width - rows.size(-1)
     return (F.pad(taken, (0, missing)) if missing else taken).transpose(1, 2)
 

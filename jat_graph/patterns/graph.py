@@ -57,14 +57,18 @@ def pattern_edges(
     edges = [torch.empty(2, 0, dtype=torch.long, device=device)]
     for task in batch_tasks(pattern, valid, batch, length, device):
         for queries, keys, mask in task.pieces(KEYS):
-            pairs = torch.stack(torch.broadcast_tensors(keys[:, None], queries[:, :, None]))
-            allowed = True if mask is None else mask.squeeze(1)
-            edges.append(pairs[:, torch.ones_like(pairs[0], dtype=torch.bool) & allowed])
+            shape = (*queries.shape, keys.size(1))
+            pairs = keys[:, None].expand(shape), queries[:, :, None].expand(shape)
+            if mask is None:
+                edges.append(torch.stack(pairs).flatten(1))
+            else:
+                allowed = mask.squeeze(1).expand(shape)
+                edges.append(torch.stack([side[allowed] for side in pairs]))
     return torch.cat(edges, dim=1)
 
 
 def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
-    batch, _, length, _ = job.query.shape
+    batch, heads, length, _ = job.query.shape
     source, target = pattern_edges(rule, valid, batch, length, job.query.device)
     tensors = same_precision(job.query, job.key, job.value)
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
@@ -73,5 +77,5 @@ def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
         scores = (query[target] * key[source]).sum(-1) * job.scale  # [E, H]
         weights = F.dropout(softmax(scores, target, num_nodes=batch * length), job.dropout_p)
         messages = weights.unsqueeze(-1) * value[source]  # [E, H, Dv]
-        output = scatter(messages, target, dim_size=batch * length)
-    return output.to(tensors[2].dtype).unflatten(0, (batch, length)).transpose(1, 2)
+        output: Tensor = scatter(messages, target, dim_size=batch * length)
+    return output.to(tensors[2].dtype).view(batch, length, heads, -1).transpose(1, 2)

@@ -45,7 +45,7 @@ def pattern_rows(
     rows = pattern.mask_mod(batch, head, rank[..., first:, None], rank[..., None, :])
     if valid is not None:
         rows = rows & valid[..., first:, None] & valid[..., None, :]
-    return rows.expand(torch.broadcast_shapes(rows.shape, (1, 1, num_queries, num_keys)))
+    return rows.expand(*rows.shape[:2], num_queries, num_keys)
 
 
 def _rows_by_sequence(pattern: Pattern, valid: Tensor, num_queries: int, heads: int) -> Tensor:

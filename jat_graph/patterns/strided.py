@@ -16,8 +16,8 @@ class Strided(Pattern):
     r"""Rows :math:`0 ≤ q - k < l`, and columns :math:`k ≤ q, k \equiv q \pmod l`, of stride l.
 
     A row and a column together reach every earlier token in two steps. Rows have
-    :math:`L l - l (l - 1) / 2` pairs, with l at most L; columns :math:`n l (n + 1) / 2 + r (n + 1)`,
-    with n full strides and a rest r.
+    :math:`L l - l (l - 1) / 2` pairs, with l at most L, and columns
+    :math:`n l (n + 1) / 2 + r (n + 1)`, with n full strides and a rest r.
 
     Args:
         stride: The stride l.
