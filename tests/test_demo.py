@@ -16,7 +16,7 @@ from jat_graph.demo import (
     demonstrate,
     look_at_pair,
 )
-from jat_graph.training import Comparison, TrainingOptions, compare, train
+from jat_graph.training import Arm, Comparison, TrainingOptions, compare, train
 from tests.cli.conftest import run
 from tests.training.conftest import tiny_model
 from tests.training.support import result
@@ -39,7 +39,7 @@ def made_up_comparison(base: float, jump: tuple[float, float]) -> Comparison:
         task="agreement",
         primary_metric="accuracy",
         seeds=(0, 1),
-        configs={"base": None, "jump": JatConfig()},
+        arms={"base": Arm(), "jump": Arm(JatConfig())},
         runs={
             "base": (run_of(base), run_of(base)),
             "jump": tuple(run_of(score) for score in jump),

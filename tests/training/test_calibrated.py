@@ -20,3 +20,11 @@ def test_the_table_covers_the_jump_heads_and_is_always_the_same(options: Options
 def test_no_batches_raise(options: Options) -> None:
     with pytest.raises(ValueError, match="batches must be a positive integer, got 0"):
         calibrate_on_task(options(), batches=0)
+
+
+def test_long_texts_are_measured_with_their_pattern(options: Options, long_dir: str) -> None:
+    pattern = JatConfig(pattern="window:16+global:1", heads=2, layers=(0,))
+    chosen = options(data_dir=long_dir, max_length=80, batch_size=8, max_train_samples=16)
+    measured = calibrate_on_task(chosen, pattern, 0.2, batches=4)
+    assert measured.pattern == pattern.pattern
+    assert isinstance(measured.threshold, tuple)
