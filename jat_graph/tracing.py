@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention import attention_probabilities
 from jat_graph.ballot import Ballot, open_ballot
+from jat_graph.head_attention import attention_probabilities
 from jat_graph.heads import merge_heads
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.operators import DenseOperator

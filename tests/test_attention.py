@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.attention import attend, attention_probabilities
+from jat_graph.head_attention import attend, attention_probabilities
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.propagation import head_groups
 from jat_graph.reference import (

@@ -30,6 +30,7 @@ LAYERS = (
     ("operators",),
     ("graph", "incremental"),
     ("propagation",),
+    ("head_attention",),
     ("attention",),
     ("nn", "transforms"),
     ("hf",),

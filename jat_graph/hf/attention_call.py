@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention import attend, attend_within, attention_probabilities
+from jat_graph.head_attention import attend, attend_within, attention_probabilities
 from jat_graph.hf.generation_cache import (
     cache_layer,
     causal_rows,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.attention import attend_within
+from jat_graph.head_attention import attend_within
 from jat_graph.masks import resolve_mask
 from jat_graph.patterns import Pattern, Window, parse_pattern
 from jat_graph.propagation import head_groups
