@@ -28,6 +28,8 @@ def unsupported(job: Job) -> list[str]:
     return general_mask_reasons(job.mask)
 
 
+# Layouts are Python: compiled code steps out here and goes on behind.
+@torch.compiler.disable
 def run(job: Job) -> Tensor:
     """Return attention under a pattern, storing nothing of size L×L.
 

@@ -27,6 +27,8 @@ def unsupported(job: Job) -> list[str]:
     return general_mask_reasons(job.mask)
 
 
+# Edges are listed in Python: compiled code steps out here and goes on behind.
+@torch.compiler.disable
 def run(job: Job) -> Tensor:
     """Return attention under a pattern by messages along its edges.
 

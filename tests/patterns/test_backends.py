@@ -133,7 +133,7 @@ EAGER = pytest.mark.filterwarnings("ignore:flex_attention called without torch.c
 
 
 @EAGER
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(patterns(), st.sampled_from(PADDING[:-2]), st.booleans(), st.integers(2, 150))
 def test_flex_attention_is_the_reference(
     pattern: Pattern, side: str, causal: bool, length: int
@@ -209,7 +209,7 @@ def test_blocks_that_agree_share_one_small_mask() -> None:
 @pytest.mark.parametrize("backend", RUN)
 def test_dropout_keeps_the_mean_and_the_pairs(backend: str) -> None:
     heads = random_heads(40, heads=1, dtype=torch.float32)
-    pattern, ones = parse_pattern("window:4"), torch.ones_like(heads.value)
+    pattern = parse_pattern("window:4")
     heads = heads._replace(value=torch.eye(40).expand(2, 1, 40, 40).clone().requires_grad_())
     torch.manual_seed(0)
     runs = [run(heads, pattern, TokenMask(), backend, dropout_p=0.4) for _ in range(300)]
@@ -218,7 +218,6 @@ def test_dropout_keeps_the_mean_and_the_pairs(backend: str) -> None:
     assert (runs[0] == 0)[plain == 0].all()
     assert 0.3 < float((runs[0] == 0)[plain > 0].float().mean()) < 0.5
     assert torch.autograd.grad(runs[0].sum(), heads.value)[0].isfinite().all()
-    assert ones.isfinite().all()
 
 
 def test_dropout_in_blocks_is_the_same_in_backward() -> None:
@@ -341,7 +340,22 @@ def test_more_global_tokens_than_tokens_and_a_block_that_does_not_divide() -> No
     check("blocked", parse_pattern("local:4:both"), TokenMask(), heads)
 
 
-def test_plain_blocks_are_the_fused_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+# Dynamo's own, where it goes on behind a break.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("backend", RUN)
+def test_compiled_code_steps_out_and_goes_on(backend: str) -> None:
+    heads = random_heads(300, dtype=torch.float64)
+
+    def scaled(*tensors: Tensor) -> Tensor:
+        return 2 * run(Heads(*(3 * t for t in tensors)), Window(20), TokenMask(), backend)
+
+    got = torch.compile(scaled, backend="aot_eager")(*heads)
+    assert_equal(got, scaled(*heads))
+    for one, other in zip(gradients(got, heads), gradients(scaled(*heads), heads), strict=True):
+        assert_equal(one, other)
+
+
+def test_plain_blocks_are_the_fused_ones() -> None:
     heads = random_heads(300, dtype=torch.float64)
     job = Job(*heads, Window(20), TokenMask(), 0.0, 0.3)
     fused = _run_rule(job, job.pattern, None)
