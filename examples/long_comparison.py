@@ -3,20 +3,29 @@
 ``python -m examples.long_comparison --task brown --data-dir DIR --output DIR --model PATH``
 fine-tunes a model on the first 512 tokens of each document; on 2048 tokens, its position table
 stretched, with a window and one global token as the pattern; and on the same with jump heads whose
-keys are the significant ones. Passes over the data, batches, learning rate and seeds are the same.
+keys are the significant ones, their thresholds calibrated to a density on training texts. Passes
+over the data, batches, learning rate and seeds are the same.
 An interrupted call goes on where it stopped, and a call with more seeds keeps what is there.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from jat_graph import JatConfig
 from jat_graph.files import write_text
-from jat_graph.training import Arm, Comparison, TrainingOptions, compare, comparison_markdown
+from jat_graph.training import (
+    Arm,
+    Comparison,
+    TrainingOptions,
+    calibrate_on_task,
+    compare,
+    comparison_markdown,
+)
 
 PATTERN, JUMP = "pattern", "jump"
 
@@ -41,17 +50,18 @@ def main() -> None:
         select_best=False,
         group_by_length=True,
     )
-    comparison = compare(options, arms(args), range(args.seeds))
+    comparison = compare(options, arms(args, options), range(args.seeds))
     text = report(comparison)
     write_text(args.output / "comparison.md", text)
     typer.echo(text)
 
 
-def arms(args: argparse.Namespace) -> dict[str, Arm]:
+def arms(args: argparse.Namespace, options: TrainingOptions) -> dict[str, Arm]:
     """Return the arms: short, long with the pattern, and long with jump heads too."""
     ordinary = JatConfig(pattern=args.pattern, hop_weights=(1.0,))
     jumping = JatConfig(pattern=args.pattern, key_selection="significance", num_keys=args.num_keys)
     longer = {"max_length": args.long}
+    jumping = calibrate_on_task(replace(options, **longer), jumping, args.density)
     return {"base": Arm(), PATTERN: Arm(ordinary, longer), JUMP: Arm(jumping, longer)}
 
 
@@ -79,6 +89,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--long", type=int, default=2048, help="tokens (default: 2048)")
     parser.add_argument("--pattern", default="window:128+global:1", help="(default: %(default)s)")
     parser.add_argument("--num-keys", type=int, help="voting keys (default: 5 ln n)")
+    parser.add_argument("--density", type=float, default=0.05, help="of the graphs (default: 0.05)")
     parser.add_argument("--epochs", type=int, default=3, help="(default: 3)")
     parser.add_argument("--batch-size", type=int, default=2, help="(default: 2)")
     parser.add_argument("--gradient-accumulation", type=int, default=4, help="(default: 4)")
