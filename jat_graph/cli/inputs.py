@@ -15,7 +15,7 @@ from transformers import AutoModel
 from jat_graph.cli.options import JatOptions
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, attached_config, detach, from_pretrained
-from jat_graph.training.loading import has_jump_heads, load_config, load_tokenizer
+from jat_graph.training.loading import has_own_heads, load_config, load_tokenizer
 from jat_graph.training.quiet import quiet
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def load_model(
         ValueError: If the model cannot be loaded or cannot have these jump heads.
         OSError: If the config file cannot be read.
     """
-    has_jump = has_jump_heads(load_config(path))
+    has_jump = has_own_heads(load_config(path))
     try:
         with quiet():
             model = _load(path, has_jump)

@@ -24,7 +24,7 @@ from jat_graph.training import (
     evaluate,
     train,
 )
-from jat_graph.training.loading import has_jump_heads, load_config
+from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.storage import write_json
 
 PANEL = "Training"
@@ -206,7 +206,7 @@ def _jump_config(
     options: TrainingOptions, jat: JatOptions, density: float | None
 ) -> JatConfig | None:
     """Return the settings of the jump arm; None leaves a model saved with jump heads as it is."""
-    has_own = has_jump_heads(load_config(options.model))
+    has_own = has_own_heads(load_config(options.model))
     if has_own and (density is not None or jat != JatOptions()):
         raise ValueError(
             f"model {options.model!r} has jump heads already: train it without --density and "

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
-from jat_graph.training.loading import has_jump_heads, load_config
+from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import RunResult, versions
 from jat_graph.training.runner import train
@@ -223,7 +223,7 @@ def compare(
     """
     named = _named_arms(arms)
     _check_seeds(seeds)
-    if has_jump_heads(load_config(options.model)):
+    if has_own_heads(load_config(options.model)):
         raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
     folder = prepare_folder(options.output_dir)
     found = read_json(folder / RESULTS_FILE)

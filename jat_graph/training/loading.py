@@ -74,8 +74,8 @@ def load_config(path: str) -> PreTrainedConfig:
     return config
 
 
-def has_jump_heads(config: PreTrainedConfig) -> bool:
-    """Tell whether a model was saved with jump heads.
+def has_own_heads(config: PreTrainedConfig) -> bool:
+    """Tell whether a model was saved with heads of this library: jump heads, or triplet heads.
 
     Args:
         config: The model's configuration.
@@ -83,7 +83,7 @@ def has_jump_heads(config: PreTrainedConfig) -> bool:
     Returns:
         True if it was.
     """
-    return getattr(config, "jat", None) is not None
+    return any(getattr(config, name, None) is not None for name in ("jat", "triplet"))
 
 
 def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
@@ -163,7 +163,7 @@ def _set_attention_dropout(config: PreTrainedConfig, path: str, rate: float) -> 
 def _draw(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedModel:
     """Draw all weights of a model that is as long as it has to be."""
     path = objective.options.model
-    if has_jump_heads(config):
+    if has_own_heads(config):
         raise ValueError(f"from_scratch needs a model without jump heads, got {path!r}")
     limit = getattr(config, "max_position_embeddings", None)
     if limit is not None and limit < objective.options.max_length:
@@ -218,7 +218,7 @@ def _load(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedMode
     if Path(path).is_dir() and not any(file.suffix in _WEIGHTS for file in Path(path).iterdir()):
         raise ValueError(f"model {path!r} has no weights: from_scratch draws them")
     load: Callable[..., Any] = partial(from_pretrained, auto_class)
-    if not has_jump_heads(config):
+    if not has_own_heads(config):
         load = auto_class.from_pretrained
     try:
         model, found = load(
