@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.batches import BatchGroup, Piece, batch_groups
 from jat_graph.patterns.fused import FusedBlocks
 from jat_graph.patterns.job import Job, general_mask_reasons, same_precision
-from jat_graph.patterns.tasks import Piece, Task, batch_tasks
 from jat_graph.wide_attention import wide_attention
 
 # Numbers of keys and values that are gathered at a time: 8 MiB, or 256 MiB on a GPU.
@@ -29,7 +29,7 @@ def unsupported(job: Job) -> list[str]:
 
 
 # Layouts are Python: compiled code steps out here and goes on behind.
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def run(job: Job) -> Tensor:
     """Return attention under a pattern, storing nothing of size L×L.
 
@@ -46,13 +46,13 @@ def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
     batch, heads, length, _ = job.query.shape
     tensors = same_precision(job.query, job.key, job.value)
     query, key, value = (tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors)
-    tasks = batch_tasks(rule, valid, batch, length, query.device)
+    groups = batch_groups(rule, valid, batch, length, query.device)
     budget = GATHERED_CUDA if query.is_cuda else GATHERED
     most = budget // (heads * (key.size(-1) + value.size(-1)))
     if query.device.type == "cpu" and not job.dropout_p:
-        output: Tensor = FusedBlocks.apply(query, key, value, tasks, most, job.scale)  # type: ignore[no-untyped-call]
+        output: Tensor = FusedBlocks.apply(query, key, value, groups, most, job.scale)  # type: ignore[no-untyped-call]
     else:
-        output = _plain_blocks(query, key, value, tasks, most, job.dropout_p, job.scale)
+        output = _plain_blocks(query, key, value, groups, most, job.dropout_p, job.scale)
     return output.view(batch, length, heads, -1).transpose(1, 2)
 
 
@@ -60,14 +60,14 @@ def _plain_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    tasks: list[Task],
+    groups: list[BatchGroup],
     most: int,
     dropout_p: float,
     scale: float,
 ) -> Tensor:
     """Run the blocks through SDPA, each again in backward rather than kept."""
     places, parts = [], []
-    for piece in (piece for task in tasks for piece in task.pieces(most)):
+    for piece in (piece for group in groups for piece in group.pieces(most)):
         options = dropout_p, scale
         part = checkpoint(_attend, piece, query, key, value, *options, use_reentrant=False)
         places.append(piece.queries.flatten())
@@ -84,7 +84,9 @@ def _attend(
     def take(rows: Tensor, index: Tensor) -> Tensor:
         return rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
 
-    rows = (query, piece.queries), (key, piece.keys), (value, piece.keys)
-    blocks = (take(*pair).transpose(1, 2) for pair in rows)  # [m, H, n, D] each
-    part = wide_attention(*blocks, piece.mask, dropout_p, False, scale)
+    queries, keys, values = (  # [m, H, n, D] each
+        take(*pair).transpose(1, 2)
+        for pair in ((query, piece.queries), (key, piece.keys), (value, piece.keys))
+    )
+    part = wide_attention(queries, keys, values, piece.mask, dropout_p, False, scale)
     return part.transpose(1, 2).flatten(0, 1)

@@ -53,17 +53,22 @@ def choose(backend: str, job: Job) -> PatternChoice:
         return _choose_itself(job)
     if backend not in BACKENDS:
         raise ValueError(f"backend must be auto, {', '.join(BACKENDS)}, got {backend!r}")
-    reasons = BACKENDS[backend].unsupported(job)
+    return _checked(PatternChoice(backend, "the caller asks for it"), job)
+
+
+def _checked(choice: PatternChoice, job: Job) -> PatternChoice:
+    reasons = BACKENDS[choice.backend].unsupported(job)
     if reasons:
-        raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
-    return PatternChoice(backend, "the caller asks for it")
+        raise ValueError(f"backend {choice.backend!r} cannot run: {'; '.join(reasons)}")
+    return choice
 
 
 def _choose_itself(job: Job) -> PatternChoice:
     length = job.query.size(2)
     reasons = general_mask_reasons(job.mask)
     if reasons:
-        return PatternChoice("dense", f"'blocked' cannot run: {'; '.join(reasons)}")
+        why = f"'blocked' cannot run: {'; '.join(reasons)}"
+        return _checked(PatternChoice("dense", why), job)
     if length <= SHORT:
         return PatternChoice("dense", f"{length} tokens are at most {SHORT}")
     if length > MEDIUM or job.pattern.num_sequences:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from jat_graph.patterns.tasks import Piece, Task
+from jat_graph.patterns.batches import BatchGroup, Piece
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -28,20 +28,20 @@ class FusedBlocks(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        tasks: list[Task],
+        groups: list[BatchGroup],
         most: int,
         scale: float,
     ) -> Tensor:
         """Return the outputs, ``[rows, H, Dv]``, of queries, keys and values in rows."""
         output = value.new_zeros(*query.shape[:2], value.size(-1))
         sums = query.new_zeros(query.shape[:2], dtype=_sum_dtype(query))
-        for piece in (piece for task in tasks for piece in task.pieces(most)):
+        for piece in (piece for group in groups for piece in group.pieces(most)):
             blocks = _blocks(piece, query, key, value)
             part, part_sums = _forward(*blocks, attn_mask=_additive(piece, query), scale=scale)
             output[piece.queries] = part.transpose(1, 2)[..., : value.size(-1)]
             sums[piece.queries] = part_sums.transpose(1, 2)
         ctx.save_for_backward(query, key, value, output, sums)
-        ctx.tasks, ctx.most, ctx.scale = tasks, most, scale
+        ctx.groups, ctx.most, ctx.scale = groups, most, scale
         return output
 
     @staticmethod
@@ -50,7 +50,7 @@ class FusedBlocks(torch.autograd.Function):
         """Return the gradients of queries, keys and values."""
         query, key, value, output, sums = ctx.saved_tensors
         grads = [torch.zeros_like(t, dtype=_sum_dtype(t)) for t in (query, key, value)]
-        for piece in (piece for task in ctx.tasks for piece in task.pieces(ctx.most)):
+        for piece in (piece for group in ctx.groups for piece in group.pieces(ctx.most)):
             blocks = _blocks(piece, query, key, value)
             width = blocks[0].size(-1)
             parts = _backward(

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.batches import batch_groups
 from jat_graph.patterns.job import Job, general_mask_reasons, same_precision
-from jat_graph.patterns.tasks import batch_tasks
 
 # Keys looked at in one go while the edges are listed.
 KEYS = 2**14
@@ -28,7 +28,7 @@ def unsupported(job: Job) -> list[str]:
 
 
 # Edges are listed in Python: compiled code steps out here and goes on behind.
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def run(job: Job) -> Tensor:
     """Return attention under a pattern by messages along its edges.
 
@@ -57,8 +57,8 @@ def pattern_edges(
         ``edge_index`` in PyG's form, ``[2, E]``: from keys to queries.
     """
     edges = [torch.empty(2, 0, dtype=torch.long, device=device)]
-    for task in batch_tasks(pattern, valid, batch, length, device):
-        for queries, keys, mask in task.pieces(KEYS):
+    for group in batch_groups(pattern, valid, batch, length, device):
+        for queries, keys, mask in group.pieces(KEYS):
             shape = (*queries.shape, keys.size(1))
             pairs = keys[:, None].expand(shape), queries[:, :, None].expand(shape)
             if mask is None:

@@ -205,7 +205,7 @@ def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
         yield pairs_of(pattern, queries[chosen], keys[chosen]).contiguous()
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def keys_read(pattern: Pattern, length: int) -> int:
     """Count the pairs that blocks look at, those that are masked too.
 

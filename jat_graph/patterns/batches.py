@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     mask: Tensor | None
 
 
-class Task(NamedTuple):
+class BatchGroup(NamedTuple):
     """Blocks of one layout, and the sequences that have it.
 
     Args:
@@ -56,9 +56,9 @@ class Task(NamedTuple):
             yield Piece(self.rows[own, queries], self.rows[own, keys], self.group.masks(block))
 
 
-def batch_tasks(
+def batch_groups(
     pattern: Pattern, valid: Tensor | None, batch: int, length: int, device: torch.device
-) -> list[Task]:
+) -> list[BatchGroup]:
     """Return what there is to do for a batch; padding is left out.
 
     Args:
@@ -69,7 +69,7 @@ def batch_tasks(
         device: Where the tokens are.
 
     Returns:
-        The tasks; row ``b · L + i`` is token i of sequence b.
+        The groups; row ``b · L + i`` is token i of sequence b.
     """
     rows = torch.arange(batch * length, device=device).view(batch, length)
     if valid is None:
@@ -80,21 +80,21 @@ def batch_tasks(
         sizes = defaultdict(list)
         for place, count in enumerate(valid.sum(-1).tolist()):
             sizes[count].append(place)
-    tasks = []
+    groups = []
     for count, places in sizes.items():
         own = rows[:, :count] if len(places) == batch else rows[places, :count]
-        tasks += _tasks_of_one_length(pattern, own, places, length) if count else []
-    return tasks
+        groups += _groups_of_one_length(pattern, own, places, length) if count else []
+    return groups
 
 
-def _tasks_of_one_length(
+def _groups_of_one_length(
     pattern: Pattern, rows: Tensor, places: list[int], length: int
-) -> list[Task]:
+) -> list[BatchGroup]:
     count, device = rows.size(1), rows.device
     if not pattern.num_sequences:
-        return [Task(group, rows) for group in kept_layout(pattern, count, device)]
+        return [BatchGroup(group, rows) for group in kept_layout(pattern, count, device)]
     return [
-        Task(group.to(device), own[None])
+        BatchGroup(group.to(device), own[None])
         for place, own in zip(places, rows, strict=True)
         for group in layout(pattern.of_sequence(place).at(own[None] % length), count)
     ]
