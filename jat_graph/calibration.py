@@ -17,9 +17,12 @@ from jat_graph.hf import CapturedLayer, attach, attached_config, detach
 from jat_graph.operators import DenseOperator
 from jat_graph.scores import BLOCK
 from jat_graph.tracing import Inputs, capture_batch, layer_ballot
-from jat_graph.votes import vote_product
+from jat_graph.votes import VoteRule, vote_product
 
 HOLD_OUT_EVERY = 5
+
+# Products that are held at a time: 1 MiB in float32, which stays in the cache.
+PAIRS = 2**18
 
 logger = logging.getLogger(__name__)
 
@@ -208,17 +211,27 @@ def _critical_values(layer: CapturedLayer) -> list[Tensor]:
     batch, heads, length = ballot.source.shape
     shape = batch, heads, length, length
     critical = torch.full(shape, -torch.inf, dtype=ballot.source.dtype, device=ballot.source.device)
+    height = max(1, PAIRS // (batch * heads * length))
     for _, scores, norms in ballot.key_blocks(BLOCK):
-        for key in range(scores.size(-1)):
-            column = scores[..., key]
-            left, right = column.unsqueeze(-1), column.unsqueeze(-2)
-            norm = None if norms is None else norms[..., key, None, None]
-            product = vote_product(left, right, norm)
-            if ballot.rule.same_sign_only:
-                product = product.masked_fill((left < 0) & (right < 0), -torch.inf)
-            critical = torch.fmax(critical, product)  # a masked score is NaN: fmax passes it over
+        for start in range(0, length, height):
+            rows = slice(start, start + height)
+            _raise_to_products(critical[:, :, rows], rows, scores, norms, ballot.rule)
     allowed = ballot.edge_mask().expand_as(critical)
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
+
+
+def _raise_to_products(
+    best: Tensor, rows: slice, scores: Tensor, norms: Tensor | None, rule: VoteRule
+) -> None:
+    """Raise the best product of each pair, ``[B, H, rows, L]``, to those of some keys, in place."""
+    for key in range(scores.size(-1)):
+        column = scores[..., key]
+        left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
+        norm = None if norms is None else norms[..., key, None, None]
+        product = vote_product(left, right, norm)
+        if rule.same_sign_only:
+            product = product.masked_fill((left < 0) & (right < 0), -torch.inf)
+        torch.fmax(best, product, out=best)  # a masked score is NaN: fmax passes it over
 
 
 def _pair_sums(layer: CapturedLayer) -> Tensor:
