@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.config_fields import check_integer
-from jat_graph.nn.feature_attention import FeatureSelfAttention, average_features, check_tokens
-from jat_graph.nn.self_attention import check_token_mask, clean_tokens
+from jat_graph.nn.feature_attention import FeatureSelfAttention, average_features
+from jat_graph.nn.self_attention import check_token_mask, check_tokens, clean_tokens
 
 
 class BlockSelfAttention(torch.nn.Module):

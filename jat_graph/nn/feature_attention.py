@@ -8,7 +8,7 @@ from torch import Tensor
 
 from jat_graph.config_fields import check_integer
 from jat_graph.nn.masked_softmax import masked_softmax
-from jat_graph.nn.self_attention import check_token_mask, clean_tokens
+from jat_graph.nn.self_attention import check_token_mask, check_tokens, clean_tokens
 
 BOUND = 5.0  # of the logits, which a tanh keeps
 
@@ -131,20 +131,3 @@ def average_features(x: Tensor, logits: Tensor, mask: Tensor | None) -> Tensor:
     """
     weights = masked_softmax(logits, None if mask is None else mask.unsqueeze(-1), dim=-2)
     return (weights * x).sum(dim=-2)
-
-
-def check_tokens(name: str, tokens: Tensor, channels: int) -> None:
-    """Check the shape of tokens.
-
-    Args:
-        name: What to call them.
-        tokens: ``[B, N, C]``.
-        channels: C.
-
-    Raises:
-        ValueError: If it does not fit.
-    """
-    if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
-        raise ValueError(
-            f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
-        )
