@@ -27,6 +27,7 @@ SHAPE = {
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 SCALED_TOKENS = 2048  # longer than a few windows
+MARGIN = 1.2  # the keys of longer inputs are others, and may join less
 WINDOW = 256  # to each side, the token itself included
 PATTERN = f"window:{WINDOW}+global:1"
 
@@ -67,7 +68,7 @@ def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
     step = TrainingStep(model.to(settings.torch_device).train(), batch, settings)
     if side in CONFIGS:
         attach(model, CONFIGS[SAMPLED if side == SAMPLED else JUMPS])
-        strengthen(step, SHAPE["num_hidden_layers"], SCALED_TOKENS)
+        strengthen(step, SHAPE["num_hidden_layers"], SCALED_TOKENS, MARGIN)
         attach(detach(model), CONFIGS[side])
     return step
 

@@ -227,7 +227,9 @@ def _random_model(length: int, dropout: float) -> Any:
     return RobertaForSequenceClassification(RobertaConfig(**settings))
 
 
-def strengthen(step: TrainingStep, layers: int, tokens: int = SCALED_TOKENS) -> None:
+def strengthen(
+    step: TrainingStep, layers: int, tokens: int = SCALED_TOKENS, margin: float = 1.0
+) -> None:
     """Scale the queries of the jump heads, until the scores of every layer are large enough.
 
     A layer's scores depend on the layers below, so that each pass settles one layer more.
@@ -236,6 +238,7 @@ def strengthen(step: TrainingStep, layers: int, tokens: int = SCALED_TOKENS) -> 
         step: A model with jump heads, of the kind of BERT, and a batch, whose beginning is used.
         layers: How many layers jump.
         tokens: How many of each sequence to use. (default: 512)
+        margin: Factor of the scores beyond what these tokens want. (default: 1.0)
     """
     part = cut_batch(step.batch, SCALED_SEQUENCES, tokens)
     step = TrainingStep(step.model, part, step.settings)
@@ -244,7 +247,7 @@ def strengthen(step: TrainingStep, layers: int, tokens: int = SCALED_TOKENS) -> 
         with capture_scores(step.model) as captured:
             step.loss()
         for layer in captured:
-            factor = strengthening(_key_scores(layer), THRESHOLD).mean(0)  # [H]
+            factor = strengthening(_key_scores(layer), THRESHOLD).mean(0) * margin  # [H]
             query = attentions[layer.layer].query
             scale = torch.ones(query.out_features // layer.query.size(-1), device=factor.device)
             scale[list(layer.heads)] = factor.clamp(min=1.0)
