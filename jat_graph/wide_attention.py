@@ -69,11 +69,11 @@ def blocked_attention(
 
     Args:
         query: ``[B, H, L, F]``.
-        key: ``[B, H, L, F]``.
-        value: ``[B, H, L, Dv]``.
-        attn_mask: Bool (True = attend) or additive, broadcastable to ``[B, H, L, L]``, or None.
+        key: ``[B, H, Lk, F]``.
+        value: ``[B, H, Lk, Dv]``.
+        attn_mask: Bool (True = attend) or additive, broadcastable to ``[B, H, L, Lk]``, or None.
         dropout_p: Dropout of the attention probabilities.
-        is_causal: Mask later tokens.
+        is_causal: Mask later tokens, of as many keys as queries.
         scale: Factor of the scores.
 
     Returns:
@@ -82,12 +82,12 @@ def blocked_attention(
     Shapes:
         - **output:** ``[B, H, L, Dv]``
     """
-    batch, heads, length, _ = query.shape
-    height = max(1, BLOCK // max(1, batch * heads * length))
+    (batch, heads, length, _), num_keys = query.shape, key.size(2)
+    height = max(1, BLOCK // max(1, batch * heads * num_keys))
     blocks = []
     for start in range(0, length, height):
         rows = slice(start, min(start + height, length))
-        seen = slice(rows.stop if is_causal else length)
+        seen = slice(rows.stop if is_causal else num_keys)
         tensors = query[:, :, rows], key[:, :, seen], value[:, :, seen]
         mask = attn_mask
         if mask is not None:

@@ -113,6 +113,19 @@ def test_blocks_are_sdpa(is_causal, length, width, seed):
         assert_equal(ours, theirs)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(1, 9), (4, 9), (9, 4)])
+def test_blocks_take_other_numbers_of_keys(queries, keys):
+    tensors = random_tensors(5, (2, 2, queries, 4), (2, 2, keys, 4), (2, 2, keys, 6))
+    mask = torch.rand(2, 1, queries, keys, generator=torch.Generator().manual_seed(5)) < 0.7
+    mask[..., -1] = True
+    for ours, theirs in zip(
+        _gradients(blocked_attention, tensors, mask, False, 0.4),
+        _gradients(_slow, tensors, mask, False, 0.4),
+        strict=True,
+    ):
+        assert_equal(ours, theirs)
+
+
 def _sdpa(query, key, value, mask, dropout_p, is_causal, scale):
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
 
