@@ -52,7 +52,8 @@ class Documents(Pattern):
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Allow pairs of one document."""
-        return self.ids[b, q] == self.ids[b, k]
+        ids = self.ids if self.ids.device == q.device else self.ids.to(q.device)
+        return ids[b, q] == ids[b, k]
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Reach from the first token of the first document to the last one of the last."""

@@ -95,6 +95,8 @@ def _neighbours(rows: Tensor, index: Tensor) -> Tensor | None:
     first, last = int(index[0, 0]), int(index[-1, -1])
     if index.size(0) > 1 or last - first + 1 != index.size(1):
         return None
+    if rows.stride(-1) != 1:  # the kernel takes it that features lie side by side
+        return None
     return rows[None, first : last + 1]
 
 

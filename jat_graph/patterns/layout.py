@@ -91,13 +91,14 @@ def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
         Groups that together hold each query that sees a key once.
     """
     sizes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for queries, keys in _blocks(pattern, length):
-        sizes[len(queries), len(keys)].append((queries, keys))
-    return [
-        group
-        for blocks in sizes.values()
-        for group in _groups(pattern, *(torch.stack(part) for part in zip(*blocks, strict=True)))
-    ]
+    with torch.device("cpu"):  # wherever new tensors go by default
+        for queries, keys in _blocks(pattern, length):
+            sizes[len(queries), len(keys)].append((queries, keys))
+        return [
+            group
+            for blocks in sizes.values()
+            for group in _groups(pattern, *(torch.stack(p) for p in zip(*blocks, strict=True)))
+        ]
 
 
 def pairs_of(pattern: Pattern, queries: Tensor, keys: Tensor) -> Tensor:

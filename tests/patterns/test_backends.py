@@ -106,6 +106,12 @@ def test_documents_are_kept_apart(backend: str, side: str) -> None:
     check(backend, packed(70), resolve_mask(padding, False, heads.query), heads)
 
 
+def test_documents_go_where_the_positions_are() -> None:
+    place = torch.arange(70, device="meta")
+    none = place.new_zeros(1, 1)
+    assert packed(70).mask_mod(none, none, place[:, None], place).device.type == "meta"
+
+
 @pytest.mark.parametrize("spec", ["window:300+global:1", "local:200", "strided:150:columns"])
 def test_blocks_longer_than_a_block_of_queries(spec: str) -> None:
     heads = random_heads(700, heads=1, dtype=torch.float64)
@@ -164,6 +170,27 @@ def test_flex_attention_compiles() -> None:
     assert_close(got, oracle(heads, pattern, TokenMask()), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_features_may_lie_apart(place: int) -> None:
+    heads = [t.detach()[:1] for t in random_heads(300, widths=(5, 5), dtype=torch.float64)]
+    heads[place] = heads[place].mT.contiguous().mT
+    check_alone(Heads(*(t.requires_grad_() for t in heads)))
+
+
+def test_one_number_may_stand_for_all() -> None:
+    heads = [t.detach()[:1] for t in random_heads(300, widths=(5, 5), dtype=torch.float64)]
+    heads[2] = heads[2][..., :1].expand(-1, -1, -1, 5)
+    check_alone(Heads(*(t.requires_grad_() for t in heads)))
+
+
+def check_alone(heads: Heads) -> None:
+    """Compare blocks with a dense mask for a single sequence, under a gradient of ones."""
+    outputs = [run(heads, Window(9), TokenMask(), backend) for backend in ("dense", "blocked")]
+    wanted, got = ((o, *torch.autograd.grad(o.sum(), heads)) for o in outputs)
+    for one, other in zip(got, wanted, strict=True):
+        assert_equal(one, other)
+
+
 def test_blocks_store_nothing_of_size_length_squared() -> None:
     length = 2048
     heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
@@ -194,6 +221,16 @@ def test_the_fused_kernel_runs_forward_and_backward(spec: str) -> None:
         run(heads, parse_pattern(spec), TokenMask(), "blocked").sum().backward()
     assert sdpa_kernels(seen) == {"flash"}
     assert any("flash_attention_for_cpu_backward" in name for name in seen)
+
+
+@pytest.mark.parametrize(
+    "pattern", [Window(17) | GlobalTokens(3), packed(301)], ids=["kept", "own"]
+)
+def test_a_default_device_changes_nothing(pattern: Pattern) -> None:
+    heads = random_heads(301, dtype=torch.float64)
+    with torch.device("meta"):
+        got = run(heads, pattern, TokenMask(), "blocked")
+    assert_equal(got, oracle(heads, pattern, TokenMask()))
 
 
 def test_blocks_that_agree_share_one_small_mask() -> None:
@@ -243,6 +280,14 @@ def test_a_query_without_a_key_gets_zeros_and_finite_gradients(backend: str) -> 
 def test_all_padding_gives_zeros(backend: str) -> None:
     heads = random_heads(9, dtype=torch.float64)
     output = run(heads, Window(3), TokenMask(valid=torch.zeros(2, 1, 9).bool()), backend)
+    assert not output.any()
+    assert all(not slope.any() for slope in gradients(output, heads))
+
+
+def test_all_padding_gives_zeros_however_large_it_is() -> None:
+    heads = Heads(*(torch.full((2, 1, 5, 4), 3e38, requires_grad=True) for _ in range(3)))
+    mask = TokenMask(valid=torch.zeros(2, 1, 5).bool())
+    output = run(heads, Window(3), mask, "blocked", dropout_p=0.1)
     assert not output.any()
     assert all(not slope.any() for slope in gradients(output, heads))
 
