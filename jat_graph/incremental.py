@@ -104,7 +104,7 @@ class PastTokens:
                 not followed, and nothing is kept.
         """
         batch, _, length, _ = hops[0][0].shape
-        if (mask.causal or length == 1) and mask.pairs is None:
+        if mask.pairs is None and (mask.causal or _at_most_one(mask.valid, length)):
             valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
             self.hops, self.inverse_root, self.valid = hops, operator.scale, valid
             self.scores = None
@@ -205,6 +205,11 @@ class PastTokens:
         if norms is not None:
             norms = F.pad(norms, (0, columns.size(2) - norms.size(2)), value=1.0)
         return count_votes(ballot.rule, columns.mT, norms, rows)[..., : rows.stop]
+
+
+def _at_most_one(valid: Tensor | None, length: int) -> bool:
+    """Tell whether no sequence has two tokens, which causal order could tell apart."""
+    return length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
 
 
 def _append(old: Hop, new: Hop) -> Hop:

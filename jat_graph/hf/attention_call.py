@@ -147,8 +147,10 @@ class AttentionCall:
             return rows & causal_rows(queries, keys, device)
         if self.attention_mask is None:
             return rows
+        # What it masks by the least number there is, a query must not see for want of other keys.
+        rows = rows & split_additive(self.attention_mask)[0]
         if self.attention_mask.dtype == torch.bool:
-            return rows & self.attention_mask
+            return rows
         return self.attention_mask.masked_fill(~rows, -torch.inf)
 
 

@@ -142,6 +142,22 @@ def test_beams_and_chunks_within_a_pattern() -> None:
     assert_same(model, inputs, prefill_chunk_size=5)
 
 
+def test_an_additive_mask_hides_what_a_pattern_shows() -> None:
+    # The first block is joined with later ones only: its queries may read nothing.
+    model = attach(tiny_model("gpt2"), tiny_config(pattern="random:4:1", hop_weights=(1,)))
+    ids = tiny_inputs("gpt2")["input_ids"]
+    later = ~torch.ones(LENGTH, LENGTH).bool().tril()
+    bias = torch.zeros(len(ids), 1, LENGTH, LENGTH)
+    bias = bias.masked_fill(later, torch.finfo(torch.float32).min)
+    cache = hf.DynamicCache()
+    with torch.no_grad():
+        whole = model(input_ids=ids, attention_mask=bias, output_attentions=True)
+        model(input_ids=ids[:, :2], attention_mask=bias[..., :2, :2], past_key_values=cache)
+        rest = model(input_ids=ids[:, 2:], attention_mask=bias[..., 2:, :], past_key_values=cache)
+    assert not whole.attentions[0][:, :, :4].any()
+    assert_close(rest.logits, whole.logits[:, 2:], rtol=0, atol=1e-5)
+
+
 def test_a_pattern_generates_with_the_cache_that_keeps_all_tokens_only() -> None:
     model = attach(tiny_model("llama"), tiny_config(pattern="window:3", hop_weights=(1,)))
     cache = hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4)
