@@ -116,10 +116,10 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of an archive as they come."""
+    """Yield the files of an archive as they come; links in it are not followed."""
     with reading(path), tarfile.open(path, "r:gz") as archive:
         for member in archive:
-            content = archive.extractfile(member)
+            content = archive.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content.read()
 

@@ -122,6 +122,21 @@ def test_an_archive_cut_off_is_refused(data_dir: Path, tmp_path: Path) -> None:
             TASK.load(tmp_path)
 
 
+def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "aclImdb_v1.tar.gz"
+    write_archive(path, REVIEWS)
+    wanted = rows(tmp_path)
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in REVIEWS.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+        entry = tarfile.TarInfo("train/neg/99_1.txt")
+        entry.type, entry.linkname = tarfile.SYMTYPE, "nowhere.txt"
+        archive.addfile(entry)
+    assert rows(tmp_path) == wanted
+
+
 def test_a_folder_without_reviews(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"task imdb needs train or test or aclImdb_v1.tar"):
         TASK.load(tmp_path)

@@ -74,6 +74,8 @@ class LanguageModelling(Objective[LanguageModelTask]):
         from datasets import Dataset
 
         blocks, units, size = [], [], self.options.max_length
+        if size < 2:
+            raise ValueError(f"max_length must be at least 2 to predict tokens, got {size}")
         for tokens, counts in self._documents(rows):
             for start in range(0, len(tokens) - 1, size - 1):
                 blocks.append(tokens[start : start + size])

@@ -50,11 +50,8 @@ class QuestionAnswering(Objective[QuestionTask]):
         return Encoded(Dataset.from_dict(features), rows, {"owners": owners, "spans": spans})
 
     def collate(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Pad with the tokenizer."""
-        from transformers import DataCollatorWithPadding
-
-        batch: dict[str, Tensor] = DataCollatorWithPadding(self.tokenizer)(rows)
-        return batch
+        """Pad on the right, whatever the tokenizer prefers: pointers count from the left."""
+        return dict(self.tokenizer.pad(rows, padding_side="right", return_tensors="pt"))
 
     def reduce(self, outputs: Any, labels: Any) -> Any:
         """Keep the scores of first and last tokens."""

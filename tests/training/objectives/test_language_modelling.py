@@ -55,6 +55,13 @@ def test_characters_are_counted_to_the_last_token(text: str, tiny_model: str) ->
     assert split.notes["units"] == len(text) - len("the")
 
 
+def test_a_block_has_a_token_to_predict() -> None:
+    with pytest.raises(
+        ValueError, match=r"^max_length must be at least 2 to predict tokens, got 1"
+    ):
+        modelling("unused", 1).encode(Dataset.from_dict({"tokens": [[1, 2, 3]]}), None)
+
+
 def test_a_limit_counts_blocks() -> None:
     rows = Dataset.from_dict({"tokens": [list(range(100))]})
     assert len(modelling("unused", 5).encode(rows, 7).features) == 7

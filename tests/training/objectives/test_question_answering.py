@@ -61,6 +61,18 @@ def test_right_pointers_give_the_right_answers(
     assert found == {"f1": 1.0, "exact_match": 1.0}
 
 
+def test_padding_moves_no_pointer(tiny_model: str) -> None:
+    options = TrainingOptions(tiny_model, "covidqa", "unused", max_length=24, stride=2)
+    objective = objective_for(TASK, options)
+    objective.tokenizer.padding_side = "left"
+    cases = (("the book", "a pencil costs more", 2), ("the book", "a pencil", 0))
+    rows = objective.encode(rows_of(*cases), None).features.to_list()
+    batch = objective.collate(rows)
+    assert batch["input_ids"].size(1) == len(rows[0]["input_ids"]) > len(rows[1]["input_ids"])
+    for row, ids, start in zip(rows, batch["input_ids"], batch["start_positions"], strict=True):
+        assert int(ids[start]) == row["input_ids"][row["start_positions"]]
+
+
 @given(
     scores=arrays.arrays(np.float32, (2, 9), elements=st.floats(-5, 5, width=32)),
     context=arrays.arrays(bool, 7),
