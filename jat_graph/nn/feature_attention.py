@@ -65,7 +65,8 @@ class FeatureSelfAttention(torch.nn.Module):
         order = triangle.triu(1) if self.backward else triangle.tril(-1)
         allowed = order & mask.unsqueeze(-2)  # [..., L, L]
         weights = masked_softmax(logits, allowed.unsqueeze(-1), dim=-2)
-        return (weights * h.unsqueeze(-3)).sum(dim=-2)
+        # On CUDA, autocast gives weights in float32 whatever the tokens are in.
+        return (weights * h.unsqueeze(-3)).sum(dim=-2).to(h.dtype)
 
 
 class SourceToToken(torch.nn.Module):
@@ -130,4 +131,4 @@ def average_features(x: Tensor, logits: Tensor, mask: Tensor | None) -> Tensor:
         ``[..., C]``.
     """
     weights = masked_softmax(logits, None if mask is None else mask.unsqueeze(-1), dim=-2)
-    return (weights * x).sum(dim=-2)
+    return (weights * x).sum(dim=-2).to(x.dtype)

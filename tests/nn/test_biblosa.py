@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.nn import BlockSelfAttention, SourceToToken
+from jat_graph.nn import BlockSelfAttention, SourceToToken, feature_attention
 from jat_graph.nn.biblosa import _least_memory
 from jat_graph.nn.feature_attention import FeatureSelfAttention
 from jat_graph.reference import (
@@ -46,6 +46,20 @@ def oracle(layer: BlockSelfAttention, x: Tensor) -> Tensor:
 
 def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tensor, ...]) -> None:
     assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["as on the CPU", "as on CUDA"])
+def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    if wide:  # autocast's softmax gives float32 there
+        wrapped = feature_attention.masked_softmax
+        monkeypatch.setattr(
+            feature_attention, "masked_softmax", lambda *a, **k: wrapped(*a, **k).float()
+        )
+    layer, x = make_layer().float(), tokens(2, 11).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        got = layer(x)
+    assert got.dtype == torch.bfloat16
+    assert_close(got.float(), layer(x), rtol=0, atol=0.05)
 
 
 @pytest.mark.parametrize("block_length", LENGTHS)
