@@ -13,6 +13,7 @@ from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 from jat_graph.checks import default_scale
 from jat_graph.hf.attention_call import AttentionCall, ordinary_probabilities, run_heads
 from jat_graph.hf.capture import ScoreRecorder
+from jat_graph.hf.notes import take_note
 from jat_graph.hf.state import JumpLayer, LayerState, layer_state
 from jat_graph.masks import shared_row
 
@@ -92,7 +93,7 @@ def jat_attention_forward(
         )
     _refuse(module, kwargs, SDPA_IGNORES)
     shared, jump = state.attachment, _jump_heads(state)
-    cache = shared.take_cache()
+    cache = take_note(module)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     if attention_mask is not None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from jat_graph.config import JatConfig
+from jat_graph.hf.notes import note
 from jat_graph.propagation import is_ordinary
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
-    from transformers import Cache, PreTrainedConfig
+    from transformers import PreTrainedConfig
 
     from jat_graph.hf.capture import ScoreRecorder
     from jat_graph.patterns import Pattern
@@ -54,7 +55,6 @@ class Attachment:
         hooks: Handles of the hooks on the model and its parts.
         enabled: False inside :func:`disabled`.
         output_attentions: Whether the forward in progress asked for attention probabilities.
-        cache: What the attention module about to run keeps its keys in.
         recorder: Takes queries and keys inside :func:`capture_scores`.
     """
 
@@ -65,7 +65,6 @@ class Attachment:
     hooks: list[RemovableHandle] = field(default_factory=list)
     enabled: bool = True
     output_attentions: bool = False
-    cache: Cache | None = None
     recorder: ScoreRecorder | None = None
 
     def start_forward(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
@@ -98,8 +97,6 @@ class Attachment:
     def note_cache(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         """Note at an attention module the cache that it is about to fill.
 
-        The attention function is not told.
-
         Args:
             module: The attention module.
             args: Its positional arguments.
@@ -107,12 +104,7 @@ class Attachment:
         """
         from transformers import Cache
 
-        self.cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
-
-    def take_cache(self) -> Cache | None:
-        """Return the cache that was noted, and keep it alive no longer."""
-        cache, self.cache = self.cache, None
-        return cache
+        note(module, next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.hf.interface import jat_mask
 from jat_graph.hf.mask_cache import resolve_once
+from jat_graph.hf.notes import note, take_note
 from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.nn.triplet_attention import triplet_heads
 
@@ -51,27 +52,20 @@ class TripletLayer:
     Args:
         attachment: What it shares with the others.
         index: Number of the layer; None if it stays on stock attention.
-        hidden: The hidden states that the module was called with, until its heads take them.
     """
 
     attachment: TripletAttachment
     index: int | None
-    hidden: Tensor | None = None
 
     def note_hidden(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note the hidden states at the module: the attention function does not get them.
+        """Note the hidden states at the module.
 
         Args:
             module: The attention module.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
         """
-        self.hidden = args[0] if args else kwargs.get("hidden_states")
-
-    def take_hidden(self) -> Tensor | None:
-        """Return the hidden states that were noted, and keep them alive no longer."""
-        hidden, self.hidden = self.hidden, None
-        return hidden
+        note(module, args[0] if args else kwargs.get("hidden_states"))
 
 
 def find_triplets(model: nn.Module) -> TripletAttachment | None:
@@ -128,7 +122,7 @@ def triplet_attention_forward(
             f"{type(module).__name__} has no triplet heads, although its model was saved with "
             "them; load it with jat_graph.from_pretrained"
         )
-    hidden, config = layer.take_hidden(), layer.attachment.config
+    hidden, config = take_note(module), layer.attachment.config
     if layer.index is None or not layer.attachment.enabled:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
