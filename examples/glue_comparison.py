@@ -23,8 +23,16 @@ DENSITY = 0.05
 
 
 def main() -> None:
-    """Run the comparison on every task and write ``comparison.md``."""
+    """Run the comparison, or say in one line what does not fit."""
     args = read_arguments()
+    try:
+        run(args)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"glue_comparison: error: {str(error).splitlines()[0]}") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compare the arms on every task and write ``comparison.md``."""
     sections = []
     for task in args.tasks:
         options = TrainingOptions(

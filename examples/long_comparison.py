@@ -31,8 +31,16 @@ PATTERN, JUMP = "pattern", "jump"
 
 
 def main() -> None:
-    """Run the comparison, write ``comparison.md`` and print it."""
+    """Run the comparison, or say in one line what does not fit."""
     args = read_arguments()
+    try:
+        run(args)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"long_comparison: error: {str(error).splitlines()[0]}") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compare the arms, write ``comparison.md`` and print it."""
     options = TrainingOptions(
         model=args.model,
         task=args.task,

@@ -35,19 +35,26 @@ class Batch(NamedTuple):
 
 
 def main() -> None:
-    """Train the model and print what it reaches."""
+    """Train the model, or say in one line what does not fit."""
     args = read_arguments()
-    task = BrownTask()
     try:
-        config = JatConfig(
-            pattern=args.pattern,
-            key_selection="significance",
-            hop_weights=tuple(args.hop_weights),
-        )
-        splits = task.load(args.data_dir, ("train", "validation"))
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        run(args)
     except (OSError, ValueError) as error:
         raise SystemExit(f"long_document: error: {str(error).splitlines()[0]}") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train the model and print what it reaches."""
+    if args.limit < 1:
+        raise ValueError(f"limit must be at least 1, got {args.limit}")
+    task = BrownTask()
+    config = JatConfig(
+        pattern=args.pattern,
+        key_selection="significance",
+        hop_weights=tuple(args.hop_weights),
+    )
+    splits = task.load(args.data_dir, ("train", "validation"))
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
     train, validation = (
         encode(rows.select(range(min(args.limit, len(rows)))), tokenizer, args.max_length)
         for rows in splits.values()
@@ -135,7 +142,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=2, help="(default: 2)")
     parser.add_argument("--accumulation", type=int, default=2, help="batches a step (default: 2)")
     parser.add_argument("--learning-rate", type=float, default=2e-4, help="(default: 2e-4)")
-    parser.add_argument("--limit", type=int, default=10_000, help="texts of a split (default: all)")
+    parser.add_argument(
+        "--limit", type=int, default=10_000, help="texts of a split (default: 10000)"
+    )
     parser.add_argument("--checkpointing", action="store_true", help="less memory, more time")
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where it may")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")

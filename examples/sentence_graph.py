@@ -40,8 +40,11 @@ class Edge:
 def main() -> None:
     """Calibrate, look at the head, and draw it."""
     args = read_arguments()
-    view = look(args.model, args.sentence, args.layer, args.head, args.density)
-    save_figure(draw(view, args.mark), args.output)
+    try:
+        view = look(args.model, args.sentence, args.layer, args.head, args.density)
+        save_figure(draw(view, args.mark), args.output)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"sentence_graph: error: {str(error).splitlines()[0]}") from None
 
 
 def look(model: str, sentence: str, layer: int, head: int, density: float) -> HeadView:

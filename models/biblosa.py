@@ -2,7 +2,7 @@
 
 No recurrence, no convolution and no embedding of places: the words of a block attend to those
 before them and, in a second stack, to those after them, blocks do likewise among themselves, and an
-average with weights of every feature's own makes one vector of the sentence.
+average, whose weights differ from feature to feature, makes one vector of the sentence.
 
 Sources:
     Shen et al., *Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence

@@ -28,7 +28,8 @@ class JatDecoder(nn.Module):
 
     Args:
         vocabulary_size: Number of different tokens V.
-        config: The settings of the jump heads of every layer; None if no head jumps.
+        config: The settings of the jump heads of every layer; None if no head jumps. Scores start
+            near 0, where the default threshold joins nothing: take a small one.
         channels: Size C of each token's features.
         heads: Number of heads in each layer.
         layers: Number of layers.

@@ -1,7 +1,7 @@
 """JAT encoder: a classifier of sequences, trained from scratch, some of whose heads jump.
 
 In a jump head two tokens are joined where both score some third token alike, and queries and keys
-are averaged along these edges before they meet. A layer so reads what takes two ordinary ones.
+are averaged along these edges before they meet. So one layer reads what takes two ordinary ones.
 
 Sources:
     Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*, NeurIPS
@@ -27,7 +27,8 @@ class JatEncoder(nn.Module):
     Args:
         vocabulary_size: Number of different tokens.
         classes: Number of classes.
-        config: The settings of the jump heads of every layer; None if no head jumps.
+        config: The settings of the jump heads of every layer; None if no head jumps. Scores start
+            near 0, where the default threshold joins nothing: take a small one.
         channels: Size C of each token's features.
         heads: Number of heads in each layer.
         layers: Number of layers.

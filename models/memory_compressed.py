@@ -1,8 +1,8 @@
 """T-DMCA: a language model whose layers look near and far in turns.
 
-A local layer attends within blocks of tokens. A compressed layer attends to everything before, a
-third as long after a strided convolution of keys and values. Together they read far for less than
-ordinary attention costs.
+A local layer attends within blocks of tokens. A compressed layer attends to everything before,
+which a strided convolution of keys and values has made a third as long. Together they read far for
+less than ordinary attention costs.
 
 Sources:
     Liu et al., *Generating Wikipedia by Summarizing Long Sequences*, ICLR 2018: the transformer

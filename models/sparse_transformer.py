@@ -1,8 +1,8 @@
 """Sparse Transformer: a language model whose heads read a few of the tokens so far.
 
 Half of the heads read the last tokens; the other half read every so many-th token before (strided)
-or a summary token of every block (fixed). Two layers so pass a message between any two tokens, and
-with a stride near √L a head costs O(L √L) time. Nothing of size L×L is stored.
+or a summary token of every block (fixed). So two layers pass a message from any token to any later
+one, and with a stride near √L a head costs O(L √L) time. Nothing of size L×L is stored.
 
 Sources:
     Child et al., *Generating Long Sequences with Sparse Transformers*, 2019: section 4 for the

@@ -80,7 +80,8 @@ class JatOptions:
     ] = None
     layers: Annotated[str | None, _option("Indices from 0, as 0,2,5; or all.")] = None
     key_selection: Annotated[
-        str | None, _option("Which keys vote: all, significance, sampled, strided.")
+        str | None,
+        _option("Which keys vote: all, significance, sampled, strided or sampled_queries."),
     ] = None
     num_keys: Annotated[int | None, _option("Number of voting keys.")] = None
     key_factor: Annotated[float | None, _option("c, where c·ln(n) keys vote.")] = None

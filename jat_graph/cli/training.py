@@ -31,7 +31,8 @@ PANEL = "Training"
 
 TaskOption = Annotated[str, typer.Option(help=f"Name of the task: {', '.join(TASK_NAMES)}.")]
 DataOption = Annotated[
-    Path | None, typer.Option(help="Folder with the task's original files. Default: the Hub.")
+    Path | None,
+    typer.Option(help="Folder with the task's original files; some tasks come from the Hub."),
 ]
 
 
@@ -129,7 +130,7 @@ def train_command(
         data_dir=None if data_dir is None else str(data_dir),
         **asdict(run),
     )
-    _check_choice(base, compare_arms, arm)
+    _check_choice(base, compare_arms, arm, density is not None or jat != JatOptions())
     if compare_arms and arm:
         _compare(options, {"base": None} | dict(_read_arm(text) for text in arm), seeds)
         return
@@ -149,7 +150,9 @@ def eval_command(
     batch_size: Annotated[
         int | None, typer.Option(help="Sequences per batch. Default: 8192 tokens.")
     ] = None,
-    max_length: Annotated[int, typer.Option(help="Tokens of a text, pair, block or window.")] = 128,
+    max_length: Annotated[
+        int, typer.Option(help="Tokens of a text, pair, block or window; take that of training.")
+    ] = 128,
     stride: Annotated[int, typer.Option(help="Tokens that windows of a long context share.")] = 128,
     max_eval_samples: Annotated[
         int | None, typer.Option(help="Evaluate on this many texts.")
@@ -195,11 +198,22 @@ def eval_command(
         write_json(json_file, {"model": model, "task": task, "metrics": metrics})
 
 
-def _check_choice(base: bool, compare_arms: bool, arm: list[str] | None) -> None:
+def _check_choice(base: bool, compare_arms: bool, arm: list[str] | None, described: bool) -> None:
+    """Refuse options that exclude each other; jump attention is described by its own options."""
     if base and compare_arms:
         raise ValueError("--base and --compare exclude each other: a comparison has a base arm")
     if arm and not compare_arms:
         raise ValueError("--arm needs --compare")
+    if base and described:
+        raise ValueError(
+            "--base takes neither --density nor an option of jump attention; a pattern alone is "
+            "--pattern with --hop-weights 1"
+        )
+    if arm and described:
+        raise ValueError(
+            "--arm takes its settings from its file: leave out --density and options of jump "
+            "attention"
+        )
 
 
 def _jump_config(

@@ -68,8 +68,10 @@ def load_config(path: str) -> PreTrainedConfig:
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(path, **_offline(path))
     except (OSError, ValueError, KeyError) as error:
+        is_place = Path(path).is_dir() or len(Path(path).parts) <= 2  # a Hub name has no more
+        why = reason(error) if is_place else "no such folder"
         raise ValueError(
-            f"model must be a folder or a Hub name to load, got {path!r}: {reason(error)}"
+            f"model must be a folder or a Hub name to load, got {path!r}: {why}"
         ) from None
     return config
 

@@ -105,7 +105,13 @@ def test_compare_with_a_calibrated_arm(
     [
         (["--task", "nothing"], "task must be one of cola, .* got 'nothing'"),
         (["--task", "cola", "--base", "--compare"], "exclude each other"),
+        (["--task", "cola", "--base", "--pattern", "window:4"], "--base takes neither --density"),
+        (["--task", "cola", "--base", "--density", "0.1"], "--base takes neither --density"),
         (["--task", "cola", "--arm", "a=b.json"], "--arm needs --compare"),
+        (
+            ["--task", "cola", "--compare", "--arm", "a=b.json", "--heads", "2"],
+            "--arm takes its settings from its file",
+        ),
         (["--task", "cola", "--compare", "--arm", "a"], "--arm must be NAME=FILE.json, got 'a'"),
         (["--task", "cola", "--compare", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--task", "cola", "--pattern", "widow:3"], "widow"),

@@ -65,3 +65,25 @@ def test_it_compares_four_arms_and_goes_on_where_it_stopped(
     glue_comparison.main()
     assert (output / "cola" / "base" / "seed-0" / "results.json").stat().st_mtime_ns == finished
     assert (output / "cola" / "calibrated" / "seed-1" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data-dir", "nowhere"], "nowhere"),
+        (["--model", "nowhere"], "load the files"),
+        (["--tasks", "cloa"], "task must be one of"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    minilm_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = ["--model", minilm_path, "--data-dir", str(tmp_path), "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["glue_comparison", *given, *words])
+    with pytest.raises(SystemExit, match=f"^glue_comparison: error: .*{message}") as caught:
+        glue_comparison.main()
+    assert "\n" not in str(caught.value)

@@ -26,3 +26,25 @@ def test_it_compares_short_and_long_arms(
     assert arms["base"]["runs"][0]["options"]["max_length"] == 32
     assert arms["jump"]["runs"][0]["options"]["max_length"] == 96
     assert arms["jump"]["config"]["pattern"] == "window:16+global:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data-dir", "nowhere"], "nowhere"),
+        (["--task", "brwn"], "task must be one of"),
+        (["--pattern", "widow:3"], "widow"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    tiny_model: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = ["--model", tiny_model, "--data-dir", str(tmp_path), "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["long_comparison", *given, *words])
+    with pytest.raises(SystemExit, match=f"^long_comparison: error: .*{message}") as caught:
+        long_comparison.main()
+    assert "\n" not in str(caught.value)

@@ -46,6 +46,9 @@ def test_it_says_what_it_cuts_and_reaches(
         (("--pattern", "widow:3"), "widow"),
         (("--hop-weights", "0", "0"), "hop_weights"),
         (("--data-dir", "/nowhere"), "/nowhere"),
+        (("--model", "/nowhere"), "/nowhere"),
+        (("--max-length", "9"), "max_length must be at least the 64 tokens"),
+        (("--limit", "0"), "limit must be at least 1, got 0"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -35,3 +35,26 @@ def test_the_picture_is_written(
     monkeypatch.setattr(sys, "argv", ["sentence_graph", *words, "--output", str(picture)])
     main()
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "nowhere"], "load the files"),
+        (["--head", "99"], "layer 0, head 99 must be a jump head"),
+        (["--output", "graph.jpg"], "ending in .png"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    minilm_path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = ["--model", minilm_path, "--layer", "0", "--head", "0", "--sentence", "Dogs bark."]
+    given += ["--output", str(tmp_path / "graph.png"), *words]
+    monkeypatch.setattr(sys, "argv", ["sentence_graph", *given])
+    with pytest.raises(SystemExit, match=f"^sentence_graph: error: .*{message}") as caught:
+        main()
+    assert "\n" not in str(caught.value)

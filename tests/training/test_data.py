@@ -33,6 +33,13 @@ def test_only_the_splits_asked_for(options: Options) -> None:
     assert max(map(len, features["input_ids"])) == 5
 
 
+def test_a_limit_that_special_tokens_fill_is_refused(options: Options) -> None:
+    objective = objective_for(get_task("cola"), options(max_length=2))
+    words = "max_length must be at least 3 for task cola and 2 special tokens, got 2"
+    with pytest.raises(ValueError, match=words):
+        load_splits(objective, ("validation",))
+
+
 def test_one_warning_says_what_the_limit_cuts(
     options: Options, caplog: pytest.LogCaptureFixture
 ) -> None:

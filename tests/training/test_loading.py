@@ -64,7 +64,7 @@ def test_wrong_models_are_one_clear_line(tiny_model: str, tmp_path: Path) -> Non
     for path, words in (
         (three, "must have 2 labels for task cola, got 3"),
         (tiny_model, "must be a trained classifier (train it first), got BertModel"),
-        ("/nowhere/model", "model must be a folder or a Hub name to load"),
+        ("/nowhere/model", "a folder or a Hub name to load, got '/nowhere/model': no such folder"),
         (str(tmp_path), "model must be a folder or a Hub name to load"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)) as caught:

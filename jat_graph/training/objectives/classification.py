@@ -49,6 +49,7 @@ class Classification(Objective[ClassificationTask]):
         from datasets import Dataset
 
         rows, max_length = draw(rows, limit), self.options.max_length
+        self._check_room()
         texts = [list(rows[column]) for column in self.task.text_columns]
         columns = self.tokenizer(*texts, verbose=False)  # it would warn of their length
         cut = Cut.of([len(ids) for ids in columns["input_ids"]], max_length)
@@ -71,3 +72,13 @@ class Classification(Objective[ClassificationTask]):
     def score(self, predictions: Any, labels: Any, split: Encoded) -> dict[str, float]:
         """Compare scores with labels."""
         return self.task.compute_metrics(np.asarray(predictions), np.asarray(labels))
+
+    def _check_room(self) -> None:
+        """Refuse a limit that special tokens fill: the tokenizer would then cut nothing."""
+        texts = len(self.task.text_columns)
+        special = self.tokenizer.num_special_tokens_to_add(pair=texts == 2)
+        if self.options.max_length < special + texts:
+            raise ValueError(
+                f"max_length must be at least {special + texts} for task {self.task.name} and "
+                f"{special} special tokens, got {self.options.max_length}"
+            )
