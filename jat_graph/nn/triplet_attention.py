@@ -162,7 +162,7 @@ def draw_shuffle(length: int, seed: int) -> Tensor:
         Float64 ``[L]``.
     """
     generator = torch.Generator().manual_seed(seed)
-    return torch.rand(length, dtype=torch.float64, generator=generator)
+    return torch.rand(length, dtype=torch.float64, generator=generator, device="cpu")
 
 
 def _by_threes(x: Tensor) -> Tensor:

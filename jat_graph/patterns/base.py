@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from jat_graph.patterns.algebra import Intersection, Union
 
 
+# Of a pattern's numbers: sums and products of two of them fit into 64 bits.
+LARGEST_COUNT = 2**31 - 1
+
+
 class KeyRange(NamedTuple):
     """One run of keys for each of n blocks of queries: start, start + step … below stop.
 
@@ -178,19 +182,22 @@ class Pattern(ABC):
         return Intersection(self, other)
 
 
-def check_count(name: str, value: object, least: int = 1) -> None:
+def check_count(name: str, value: object, least: int = 1, most: float = LARGEST_COUNT) -> None:
     """Check a pattern's number.
 
     Args:
         name: What to call it.
         value: The number.
         least: The smallest one allowed. (default: 1)
+        most: The largest one allowed. (default: 2³¹ - 1)
 
     Raises:
-        ValueError: If it is no integer or too small.
+        ValueError: If it is no integer, too small or too large.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}")
 
 
 def check_part(name: str, part: object) -> None:

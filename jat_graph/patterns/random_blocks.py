@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,7 +42,7 @@ class RandomBlocks(Pattern):
     def __post_init__(self) -> None:
         check_count("size of random blocks", self.block)
         check_count("count of random blocks", self.count)
-        check_count("seed of random blocks", self.seed, least=0)
+        check_count("seed of random blocks", self.seed, least=0, most=math.inf)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Allow blocks of which the later one drew the earlier one."""

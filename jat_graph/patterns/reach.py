@@ -42,7 +42,7 @@ def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
     )
     edges = rows.any(0).any(0)
     wanted = torch.ones_like(edges) if bool(edges.triu(1).any()) else torch.ones_like(edges).tril()
-    edges = (edges | torch.eye(length, dtype=torch.bool)).float()
+    edges = (edges | torch.eye(length, dtype=torch.bool, device=device)).float()
     reached = edges
     for _ in range(steps - 1):
         reached = (reached @ edges).clamp(max=1)

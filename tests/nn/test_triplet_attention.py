@@ -120,6 +120,12 @@ def test_lower_precision_runs_and_keeps_its_dtype(dtype: torch.dtype) -> None:
     assert_close(got.double(), want, rtol=0.1, atol=0.1)
 
 
+def test_a_default_device_changes_no_draw() -> None:
+    with torch.device("meta"):
+        drawn = draw_shuffle(9, seed=1)
+    assert torch.equal(drawn, draw_shuffle(9, seed=1))
+
+
 def test_bad_settings_are_one_line() -> None:
     with pytest.raises(ValueError, match="pairs must be one of partner, sum, max, got 'all'"):
         TripletAttention(CHANNELS, HEADS, "all")

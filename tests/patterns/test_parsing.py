@@ -73,6 +73,13 @@ def test_text_that_is_no_pattern_is_one_line(spec, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", ["window", "global", "local", "strided", "dilated:2", "random:2"])
+def test_numbers_beyond_all_lengths_are_one_line(kind: str) -> None:
+    assert parse_pattern(f"{kind}:2147483647")
+    with pytest.raises(ValueError, match=r"must be at most 2147483647, got 9223372036854775807$"):
+        parse_pattern(f"{kind}:9223372036854775807")
+
+
 def test_documents_have_no_text() -> None:
     ids = torch.tensor([[0, 0, 1]])
     with pytest.raises(ValueError, match=r"^documents hold a tensor and have no spec"):

@@ -1,6 +1,7 @@
 """How many steps connect all tokens."""
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,3 +47,8 @@ def test_a_window_needs_as_many_steps_as_it_fits_in() -> None:
 def test_numbers_must_be_positive(length: int, steps: int) -> None:
     with pytest.raises(ValueError, match="must be an integer of at least 1"):
         reaches_all(parse_pattern("causal"), length, steps)
+
+
+def test_a_default_device_changes_nothing() -> None:
+    with torch.device("meta"):
+        assert reaches_all(parse_pattern("window:5"), 41, 10)
