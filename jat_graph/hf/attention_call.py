@@ -120,7 +120,17 @@ class AttentionCall:
             cache_layer(self.cache, self.module)  # others hold keys that are not there yet
         if self.attention_mask is None:
             return TokenMask(causal=True)
+        self._check_no_window()
         return TokenMask(split_additive(self.attention_mask)[0].any(-2), causal=True)
+
+    def _check_no_window(self) -> None:
+        """Refuse a window of the model's own, outside of which tokens would pass for padding."""
+        window = getattr(self.module.config, "sliding_window", None)
+        if window is not None and self.key.size(2) > window:
+            raise ValueError(
+                f"{type(self.module).__name__} sees the last {window} tokens only, which a pattern "
+                f"cannot follow with a cache: pass use_cache=False (got {self.key.size(2)} keys)"
+            )
 
     def sdpa_mask(self) -> tuple[Tensor | None, bool]:
         """Return ``attn_mask`` and ``is_causal`` for scaled dot product attention."""

@@ -165,6 +165,25 @@ def test_a_pattern_generates_with_the_cache_that_keeps_all_tokens_only() -> None
         model(**tiny_inputs("llama"), past_key_values=cache)
 
 
+def test_a_window_of_the_models_own_is_not_taken_for_padding() -> None:
+    """Its mask of a new token hides what has left the window, as it would hide padding."""
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = hf.MistralConfig(vocab_size=VOCABULARY, sliding_window=5, **shape, **heads)
+    torch.manual_seed(0)
+    model = hf.MistralForCausalLM(config).eval()
+    attach(model, tiny_config(pattern="window:3+global:1", hop_weights=(1,)))
+    ids = torch.randint(3, VOCABULARY, (1, 8))
+    cache = hf.DynamicCache()
+    with torch.no_grad():
+        whole = model(ids, use_cache=False).logits
+        for token in range(5):
+            new = model(ids[:, token : token + 1], past_key_values=cache).logits
+            assert_close(new[:, 0], whole[:, token], rtol=0, atol=1e-5)
+        with pytest.raises(ValueError, match="last 5 tokens only.*use_cache=False"):
+            model(ids[:, 5:6], past_key_values=cache)
+
+
 def test_the_pattern_is_saved_and_loaded(tmp_path: Path) -> None:
     model, inputs = attach(tiny_model("bert"), tiny_config(pattern="window:3")), tiny_inputs("bert")
     model.save_pretrained(tmp_path)
