@@ -180,7 +180,7 @@ def test_a_window_of_the_models_own_is_not_taken_for_padding() -> None:
         for token in range(5):
             new = model(ids[:, token : token + 1], past_key_values=cache).logits
             assert_close(new[:, 0], whole[:, token], rtol=0, atol=1e-5)
-        with pytest.raises(ValueError, match="last 5 tokens only.*use_cache=False"):
+        with pytest.raises(ValueError, match=r"last 5 tokens only.*use_cache=False"):
             model(ids[:, 5:6], past_key_values=cache)
 
 
