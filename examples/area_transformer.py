@@ -21,21 +21,26 @@ from models.area_transformer import AreaTransformer
 
 
 def main() -> None:
-    """Train the model and print what it reaches."""
+    """Train the model, or say in one line what does not fit."""
     args = read_arguments()
+    try:
+        typer.echo(run(args))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"area_transformer: error: {error}") from None
+
+
+def run(args: argparse.Namespace) -> str:
+    """Train and measure; return the result in one line."""
     task = get_task("tinyshakespeare")
     start = time.perf_counter()
     torch.manual_seed(args.seed)
-    try:
-        data = task.load(args.data_dir)
-        train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
-        model = AreaTransformer(vocabulary_size=256, max_width=args.max_width)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"area_transformer: error: {error}") from None
+    data = task.load(args.data_dir)
+    train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
+    model = AreaTransformer(vocabulary_size=256, max_width=args.max_width)
     fit(model, train, args.length, args.steps, args.batch_size, args.learning_rate)
     bits = task.compute_metrics(evaluate(model, test, args.length).numpy())["bits_per_character"]
     seconds = time.perf_counter() - start
-    typer.echo(
+    return (
         f"validation: {bits:.3f} bits a character, spans of up to {args.max_width}, "
         f"{seconds:.0f} s; seed {args.seed}"
     )

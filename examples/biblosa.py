@@ -34,26 +34,30 @@ class Sentences(NamedTuple):
 
 
 def main() -> None:
-    """Train the model and print what it reaches."""
+    """Train the model, or say in one line what does not fit."""
     args = read_arguments()
+    try:
+        typer.echo(run(args))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"biblosa: error: {error}") from None
+
+
+def run(args: argparse.Namespace) -> str:
+    """Train and measure; return the result in one line."""
     task = get_task("sst2")
     start = time.perf_counter()
     torch.manual_seed(args.seed)
-    try:
-        data = task.load(args.data_dir)
-        vocabulary = learn_words(data["train"]["sentence"])
-        train, dev = (
-            encode(data[split]["sentence"], data[split]["label"], vocabulary)
-            for split in task.splits
-        )
-        model = BiBloSAN(len(vocabulary) + 1, classes=2, block_length=args.block_length or None)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"biblosa: error: {error}") from None
+    data = task.load(args.data_dir)
+    vocabulary = learn_words(data["train"]["sentence"])
+    train, dev = (
+        encode(data[split]["sentence"], data[split]["label"], vocabulary) for split in task.splits
+    )
+    model = BiBloSAN(len(vocabulary) + 1, classes=2, block_length=args.block_length or None)
     fit(model, train, args.epochs, args.batch_size, args.learning_rate)
     logits = predict(model, dev)
     accuracy = task.compute_metrics(logits.numpy(), dev.labels.numpy())["accuracy"]
     seconds = time.perf_counter() - start
-    typer.echo(f"validation: {accuracy:.1%} right, {seconds:.0f} s; seed {args.seed}")
+    return f"validation: {accuracy:.1%} right, {seconds:.0f} s; seed {args.seed}"
 
 
 def learn_words(sentences: list[str]) -> dict[str, int]:

@@ -51,8 +51,11 @@ def main() -> None:
     """Train each kind of layers on each seed and print what they reach."""
     args = read_arguments()
     try:
+        for name in ("trees", "epochs", "seeds"):
+            if getattr(args, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
         train, test = (list(read_trees(args.data_dir, split)) for split in ("train", "dev"))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SystemExit(f"jat_graph_transformer: error: {error}") from None
     names = [sorted({name for tree in train for name in tree[column]}) for column in (0, 2)]
     graphs = [to_graph(tree, *names) for tree in train[: args.trees]]

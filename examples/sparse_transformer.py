@@ -24,15 +24,20 @@ BYTES = 256
 
 
 def main() -> None:
-    """Train the model and print what it reaches."""
+    """Train the model, or say in one line what does not fit."""
     args = read_arguments()
-    task = get_task("tinyshakespeare")
     try:
-        pattern = parse_pattern(args.pattern)
-        data = task.load(args.data_dir)
-        train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
+        typer.echo(run(args))
     except (OSError, ValueError) as error:
         raise SystemExit(f"sparse_transformer: error: {error}") from None
+
+
+def run(args: argparse.Namespace) -> str:
+    """Train and measure; return the result in one line."""
+    task = get_task("tinyshakespeare")
+    pattern = parse_pattern(args.pattern)
+    data = task.load(args.data_dir)
+    train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
     start = time.perf_counter()
     torch.manual_seed(args.seed)
     model = SparseTransformer(BYTES, pattern, args.length)
@@ -42,7 +47,7 @@ def main() -> None:
     edges = sum(pattern.num_edges(args.length, head) for head in range(pattern.period))
     share = edges / pattern.period / args.length**2
     reach = "do" if reaches_all(pattern, args.length, 2) else "do not"
-    typer.echo(
+    return (
         f"validation: {bits:.3f} bits a character, {time.perf_counter() - start:.0f} s; "
         f"heads read {share:.0%} of all pairs, two layers {reach} connect every token "
         f"with all before it; seed {args.seed}"

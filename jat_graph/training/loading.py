@@ -40,7 +40,10 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **_offline(path))
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"no tokenizer for model {path!r}: {reason(error)}") from None
+        why = reason(error)
+        if why.rstrip().endswith(":"):  # a list of what it may be made from follows
+            why = "it has no files of one"
+        raise ValueError(f"no tokenizer for model {path!r}: {why}") from None
     # Where a folder has none, transformers makes one up that knows no word.
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise ValueError(f"no tokenizer for model {path!r}: it has no vocabulary")

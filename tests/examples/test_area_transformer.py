@@ -34,6 +34,7 @@ def test_it_learns_a_text_and_says_so_in_one_line(
         (["--length", "0"], "length must be from 1 to below .*, got 0"),
         (["--length", "24", "--max-width", "0"], "max_width must be at least 1, got 0"),
         (["--data-dir", "nowhere"], "nowhere"),
+        (["--length", "24", "--steps", "0"], "got 0"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -50,6 +50,7 @@ def test_words_are_known_that_come_twice() -> None:
     ("words", "message"),
     [
         (["--data-dir", "nowhere"], "nowhere"),
+        (["--epochs", "0"], "got 0"),
         (["--block-length", "-1"], "block_length must be at least 1, got -1"),
     ],
 )

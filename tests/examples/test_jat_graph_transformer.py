@@ -120,6 +120,13 @@ def test_it_learns_and_says_how_well(
     assert all(": 100.00% right (100.00% to 100.00%, 1 seeds), " in line for line in lines)
 
 
+def test_no_trees_to_train_on_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["jat_graph_transformer", "--data-dir", str(tmp_path), "--trees", "0"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match=r"error: trees must be at least 1, got 0$"):
+        jat_graph_transformer.main()
+
+
 def test_missing_trees_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["jat_graph_transformer", "--data-dir", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"^jat_graph_transformer: error: .*en_ewt-ud-train"):
