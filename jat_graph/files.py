@@ -25,7 +25,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
         OSError: If the folder is missing, not writable, or full; ``path`` is then as it was.
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent
+        )
+    except OSError as error:  # which names a file that nobody asked for
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     os.close(handle)
     temporary = Path(name)
     try:

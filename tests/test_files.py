@@ -87,3 +87,9 @@ def test_only_objects_are_read(tmp_path, text, words):
     with pytest.raises(ValueError, match=words) as caught:
         read_object(path, "settings")
     assert "\n" not in str(caught.value)
+
+
+def test_a_missing_folder_is_said_of_the_file_that_was_asked_for(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_text(tmp_path / "none" / "file.txt", "text")
+    assert caught.value.filename == str(tmp_path / "none" / "file.txt")

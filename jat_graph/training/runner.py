@@ -143,6 +143,10 @@ def _fit(trainer: TaskTrainer, folder: Path, *, resume: bool) -> float:
     except FloatingPointError as error:
         _discard(folder)  # the same options would diverge again
         raise ValueError(str(error)) from None
+    except (OSError, ValueError):
+        if last_checkpoint(folder / CHECKPOINT_FOLDER) is None:
+            _discard(folder)  # nothing was begun that could go on
+        raise
     return time.perf_counter() - start
 
 
