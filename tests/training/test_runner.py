@@ -33,6 +33,17 @@ def test_the_jump_heads_of_these_tests_jump(options: Options) -> None:
     assert not torch.allclose(base, jumping, atol=1e-3)
 
 
+def test_a_run_that_cannot_begin_leaves_the_folder_to_the_next(options: Options) -> None:
+    chosen = options(epochs=1)
+    taken = Path(chosen.output_dir, "checkpoints")
+    taken.parent.mkdir(parents=True)
+    taken.write_text("a file where the folder should be", encoding="utf-8")
+    with pytest.raises(OSError):
+        train(chosen, progress=False)
+    taken.unlink()
+    assert train(chosen, progress=False).steps > 0  # not refused as a run that is there already
+
+
 def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> None:
     chosen = options(epochs=6)
     result = train(chosen, progress=False)
