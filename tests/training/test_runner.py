@@ -35,7 +35,7 @@ def test_the_jump_heads_of_these_tests_jump(options: Options) -> None:
 
 def test_a_run_that_cannot_begin_leaves_the_folder_to_the_next(options: Options) -> None:
     chosen = options(epochs=1)
-    taken = Path(chosen.output_dir, "checkpoints")
+    taken = Path(chosen.output_dir, "tensorboard")
     taken.parent.mkdir(parents=True)
     taken.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(OSError):
