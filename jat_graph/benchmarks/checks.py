@@ -17,6 +17,10 @@ class CheckError(Exception):
     """Two sides that must agree do not: their times mean nothing."""
 
 
+class NoRoomError(CheckError):
+    """A side needs more memory than the machine has."""
+
+
 def require_equal(what: str, got: Tensor, wanted: Tensor) -> None:
     """Refuse to go on unless two results are equal.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 from jat_graph.benchmarks.case import announce
+from jat_graph.benchmarks.checks import NoRoomError
 from jat_graph.benchmarks.long_attention import ALL_PAIRS, ATTENTION, attention_against_all_pairs
 from jat_graph.benchmarks.long_checks import check_side
 from jat_graph.benchmarks.long_models import (
@@ -35,6 +36,7 @@ LONGEST = {"cpu": 16384, "cuda": 65536}
 SHORTEST, SLOPE_FROM = 512, 2048
 ATTENTION_LENGTH = 8192
 NOT_SPARSE = "not measured: on so short an input it gives up its sparse attention"
+NO_ROOM = "not measured: a step needs more memory than the machine has"
 NO_PEAKS = "memory not measured: only Linux lets a process reset its peak"
 
 
@@ -62,6 +64,9 @@ def long_series(settings: Settings) -> tuple[Series, ...]:
 
 def _measure(length: int, settings: Settings, what: str, against: str) -> Outcome:
     name = f"{what} against {against}, L={length}"
+    facts, note = _memory(length, settings, what, against)
+    if note == NO_ROOM:
+        return Outcome(note=note)
     ours, theirs = (build_side(side, length, settings) for side in (what, against))
     work = check_side(name, ours, CONFIGS[what])
     announce(name, work)
@@ -76,11 +81,19 @@ def _measure(length: int, settings: Settings, what: str, against: str) -> Outcom
     )
     if not is_sparse(theirs.model):
         return Outcome(note=NOT_SPARSE)
-    del ours, theirs, step  # the processes that follow need the memory
+    return Outcome.of(timing, {**work.facts, **facts}, note)
+
+
+def _memory(
+    length: int, settings: Settings, what: str, against: str
+) -> tuple[dict[str, Fact], str]:
+    """Return the peaks of both sides, or why there are none."""
     if settings.device == "cpu" and not PEAK_RESET.exists():
-        return Outcome.of(timing, dict(work.facts), NO_PEAKS)
-    facts = memory_facts(*(peak(side, length, settings.device) for side in (what, against)))
-    return Outcome.of(timing, {**work.facts, **facts})
+        return {}, NO_PEAKS
+    try:
+        return memory_facts(*(peak(side, length, settings.device) for side in (what, against))), ""
+    except NoRoomError:
+        return {}, NO_ROOM
 
 
 def memory_facts(ours: int, theirs: int) -> dict[str, Fact]:

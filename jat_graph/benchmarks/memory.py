@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 
 from jat_graph.benchmarks.case import NUM_HEADS
-from jat_graph.benchmarks.checks import CheckError
+from jat_graph.benchmarks.checks import CheckError, NoRoomError
 from jat_graph.benchmarks.heads import check_head
 from jat_graph.benchmarks.inputs import HEAD_DIM, number_of_keys, random_heads
 from jat_graph.benchmarks.probe import CONFIG, JUMP, PEAK_RESET, STOCK
@@ -21,6 +23,7 @@ LENGTHS = tuple(2**exponent for exponent in range(10, 17))
 RETURNING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 MOST_PROCESSES = 3  # a side; peaks hardly vary
 PATIENCE = 900.0  # seconds
+NO_ROOM = "(?i)out of memory|can't allocate memory|MemoryError"  # torch says it in several ways
 
 
 def _measure(length: int, settings: Settings) -> Outcome:
@@ -71,7 +74,8 @@ def probe(side: str, length: int, settings: Settings, module: str = "probe") -> 
         Bytes, at least one page.
 
     Raises:
-        CheckError: If the process failed.
+        NoRoomError: If the machine has not enough memory.
+        CheckError: If the process failed otherwise.
     """
     program = f"from jat_graph.benchmarks.{module} import main; main()"
     done = subprocess.run(
@@ -83,7 +87,9 @@ def probe(side: str, length: int, settings: Settings, module: str = "probe") -> 
     )
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise CheckError(f"memory of {side}, L={length}: its process failed: {reason}")
+        killed = done.returncode == -signal.SIGKILL  # as Linux does with what takes all memory
+        kind = NoRoomError if killed or re.search(NO_ROOM, done.stderr) else CheckError
+        raise kind(f"memory of {side}, L={length}: its process failed: {reason}")
     return max(4096, int(done.stdout))
 
 

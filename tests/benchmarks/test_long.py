@@ -4,7 +4,7 @@ import pytest
 
 from jat_graph.benchmarks import long
 from jat_graph.benchmarks.bars import find_bars
-from jat_graph.benchmarks.long import LONG, NO_PEAKS, NOT_SPARSE, memory_facts, peak
+from jat_graph.benchmarks.long import LONG, NO_PEAKS, NO_ROOM, NOT_SPARSE, memory_facts, peak
 from jat_graph.benchmarks.long_models import ALONE, BIGBIRD, JUMPS, LONGFORMER, STOCK
 from jat_graph.benchmarks.results import Row
 from jat_graph.benchmarks.series import Series, Settings
@@ -53,6 +53,12 @@ def test_the_memory_of_a_side_is_measured_once(monkeypatch) -> None:
         assert peak(side, 32, "cpu") == 8
     assert asked == [(side, 32, Settings("cpu", 1), "long_probe") for side in (JUMPS, STOCK)]
     peak.cache_clear()
+
+
+def test_a_side_that_does_not_fit_is_a_note_and_no_end(settings: Settings) -> None:
+    """Tokens by the petabyte: their process fails for want of memory, and nothing is timed."""
+    found = SERIES[STOCK].measure(2**48, settings)
+    assert (found.ratio, found.facts, found.note) == (None, {}, NO_ROOM)
 
 
 def test_lengths_are_those_of_the_claims() -> None:
