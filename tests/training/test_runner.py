@@ -191,8 +191,8 @@ def test_a_full_disk_leaves_nothing_half_written(options: Options) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(caught.value)
-    assert list(Path(chosen.output_dir, "checkpoints").iterdir()) == []
-    assert not Path(chosen.output_dir, "results.json").exists()
+    left = {path.name for path in Path(chosen.output_dir).iterdir()}
+    assert left <= {"tensorboard"}  # no checkpoint, no results, no run that would be refused
 
 
 def test_gradient_checkpointing_and_bf16_change_little(options: Options, tmp_path: Path) -> None:
