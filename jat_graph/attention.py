@@ -6,13 +6,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from jat_graph.checks import (
-    check_config,
-    check_dropout,
-    check_heads,
-    check_scale,
-    clean_padding,
-)
+from jat_graph.checks import check_config, check_dropout, check_scale
 from jat_graph.config import JatConfig
 from jat_graph.head_attention import attend_under
 from jat_graph.masks import resolve_mask
@@ -23,6 +17,7 @@ from jat_graph.propagation import (
     head_groups,
     needs_gradient,
 )
+from jat_graph.tensor_checks import check_heads, clean_padding
 
 
 def jump_attention(

@@ -6,10 +6,7 @@ import math
 
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import check_inside, check_number
-from jat_graph.tensor_checks import check_heads as check_heads
-from jat_graph.tensor_checks import check_layout as check_layout
-from jat_graph.tensor_checks import clean_padding as clean_padding
-from jat_graph.tensor_checks import default_scale as default_scale
+from jat_graph.tensor_checks import default_scale
 
 
 def check_config(config: object) -> None:

@@ -8,19 +8,14 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
 from jat_graph.ballot import open_ballot
-from jat_graph.checks import (
-    check_config,
-    check_heads,
-    check_layout,
-    check_scale,
-    clean_padding,
-)
+from jat_graph.checks import check_config, check_scale
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import check_integer, check_number
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.sparse import vote_edges
 from jat_graph.scores import MapScores, QueryKeyScores, ScoreSource
+from jat_graph.tensor_checks import check_heads, check_layout, clean_padding
 
 MAP_KINDS = ("scores", "probabilities")
 

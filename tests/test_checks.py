@@ -5,15 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from jat_graph import JatConfig
-from jat_graph.checks import (
-    check_config,
-    check_dropout,
-    check_heads,
-    check_layout,
-    check_scale,
-    clean_padding,
-    default_scale,
-)
+from jat_graph.checks import check_config, check_dropout, check_scale
+from jat_graph.tensor_checks import check_heads, check_layout, clean_padding, default_scale
 
 
 def heads(*shape, dtype=torch.float32):

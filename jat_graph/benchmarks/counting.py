@@ -26,10 +26,10 @@ from jat_graph.benchmarks.inputs import (
 )
 from jat_graph.benchmarks.series import Outcome, Series, Settings
 from jat_graph.benchmarks.timing import time_in_turns
-from jat_graph.checks import default_scale
 from jat_graph.kernels import count_votes
 from jat_graph.reference import released_adjacency
 from jat_graph.scores import QueryKeyScores
+from jat_graph.tensor_checks import default_scale
 from jat_graph.votes import VoteRule
 
 COUNT = "count, all keys"

@@ -27,11 +27,11 @@ from jat_graph.benchmarks.inputs import (
 )
 from jat_graph.benchmarks.series import Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.benchmarks.timing import time_in_turns
-from jat_graph.checks import default_scale
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.operators import NormalizedOperator
 from jat_graph.propagation import graph_operator, head_groups
+from jat_graph.tensor_checks import default_scale
 
 PROPAGATION = f"propagation alone, JAT†, strided, {NUM_HEADS} heads"
 ORDINARY = "one ordinary head (SDPA)"

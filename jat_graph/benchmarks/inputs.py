@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.benchmarks.checks import CheckError
-from jat_graph.checks import default_scale
 from jat_graph.scores import attention_scores
+from jat_graph.tensor_checks import default_scale
 
 THRESHOLD = 6.0  # the paper's ρ
 HEAD_DIM = 64

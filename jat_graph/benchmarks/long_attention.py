@@ -12,8 +12,8 @@ from jat_graph.benchmarks.long_checks import allowed_keys
 from jat_graph.benchmarks.long_models import PATTERN, SHAPE
 from jat_graph.benchmarks.series import Outcome, Settings
 from jat_graph.benchmarks.timing import time_in_turns
-from jat_graph.checks import default_scale
 from jat_graph.patterns import parse_pattern, pattern_attention
+from jat_graph.tensor_checks import default_scale
 
 ATTENTION, ALL_PAIRS = "attention alone, window", "fused SDPA over all pairs"
 

@@ -30,6 +30,7 @@ jat-graph bench model
 jat-graph bench memory
 jat-graph bench growth
 jat-graph bench long
+jat-graph bench decoding
 ```
 
 `--device cuda` runs the same on a GPU in bfloat16, and `--lengths 512,4096` chooses other inputs. A

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.checks import default_scale
 from jat_graph.config_fields import check_choice, check_flag, check_integer
 from jat_graph.nn.self_attention import SequenceSelfAttention
 from jat_graph.scores import attention_scores
+from jat_graph.tensor_checks import default_scale
 from jat_graph.wide_attention import softmax_rows
 
 
