@@ -102,7 +102,7 @@ def explain_pattern(
         - **query, key:** ``[B, H, L, D]``
 
     Reference:
-        None; the numbers behind the choice were measured on this library.
+        None; the lengths at which the choice changes are judgement, not measurement.
     """
     job = _checked_job(query, key, value, pattern, attention_mask, is_causal, dropout_p, None)
     return choose(backend, job)

@@ -16,7 +16,8 @@ BACKENDS: dict[str, ModuleType] = {
     "graph": graph,
 }
 
-# Below the first length one dense call is faster whatever the pattern, above the second blocks are.
+# Judged, not measured: up to the first length one dense call should be faster whatever the pattern,
+# above the second blocks should be.
 SHORT, MEDIUM = 256, 1024
 
 
