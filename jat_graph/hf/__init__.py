@@ -3,6 +3,7 @@
 from jat_graph.hf.adapter import attach, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
+from jat_graph.hf.depth import change_depth
 from jat_graph.hf.interface import register
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
@@ -19,6 +20,7 @@ __all__ = [
     "attach",
     "attached_config",
     "capture_scores",
+    "change_depth",
     "detach",
     "disabled",
     "from_pretrained",
