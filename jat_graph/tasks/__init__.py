@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 from jat_graph.tasks.agreement import AgreementTask
-from jat_graph.tasks.base import ClassificationTask, LanguageModelTask, QuestionTask, Task
+from jat_graph.tasks.base import (
+    ChoiceTask,
+    ClassificationTask,
+    LabelledTask,
+    QuestionTask,
+    Task,
+)
 from jat_graph.tasks.brown import BrownTask
 from jat_graph.tasks.chorales import ChoralesTask, chorale_to_tokens, tokens_to_chorale
+from jat_graph.tasks.conll import CONLL2003, WNUT17, ConllTask
 from jat_graph.tasks.covidqa import CovidQATask
 from jat_graph.tasks.glue import GLUE_TASKS, GlueTask
 from jat_graph.tasks.hyperpartisan import HyperpartisanTask
 from jat_graph.tasks.imdb import ImdbTask
+from jat_graph.tasks.language import LanguageModelTask
 from jat_graph.tasks.listops import ListOpsTask, evaluate_listops
 from jat_graph.tasks.shakespeare import TinyShakespeareTask
+from jat_graph.tasks.squad import SQUAD, SQUAD2, SquadTask
+from jat_graph.tasks.stepping_stones import SteppingStonesTask
+from jat_graph.tasks.superglue import (
+    SUPERGLUE_TASKS,
+    CopaTask,
+    SuperGlueClassification,
+    SuperGlueTask,
+)
 from jat_graph.tasks.tables import plain_name
+from jat_graph.tasks.tagging import TaggingTask
 from jat_graph.tasks.wikitext import WikiText2Task
 
 _TASKS: dict[str, Task] = {
     task.name: task
     for task in (
         *GLUE_TASKS,
+        *SUPERGLUE_TASKS,
         AgreementTask(),
         ListOpsTask(),
+        SteppingStonesTask(),
         BrownTask(),
         ImdbTask(),
         HyperpartisanTask(),
@@ -29,6 +48,10 @@ _TASKS: dict[str, Task] = {
         TinyShakespeareTask(),
         ChoralesTask(),
         ChoralesTask(name="choralesquarter", resolution="quarter"),
+        WNUT17,
+        CONLL2003,
+        SQUAD,
+        SQUAD2,
     )
 }
 
@@ -58,15 +81,24 @@ __all__ = [
     "TASK_NAMES",
     "AgreementTask",
     "BrownTask",
+    "ChoiceTask",
     "ChoralesTask",
     "ClassificationTask",
+    "ConllTask",
+    "CopaTask",
     "CovidQATask",
     "GlueTask",
     "HyperpartisanTask",
     "ImdbTask",
+    "LabelledTask",
     "LanguageModelTask",
     "ListOpsTask",
     "QuestionTask",
+    "SquadTask",
+    "SteppingStonesTask",
+    "SuperGlueClassification",
+    "SuperGlueTask",
+    "TaggingTask",
     "Task",
     "TinyShakespeareTask",
     "WikiText2Task",

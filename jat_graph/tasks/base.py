@@ -1,37 +1,42 @@
-"""What a task is: splits and a measure; its kinds: classes, the next token, answers in a text."""
+"""What a task is: splits and a measure; some of its kinds: classes, choices, answers in a text."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jat_graph.tasks.answers import score_answers
-from jat_graph.tasks.metrics import score, score_losses
+from jat_graph.tasks.groups import put_together, score_groups
+from jat_graph.tasks.metrics import decide, score
 
 if TYPE_CHECKING:
-    import numpy as np
     from datasets import Dataset
     from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """Something to train for and be measured at; see its three kinds.
+    """Something to train for and be measured at; see its kinds.
 
     Args:
         name: The name users type.
         splits: Names of the splits, ``"train"`` first; the next one decides what is best.
         primary_metric: The measure that papers report.
         other_metrics: Further measures. (default: none)
+        source: Column with the text that several rows are about, as the paragraph of a question;
+            rows that are held out of the training data share none with it. (default: None)
     """
 
     name: str
     splits: tuple[str, ...]
     primary_metric: str
     other_metrics: tuple[str, ...] = ()
+    source: str | None = None
 
     @property
     def greater_is_better(self) -> bool:
@@ -79,18 +84,20 @@ class Task(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationTask(Task):
-    """A classification or regression of texts or pairs of texts.
-
-    The columns are those with the text, and ``label``.
+class LabelledTask(Task):
+    """A task with one label a row; see :class:`ClassificationTask` and :class:`ChoiceTask`.
 
     Args:
-        text_columns: Columns with the text: one, or two for pairs.
-        labels: Names of the classes in the order of their numbers; None for a regression.
+        group: Column whose value the rows of one example share, as the answers to one question of
+            MultiRC do; they are drawn and counted together. (default: None, a row is an example)
     """
 
-    text_columns: tuple[str, ...]
-    labels: tuple[str, ...] | None
+    group: str | None = None
+
+    @property
+    @abstractmethod
+    def num_classes(self) -> int | None:
+        """Number of classes that a label is one of; None for a regression."""
 
     def compute_metrics(
         self, predictions: NDArray[np.floating[Any]], labels: NDArray[Any]
@@ -109,60 +116,107 @@ class ClassificationTask(Task):
             The primary metric, then the others, by name.
 
         Raises:
+            ValueError: If shapes do not fit, a prediction is not finite, a label is unknown, or the
+                task has groups: then :meth:`gather` and :meth:`measure` are needed.
+        """
+        if self.group is not None:
+            raise ValueError(
+                f"task {self.name} is scored by {self.group}: use decide, gather and measure"
+            )
+        return self.measure(self.decide(predictions, labels).tolist(), labels.tolist())
+
+    def decide(self, predictions: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[Any]:
+        """Say what a model's outputs mean.
+
+        Args:
+            predictions: Logits; of a regression its output.
+            labels: The labels.
+
+        Shapes:
+            predictions: ``[N, C]`` for C classes; ``[N]`` or ``[N, 1]`` for a regression.
+            labels: ``[N]``.
+
+        Returns:
+            Class numbers; of a regression the outputs in float64. ``[N]``.
+
+        Raises:
             ValueError: If shapes do not fit, a prediction is not finite, or a label is unknown.
         """
-        classes = None if self.labels is None else len(self.labels)
-        return score((self.primary_metric, *self.other_metrics), predictions, labels, classes)
+        return decide(predictions, labels, self.num_classes)
+
+    def gather(self, said: Sequence[Any], rows: Dataset) -> tuple[list[Any], list[Any]]:
+        """Put what a model said beside what is right, one entry an example.
+
+        Args:
+            said: What :meth:`decide` returned, one entry a row.
+            rows: The rows.
+
+        Returns:
+            What was said and what is right of each example, in types of JSON; of a task with groups
+            the lists of an example's rows, in the order in which the groups appear.
+        """
+        right = list(rows["label"])
+        if self.group is None:
+            return list(said), right
+        both = put_together(rows[self.group], said, right)
+        return both[0], both[1]
+
+    def measure(self, said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:
+        """Compare what :meth:`gather` put side by side; any selection of examples will do.
+
+        Args:
+            said: What a model said of each example.
+            right: What is right.
+
+        Returns:
+            The primary metric, then the others, by name.
+
+        Raises:
+            ValueError: If there are no examples, or not the same number of both.
+        """
+        names = (self.primary_metric, *self.other_metrics)
+        if self.group is not None:
+            return score_groups(names, said, right)
+        return score(names, np.asarray(said), np.asarray(right))
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModelTask(Task):
-    """Say what comes next, in a text or in a sequence of tokens that need no tokenizer.
+class ClassificationTask(LabelledTask):
+    """A classification or regression of texts or pairs of texts.
 
-    The only column is ``text``, or ``tokens`` with numbers from 0 to ``vocabulary_size - 1``.
+    The columns are those with the text, and ``label``.
 
     Args:
-        vocabulary_size: Number of different tokens; None for text, which the model's tokenizer
-            cuts. (default: None)
+        text_columns: Columns with the text: one, or two for pairs.
+        labels: Names of the classes in the order of their numbers; None for a regression.
     """
 
-    primary_metric: str = "perplexity"
-    vocabulary_size: int | None = None
+    text_columns: tuple[str, ...]
+    labels: tuple[str, ...] | None
 
     @property
-    def greater_is_better(self) -> bool:
-        """False: a model is the better, the less it is surprised."""
-        return False
+    def num_classes(self) -> int | None:
+        """Number of labels; None for a regression."""
+        return None if self.labels is None else len(self.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceTask(LabelledTask):
+    """Choose the text that goes on best from another one.
+
+    The columns are ``prompt``, ``choices`` with the texts to choose from, and ``label``, the number
+    of the right one.
+
+    Args:
+        num_choices: Number of texts to choose from.
+    """
+
+    num_choices: int
 
     @property
-    def unit(self) -> str:
-        """What bits are counted for: ``"character"`` of a text, else ``"token"``."""
-        return "character" if self.vocabulary_size is None else "token"
-
-    def compute_metrics(
-        self, losses: NDArray[np.floating[Any]], units: int | None = None
-    ) -> dict[str, float]:
-        r"""Summarise how surprised a model was.
-
-        Perplexity is :math:`\exp(\mathrm{mean}(-\ln p))` over the model's tokens, so that it
-        depends on the tokenizer; bits for each character do not.
-
-        Args:
-            losses: :math:`-\ln p` of each token that was to be said.
-            units: Characters that these tokens stand for. (default: None, one for each)
-
-        Shapes:
-            losses: ``[N]``.
-
-        Returns:
-            The primary metric, then the other: ``perplexity`` and ``bits_per_character`` or
-            ``bits_per_token``.
-
-        Raises:
-            ValueError: If there is no loss, one is negative or NaN, or ``units`` is below 1.
-        """
-        scores = score_losses(losses, units, self.unit)
-        return {name: scores[name] for name in (self.primary_metric, *self.other_metrics)}
+    def num_classes(self) -> int:
+        """Number of texts to choose from."""
+        return self.num_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,25 +225,34 @@ class QuestionTask(Task):
 
     The columns are ``id``, ``question``, ``context`` and ``answers``, which has the lists ``text``
     and ``answer_start``: the answers that count as right, and the character each begins at.
+
+    Args:
+        longest_answer: Tokens that an answer has at most. (default: 128)
     """
 
     primary_metric: str = "f1"
     other_metrics: tuple[str, ...] = ("exact_match",)
+    source: str | None = "context"
+    longest_answer: int = 128
 
-    def compute_metrics(
-        self, predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]
-    ) -> dict[str, float]:
-        """Compare a model's answers with the right ones, by SQuAD's rules.
+    @property
+    def may_be_unanswerable(self) -> bool:
+        """Whether some questions have no answer."""
+        return False
+
+    def measure(self, said: Sequence[Any], right: Sequence[Sequence[str]]) -> dict[str, float]:
+        """Compare answers with the right ones, by SQuAD's rules; any selection will do.
 
         Args:
-            predictions: The model's answer to each question, by the question's id.
-            answers: The texts that count as right, by the question's id.
+            said: The model's answer to each question.
+            right: The texts that count as right.
 
         Returns:
             The primary metric, then the others, by name; each from 0 to 1.
 
         Raises:
-            ValueError: If a question lacks one of the two.
+            ValueError: If there are no questions, or not the same number of both, or one lacks its
+                right answers.
         """
-        scores = score_answers(predictions, answers)
+        scores = score_answers(said, right)
         return {name: scores[name] for name in (self.primary_metric, *self.other_metrics)}

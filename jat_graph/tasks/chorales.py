@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jat_graph.tasks.base import LanguageModelTask
+from jat_graph.tasks.language import LanguageModelTask
 from jat_graph.tasks.sources import find_file, needed_folder, read_json
 
 if TYPE_CHECKING:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks.base import QuestionTask
-from jat_graph.tasks.sources import find_file, needed_folder, read_json
+from jat_graph.tasks.sources import find_file, needed_folder
 from jat_graph.tasks.splitting import stratified_split
+from jat_graph.tasks.squad_files import check_answers, check_question, read_articles
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -73,17 +74,10 @@ class CovidQATask(QuestionTask):
 
 def _read_articles(path: Path) -> list[list[dict[str, Any]]]:
     """Read the questions of each article, and mend or leave out those with a wrong place."""
-    content = read_json(path)
-    try:
-        articles = [
-            [row for paragraph in article["paragraphs"] for row in _read_questions(paragraph)]
-            for article in content["data"]
-        ]
-    except (AttributeError, KeyError, TypeError) as error:
-        got = f"no {error}" if isinstance(error, KeyError) else "something else"
-        raise ValueError(f"{path} must have the layout of SQuAD, got {got}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    articles = [
+        [_read_question(path, context, entry) for context, entry in questions]
+        for questions in read_articles(path)
+    ]
     if not any(articles):
         raise ValueError(f"{path} must hold questions, got none")
     kept = [[row for row in rows if row["answers"]["text"]] for rows in articles]
@@ -98,25 +92,22 @@ def _read_articles(path: Path) -> list[list[dict[str, Any]]]:
     return kept
 
 
-def _read_questions(paragraph: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    context = paragraph["context"]
-    for entry in paragraph["qas"]:
-        name, question, answers = str(entry["id"]), entry["question"], entry["answers"]
-        if not (question.strip() and answers and all(answer["text"].strip() for answer in answers)):
-            raise ValueError(f"question {name} must have text and an answer, got none")
-        places = [_place(context, answer) for answer in answers]
-        found = [(a["text"], p) for a, p in zip(answers, places, strict=True) if p is not None]
-        yield {
-            "id": name,
-            "question": question,
-            "context": context,
-            "answers": {"text": [text for text, _ in found], "answer_start": [p for _, p in found]},
-        }
+def _read_question(path: Path, context: Any, entry: dict[str, Any]) -> dict[str, Any]:
+    check_question(path, context, entry)
+    answers = check_answers(path, entry)
+    places = [_place(context, answer) for answer in answers]
+    found = [(a["text"], p) for a, p in zip(answers, places, strict=True) if p is not None]
+    return {
+        "id": entry["id"],
+        "question": entry["question"],
+        "context": context,
+        "answers": {"text": [text for text, _ in found], "answer_start": [p for _, p in found]},
+    }
 
 
 def _place(context: str, answer: dict[str, Any]) -> int | None:
     """Return where an answer begins: where the file says, or the only other place it can be."""
-    text, start = answer["text"], int(answer["answer_start"])
+    text, start = answer["text"], answer["answer_start"]
     if start >= 0 and context.startswith(text, start):
-        return start
+        return int(start)
     return context.find(text) if context.count(text) == 1 else None

@@ -14,15 +14,12 @@ Array: TypeAlias = NDArray[Any]
 Measure: TypeAlias = Callable[[Array, Array], float]
 
 
-def score(
-    names: tuple[str, ...], predictions: Array, labels: Array, classes: int | None
-) -> dict[str, float]:
-    """Compare logits with labels, or a regression's outputs with its targets.
+def decide(predictions: Array, labels: Array, classes: int | None) -> Array:
+    """Say what logits, or a regression's outputs, mean.
 
     Args:
-        names: Measures, keys of :data:`MEASURES`.
         predictions: Logits or outputs.
-        labels: Class numbers or targets.
+        labels: Class numbers or targets, only checked.
         classes: Number of classes; None for a regression.
 
     Shapes:
@@ -30,19 +27,41 @@ def score(
         labels: ``[N]``.
 
     Returns:
-        Each measure by name.
+        Class numbers, or the outputs in float64, so that outputs that hardly differ are told apart
+        as well as they can be. ``[N]``.
 
     Raises:
         ValueError: If shapes do not fit, a prediction is not finite, or a label is unknown.
     """
     _check(predictions, labels, classes)
     if classes is None:
-        # float64, so that outputs that hardly differ are told apart as well as they can be
-        outputs = predictions.reshape(-1).astype(np.float64)
-        targets = labels.astype(np.float64)
-    else:
-        outputs, targets = predictions.argmax(axis=1), labels
-    return {name: float(MEASURES[name](outputs, targets)) for name in names}
+        return predictions.reshape(-1).astype(np.float64)
+    classes_said: Array = predictions.argmax(axis=1)
+    return classes_said
+
+
+def score(names: tuple[str, ...], said: Array, labels: Array) -> dict[str, float]:
+    """Compare classes with labels, or a regression's outputs with its targets.
+
+    Args:
+        names: Measures, keys of :data:`MEASURES`.
+        said: Class numbers or outputs, as :func:`decide` returns them.
+        labels: Class numbers or targets.
+
+    Shapes:
+        said, labels: ``[N]``.
+
+    Returns:
+        Each measure by name.
+
+    Raises:
+        ValueError: If there is nothing to compare, or not one label for each that was said.
+    """
+    if len(said) == 0 or len(said) != len(labels):
+        raise ValueError(
+            f"said and labels must have one length above 0, got {len(said)} and {len(labels)}"
+        )
+    return {name: float(MEASURES[name](said, labels)) for name in names}
 
 
 def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float]:

@@ -116,6 +116,8 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"{path} must be JSON, got {error.msg} at {place}") from None
+    except RecursionError:
+        raise ValueError(f"{path} must be JSON, got too many brackets inside one another") from None
 
 
 def load_from_hub(
@@ -134,13 +136,13 @@ def load_from_hub(
         The splits in their order.
 
     Raises:
-        ValueError: If the Hub cannot be reached.
+        ValueError: If the Hub cannot be reached, or has the data in a form that cannot be loaded.
     """
     from datasets import load_dataset
 
     try:
         loaded = load_dataset(path, *name, split=list(splits))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last for data that is a program
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"task {task} cannot be loaded from the Hub; give the folder with its "

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jat_graph.tasks.base import LanguageModelTask
+from jat_graph.tasks.language import LanguageModelTask
 from jat_graph.tasks.sources import find_file, load_from_hub, read_text
 
 if TYPE_CHECKING:

@@ -107,7 +107,11 @@ def test_a_file_without_wrong_places_gives_no_warning(
         ([1, 2], " must have the layout of SQuAD, got something else"),
         (
             {"data": [{"paragraphs": [{"context": "x", "qas": [question(1, text=None)]}]}]},
-            " must have the layout of SQuAD, got something else",
+            ": question 1 must have text, got None",
+        ),
+        (
+            {"data": [{"paragraphs": [{"qas": [question(1, ("x", 0))]}]}]},
+            ": question 1 must have a context, got None",
         ),
     ],
 )
@@ -119,12 +123,18 @@ def test_files_of_another_layout(tmp_path: Path, content: Any, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [question(7), question(7, ("small", 11), text=" "), question(7, (" ", 1))],
+    ("wrong", "message"),
+    [
+        (question(7), "must have an answer, got []"),
+        (question(7, ("small", 11), text=" "), "must have text, got ' '"),
+        (question(7, (" ", 1)), "must have answers with text and answer_start, got {'text': ' ', "),
+    ],
 )
-def test_questions_without_text_or_answer(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_questions_without_text_or_answer(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
     path = write_file(tmp_path, [wrong])
-    with pytest.raises(ValueError, match=f"^{path}: question 7 must have text and an answer, got"):
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}: question 7 {message}')}"):
         TASK.load(tmp_path)
 
 

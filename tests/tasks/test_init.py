@@ -2,9 +2,11 @@ import pytest
 
 from jat_graph.tasks import (
     TASK_NAMES,
+    ChoiceTask,
     ClassificationTask,
     LanguageModelTask,
     QuestionTask,
+    TaggingTask,
     get_task,
 )
 
@@ -18,19 +20,33 @@ METRICS = {
     "qnli": ("accuracy",),
     "rte": ("accuracy",),
     "wnli": ("accuracy",),
+    "cb": ("accuracy", "macro_f1"),
+    "boolq": ("accuracy",),
+    "copa": ("accuracy",),
+    "multirc": ("f1", "exact_match"),
+    "wic": ("accuracy",),
+    "wsc": ("accuracy",),
+    "superrte": ("accuracy",),
     "agreement": ("accuracy",),
     "listops": ("accuracy",),
+    "steppingstones": ("accuracy",),
     "brown": ("accuracy", "macro_f1"),
     "imdb": ("accuracy",),
     "hyperpartisan": ("f1", "accuracy"),
     "covidqa": ("f1", "exact_match"),
+    "squad": ("f1", "exact_match"),
+    "squad2": ("f1", "exact_match", "best_f1", "best_exact_match"),
+    "wnut17": ("f1", "precision", "recall"),
+    "conll2003": ("f1", "precision", "recall"),
     "wikitext2": ("perplexity", "bits_per_character"),
     "tinyshakespeare": ("bits_per_character", "perplexity"),
     "chorales": ("perplexity", "bits_per_token"),
     "choralesquarter": ("perplexity", "bits_per_token"),
 }
 LANGUAGE_MODELS = ("wikitext2", "tinyshakespeare", "chorales", "choralesquarter")
-QUESTIONS = ("covidqa",)
+QUESTIONS = ("covidqa", "squad", "squad2")
+TAGS = ("wnut17", "conll2003")
+CHOICES = ("copa",)
 
 
 @pytest.mark.parametrize("name", TASK_NAMES)
@@ -41,7 +57,9 @@ def test_each_name_gives_its_task(name: str) -> None:
     assert task.splits[1].startswith("validation")
     assert isinstance(task, LanguageModelTask) == (name in LANGUAGE_MODELS)
     assert isinstance(task, QuestionTask) == (name in QUESTIONS)
-    if name not in LANGUAGE_MODELS + QUESTIONS:
+    assert isinstance(task, TaggingTask) == (name in TAGS)
+    assert isinstance(task, ChoiceTask) == (name in CHOICES)
+    if name not in LANGUAGE_MODELS + QUESTIONS + TAGS + CHOICES:
         assert isinstance(task, ClassificationTask)
         assert len(task.text_columns) in (1, 2)
 
@@ -54,6 +72,9 @@ def test_each_name_gives_its_task(name: str) -> None:
         ("sts-b", "stsb"),
         ("STS_B", "stsb"),
         ("CoLA", "cola"),
+        ("MultiRC", "multirc"),
+        ("super-rte", "superrte"),
+        ("CoNLL-2003", "conll2003"),
         ("wikitext-2", "wikitext2"),
         ("ListOps", "listops"),
         ("COVID-QA", "covidqa"),

@@ -12,6 +12,7 @@ from sklearn import metrics as sklearn_metrics
 from jat_graph.tasks.metrics import (
     MEASURES,
     accuracy,
+    decide,
     f1,
     macro_f1,
     matthews,
@@ -112,6 +113,14 @@ def test_correlations_are_those_of_scipy(points: list[tuple[float, float]]) -> N
     assert spearman(outputs, targets) == pytest.approx(stats.spearmanr(outputs, targets)[0])
 
 
+def test_the_greatest_logit_is_said_and_a_regression_says_its_output() -> None:
+    assert decide(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([1, 1]), 2).tolist() == [0, 1]
+    close = np.array([[1.0], [1.0 + 2**-20]], dtype=np.float32)
+    said = decide(close, np.array([0.0, 5.0]), None)
+    assert said.dtype == np.float64
+    assert said.tolist() == [1.0, 1.0 + 2**-20]
+
+
 # --- what is constant ----------------------------------------------------------------------------
 
 
@@ -137,7 +146,8 @@ def test_f1_without_any_positive_is_nought() -> None:
 
 
 def test_one_example_can_be_scored() -> None:
-    scores = score(tuple(MEASURES), np.array([[0.0, 1.0]]), np.array([1]), 2)
+    labels = np.array([1])
+    scores = score(tuple(MEASURES), decide(np.array([[0.0, 1.0]]), labels, 2), labels)
     assert scores["accuracy"] == scores["f1"] == 1.0
     assert math.isnan(scores["matthews"])
 
@@ -163,12 +173,19 @@ def test_one_example_can_be_scored() -> None:
 def test_what_cannot_be_scored_is_refused(
     predictions: Any, labels: Any, classes: int | None, message: str
 ) -> None:
-    names = ("accuracy",) if classes else ("pearson",)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        score(names, np.array(predictions), np.array(labels), classes)
+        decide(np.array(predictions), np.array(labels), classes)
     assert "\n" not in str(caught.value)
 
 
 def test_no_examples_are_refused() -> None:
     with pytest.raises(ValueError, match="N > 0"):
-        score(("accuracy",), np.zeros((0, 2)), np.zeros(0, dtype=int), 2)
+        decide(np.zeros((0, 2)), np.zeros(0, dtype=int), 2)
+    message = r"^said and labels must have one length above 0, got 0 and 0$"
+    with pytest.raises(ValueError, match=message):
+        score(("accuracy",), np.zeros(0), np.zeros(0))
+
+
+def test_a_label_for_each_that_was_said() -> None:
+    with pytest.raises(ValueError, match="one length above 0, got 2 and 1"):
+        score(("accuracy",), np.array([1, 1]), np.array([1]))

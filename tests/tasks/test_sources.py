@@ -3,11 +3,19 @@ import json
 import re
 from pathlib import Path
 
+import datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.tasks.sources import find_file, needed_folder, read_bytes, read_json, read_text
+from jat_graph.tasks.sources import (
+    find_file,
+    load_from_hub,
+    needed_folder,
+    read_bytes,
+    read_json,
+    read_text,
+)
 
 
 def test_a_file_is_found_in_the_folder_or_in_its_home(tmp_path: Path) -> None:
@@ -81,3 +89,22 @@ def test_json_cut_off_is_refused_with_its_place(tmp_path: Path) -> None:
         read_json(path)
     path.write_text('{"a": [1, 2]}')
     assert read_json(path) == {"a": [1, 2]}
+
+
+def test_json_too_deep_to_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"data.json must be JSON, got too many brackets inside "):
+        read_json(path)
+
+
+def test_data_that_is_a_program_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: object, **__: object) -> None:
+        raise RuntimeError("Dataset scripts are no longer supported, but found x.py\nmore")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    words = (
+        "task verse cannot be loaded from the Hub; give .* The Hub says: Dataset scripts .* x.py"
+    )
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        load_from_hub("verse", "x", splits=["train"], columns=["text"])
