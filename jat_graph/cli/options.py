@@ -1,4 +1,4 @@
-"""The command line's options for a :class:`~jat_graph.config.JatConfig`, each written down once."""
+"""The command line's options for jump heads and triplet heads, each written down once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
 
 PRESETS = ("paper", "released", "released-efficient")
 PANEL = "Jump attention"
+TRIPLET_PANEL = "Triplet attention"
 
 
 def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple[Any, ...]:
@@ -52,8 +54,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _option(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_text, rich_help_panel=PANEL)
+def _option(help_text: str, *names: str, panel: str = PANEL) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,49 @@ class JatOptions:
         if "key_seed" in changes:
             changes["seed"] = changes.pop("key_seed")
         return changes
+
+
+@dataclass(frozen=True)
+class TripletOptions:
+    """What the user said about triplet heads; None where they said nothing.
+
+    Args:
+        triplet: How keys come together: the field ``pairs`` of :class:`TripletConfig`.
+        triplet_heads: The field ``heads``.
+        triplet_layers: The field ``layers``.
+    """
+
+    triplet: Annotated[
+        str | None,
+        _option("Triplet heads (A³), no jump heads: partner, sum or max.", panel=TRIPLET_PANEL),
+    ] = None
+    triplet_heads: Annotated[
+        int | None,
+        _option("How many, the last ones; a multiple of 3. Default: 3.", panel=TRIPLET_PANEL),
+    ] = None
+    triplet_layers: Annotated[
+        str | None, _option("Indices from 0, as 0,2,5; or all.", panel=TRIPLET_PANEL)
+    ] = None
+
+    def resolve(self) -> TripletConfig | None:
+        """Return the settings that the options describe.
+
+        Returns:
+            The settings; None without ``--triplet``.
+
+        Raises:
+            ValueError: If a value is wrong, or an option stands without ``--triplet``.
+        """
+        if self.triplet is None:
+            if self != TripletOptions():
+                raise ValueError("--triplet-heads and --triplet-layers need --triplet")
+            return None
+        given: dict[str, Any] = {}
+        if self.triplet_heads is not None:
+            given["heads"] = self.triplet_heads
+        if self.triplet_layers not in (None, "all"):
+            given["layers"] = _numbers("triplet-layers", str(self.triplet_layers), int)
+        return TripletConfig(pairs=self.triplet, **given)
 
 
 def _read(name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +13,9 @@ from rich.table import Table
 
 from jat_graph.cli.gather import gather
 from jat_graph.cli.inputs import ModelOption, has_terminal
-from jat_graph.cli.options import JatOptions
+from jat_graph.cli.options import JatOptions, TripletOptions
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
 from jat_graph.tasks import TASK_NAMES
 from jat_graph.training import (
     Metrics,
@@ -25,6 +27,8 @@ from jat_graph.training import (
     train,
 )
 from jat_graph.training.loading import has_own_heads, load_config
+from jat_graph.training.options import Heads
+from jat_graph.training.processes import is_main, join, one_voice
 from jat_graph.training.storage import write_json
 
 PANEL = "Training"
@@ -50,7 +54,7 @@ class RunOptions:
 
     seed: Annotated[int, _option("Seed; with --compare the first of --seeds.")] = 0
     epochs: Annotated[int, _option("Passes over the training data.")] = 5
-    batch_size: Annotated[int, _option("Sequences per step.")] = 32
+    batch_size: Annotated[int, _option("Sequences per process and step.")] = 32
     eval_batch_size: Annotated[
         int | None, _option("Sequences per batch in evaluation. Default: 8192 tokens.")
     ] = None
@@ -75,15 +79,25 @@ class RunOptions:
     group_by_length: Annotated[bool, _option("Batch texts of similar length.")] = False
     max_train_samples: Annotated[int | None, _option("Train on this many texts.")] = None
     max_eval_samples: Annotated[int | None, _option("Evaluate on this many texts.")] = None
+    held_out: Annotated[
+        float, _option("Evaluate on this share of the training data, not on the dev sets.")
+    ] = 0.0
+    depth: Annotated[
+        int | None, _option("Number of layers: upper ones go, or the top one is copied.")
+    ] = None
+    fully_sharded: Annotated[
+        bool, _option("Split weights and gradients over the GPUs that torchrun started.")
+    ] = False
     device: Annotated[str, _option("auto or cpu.")] = "auto"
     resume: Annotated[bool, _option("Go on with the run in the output folder.")] = False
 
 
-@gather(jat=JatOptions, run=RunOptions)
+@gather(jat=JatOptions, triplet=TripletOptions, run=RunOptions)
 def train_command(
     model: ModelOption,
     task: TaskOption,
     jat: JatOptions,
+    triplet: TripletOptions,
     run: RunOptions,
     data_dir: DataOption = None,
     output: Annotated[
@@ -94,7 +108,7 @@ def train_command(
         float | None, typer.Option(help="First calibrate thresholds to this density.")
     ] = None,
     compare_arms: Annotated[
-        bool, typer.Option("--compare", help="Train base and jump model on the same seeds.")
+        bool, typer.Option("--compare", help="Also train the base model, on the same seeds.")
     ] = False,
     seeds: Annotated[int, typer.Option(help="Number of seeds for --compare.")] = 3,
     arm: Annotated[
@@ -104,12 +118,14 @@ def train_command(
 ) -> None:
     """Train a model with jump heads on a task; --compare sets it against the base.
 
-    Without any option of jump attention the paper's settings are used.
+    Without any option of jump attention the paper's settings are used. torchrun and accelerate
+    launch start it in several processes (docs: Clusters).
 
     Args:
         model: Folder or Hub name.
         task: Name of the task.
         jat: Settings of the jump heads.
+        triplet: Settings of triplet heads in their place.
         run: Settings of the run.
         data_dir: Folder with the task's files.
         output: Folder for model and results.
@@ -123,24 +139,27 @@ def train_command(
         ValueError: If an option does not fit.
         OSError: If a file cannot be read or written.
     """
-    options = TrainingOptions(
-        model=model,
-        task=task,
-        output_dir=str(output or f"jat_graph_{task}"),
-        data_dir=None if data_dir is None else str(data_dir),
-        **asdict(run),
-    )
-    _check_choice(base, compare_arms, arm, density is not None or jat != JatOptions())
-    if compare_arms and arm:
-        _compare(options, {"base": None} | dict(_read_arm(text) for text in arm), seeds)
-        return
-    config = None if base else _jump_config(options, jat, density)
-    if compare_arms:
-        _compare(options, {"base": None, "jump": config}, seeds)
-    else:
-        result = train(options, config, progress=has_terminal())
-        _print_metrics(result.metrics)
-        Console().print(f"Model and results are in {options.output_dir}.")
+    with one_voice():
+        options = TrainingOptions(
+            model=model,
+            task=task,
+            output_dir=str(output or f"jat_graph_{task}"),
+            data_dir=None if data_dir is None else str(data_dir),
+            **asdict(run),
+        )
+        jumps = density is not None or jat != JatOptions()
+        _check_choice(base, compare_arms, arm, jumps, triplet != TripletOptions())
+        if compare_arms and arm:
+            _compare(options, {"base": None} | dict(_read_arm(text) for text in arm), seeds)
+            return
+        config = None if base else _heads(options, jat, triplet, density)
+        if compare_arms:
+            name = "jump" if triplet.triplet is None else "triplet"
+            _compare(options, {"base": None, name: config}, seeds)
+        else:
+            result = train(options, config, progress=has_terminal())
+            _print_metrics(result.metrics)
+            Console().print(f"Model and results are in {options.output_dir}.")
 
 
 def eval_command(
@@ -181,53 +200,67 @@ def eval_command(
         ValueError: If an option does not fit.
         OSError: If a file cannot be read or written.
     """
-    metrics = evaluate(
-        model,
-        task,
-        None if data_dir is None else str(data_dir),
-        eval_batch_size=batch_size,
-        max_length=max_length,
-        stride=stride,
-        max_eval_samples=max_eval_samples,
-        mixed_precision=mixed_precision,
-        device=device,
-        progress=has_terminal(),
-    )
-    _print_metrics(metrics)
-    if json_file is not None:
-        write_json(json_file, {"model": model, "task": task, "metrics": metrics})
+    with one_voice():
+        metrics = evaluate(
+            model,
+            task,
+            None if data_dir is None else str(data_dir),
+            eval_batch_size=batch_size,
+            max_length=max_length,
+            stride=stride,
+            max_eval_samples=max_eval_samples,
+            mixed_precision=mixed_precision,
+            device=device,
+            progress=has_terminal(),
+        )
+        _print_metrics(metrics)
+        if json_file is not None and is_main():
+            write_json(json_file, {"model": model, "task": task, "metrics": metrics})
 
 
-def _check_choice(base: bool, compare_arms: bool, arm: list[str] | None, described: bool) -> None:
-    """Refuse options that exclude each other; jump attention is described by its own options."""
+def _check_choice(
+    base: bool, compare_arms: bool, arm: list[str] | None, jumps: bool, triplets: bool
+) -> None:
+    """Refuse options that exclude each other; heads are described by their own options."""
     if base and compare_arms:
         raise ValueError("--base and --compare exclude each other: a comparison has a base arm")
     if arm and not compare_arms:
         raise ValueError("--arm needs --compare")
-    if base and described:
+    if triplets and (base or arm or jumps):
+        raise ValueError(
+            "--triplet takes neither --base, --arm and --density nor an option of jump attention"
+        )
+    if base and jumps:
         raise ValueError(
             "--base takes neither --density nor an option of jump attention; a pattern alone is "
             "--pattern with --hop-weights 1"
         )
-    if arm and described:
+    if arm and jumps:
         raise ValueError(
             "--arm takes its settings from its file: leave out --density and options of jump "
             "attention"
         )
 
 
-def _jump_config(
-    options: TrainingOptions, jat: JatOptions, density: float | None
-) -> JatConfig | None:
-    """Return the settings of the jump arm; None leaves a model saved with jump heads as it is."""
-    has_own = has_own_heads(load_config(options.model))
-    if has_own and (density is not None or jat != JatOptions()):
-        raise ValueError(
-            f"model {options.model!r} has jump heads already: train it without --density and "
-            "without options of jump attention"
-        )
-    config = None if has_own else jat.resolve(JatConfig())
-    return config if density is None else calibrate_on_task(options, config, density)
+def _heads(
+    options: TrainingOptions, jat: JatOptions, triplet: TripletOptions, density: float | None
+) -> Heads | None:
+    """Return the settings of the heads; None leaves a model saved with heads of ours as it is."""
+    described = density is not None or jat != JatOptions() or triplet != TripletOptions()
+
+    def settings() -> Heads | None:
+        has_own = has_own_heads(load_config(options.model))
+        if has_own and described:
+            raise ValueError(
+                f"model {options.model!r} has jump heads or triplet heads already: train it "
+                "without options that describe some"
+            )
+        return triplet.resolve() or (None if has_own else jat.resolve(JatConfig()))
+
+    config = join(options).agree(settings)
+    if density is None or isinstance(config, TripletConfig):
+        return config
+    return calibrate_on_task(options, config, density)
 
 
 def _read_arm(text: str) -> tuple[str, JatConfig]:
@@ -237,7 +270,7 @@ def _read_arm(text: str) -> tuple[str, JatConfig]:
     return name, JatConfig.load(file)
 
 
-def _compare(options: TrainingOptions, arms: dict[str, JatConfig | None], count: int) -> None:
+def _compare(options: TrainingOptions, arms: Mapping[str, Heads | None], count: int) -> None:
     if count < 1:
         raise ValueError(f"--seeds must be at least 1, got {count}")
     seeds = range(options.seed, options.seed + count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
 from jat_graph.tasks import Task
 from jat_graph.training.data import dev_splits
@@ -40,8 +40,32 @@ def on_cpu(options: TrainingOptions) -> bool:
     return options.device == "cpu" or not torch.accelerator.is_available()
 
 
+def layers_to_shard(model: PreTrainedModel) -> list[str]:
+    """Name the classes of a model's layers, which are sharded one by one.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The classes that transformers would not split, less those that hold the table of tokens:
+        accelerate shards that table by itself, and fails where it was sharded already.
+    """
+    table = model.get_input_embeddings()
+    holders = {
+        type(module).__name__
+        for module in model.modules()
+        if any(inner is table for inner in module.modules())
+    }
+    return sorted(set(model._no_split_modules or ()) - holders)
+
+
 def training_arguments(
-    options: TrainingOptions, task: Task, folder: Path, *, progress: bool
+    options: TrainingOptions,
+    task: Task,
+    folder: Path,
+    *,
+    progress: bool,
+    layers: list[str] | None = None,
 ) -> TrainingArguments:
     """Translate our options into the Trainer's.
 
@@ -50,6 +74,8 @@ def training_arguments(
         task: The task.
         folder: The run's folder.
         progress: Show a bar.
+        layers: Classes of layers that are sharded one by one, if ``options`` ask for sharding.
+            (default: None)
 
     Returns:
         The arguments.
@@ -75,10 +101,12 @@ def training_arguments(
         save_steps=options.save_steps or 1,
         save_total_limit=1,
         load_best_model_at_end=options.select_best,
-        metric_for_best_model=f"{dev_splits(task)[0]}_{task.primary_metric}",
+        metric_for_best_model=f"{dev_splits(task, options)[0]}_{task.primary_metric}",
         greater_is_better=task.greater_is_better,
         logging_steps=_LOGGING_STEPS,
         logging_nan_inf_filter=False,  # a loss that is not finite stops the run
+        fsdp=True if options.fully_sharded else None,  # type: ignore[arg-type]
+        fsdp_config={"transformer_layer_cls_to_wrap": layers} if options.fully_sharded else None,
         use_cpu=on_cpu(options),
         dataloader_pin_memory=not on_cpu(options),
         disable_tqdm=not progress,

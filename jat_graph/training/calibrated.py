@@ -10,6 +10,7 @@ from jat_graph.training.data import TRAIN, load_splits
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.options import TrainingOptions
+from jat_graph.training.processes import join
 from jat_graph.training.quiet import quiet
 from jat_graph.training.runner import require_extra
 
@@ -38,21 +39,30 @@ def calibrate_on_task(
         ValueError: If an option or the density does not fit.
         OSError: If data cannot be read.
     """
-    if batches < 1:
-        raise ValueError(f"batches must be a positive integer, got {batches}")
     require_extra()
+    # Once for all processes: thresholds must be the same in each, to the last bit.
+    return join(options).on_main(lambda: _measure(options, config, density, batches))
+
+
+def _measure(
+    options: TrainingOptions, config: JatConfig | None, density: float, batches: int
+) -> JatConfig:
     from jat_graph.calibration import calibrate
 
+    if batches < 1:
+        raise ValueError(f"batches must be a positive integer, got {batches}")
     wanted = batches * options.batch_size
     drawn = replace(options, max_train_samples=min(wanted, options.max_train_samples or wanted))
     objective = objective_for(get_task(options.task), drawn)
-    rows = load_splits(objective, (TRAIN,))[TRAIN].features
-    rows = rows.remove_columns([name for name in objective.labels if name in rows.column_names])
+    texts = list(load_splits(objective, (TRAIN,))[TRAIN].features)
     with quiet():
         model = load_for_training(objective)
-    texts = list(rows)
     padded = [
         objective.collate(texts[start : start + options.batch_size])
         for start in range(0, len(texts), options.batch_size)
     ]
-    return calibrate(model, padded, density=density, config=config)
+    inputs = [
+        {name: tensor for name, tensor in batch.items() if name not in objective.labels}
+        for batch in padded
+    ]
+    return calibrate(model, inputs, density=density, config=config)

@@ -7,14 +7,16 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.loading import has_own_heads, load_config
-from jat_graph.training.options import TrainingOptions
+from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
-from jat_graph.training.runner import train
+from jat_graph.training.runner import require_extra, train
 from jat_graph.training.statistics import (
     Difference,
     Summary,
@@ -34,7 +36,7 @@ BASE = "base"
 COMPARISON_VERSION = 1
 
 # What makes two arms comparable, or says where a run is.
-_NOT_AN_ARMS = ("task", "output_dir", "data_dir", "seed", "resume")
+_NOT_AN_ARMS = ("task", "output_dir", "data_dir", "seed", "fully_sharded", "resume")
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class Arm:
     """One side of a comparison.
 
     Args:
-        config: Settings of the jump heads; None is a model without. (default: None)
+        config: Settings of the jump heads, or of triplet heads; None is a model without.
+            (default: None)
         options: What this arm's runs have in place of the common options, by name: ``max_length``,
             ``gradient_checkpointing`` … (default: nothing)
 
@@ -52,7 +55,7 @@ class Arm:
         ValueError: If there is no such option, or it must be the same for all arms.
     """
 
-    config: JatConfig | None = None
+    config: Heads | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,7 +65,7 @@ class Arm:
                 raise ValueError(f"an arm's option must be one of its own, got {name!r}")
 
 
-Arms: TypeAlias = Mapping[str, JatConfig | Arm | None]
+Arms: TypeAlias = Mapping[str, Heads | Arm | None]
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ class Comparison:
 
 def compare(
     options: TrainingOptions,
-    arms: JatConfig | Arms,
+    arms: Heads | Arms,
     seeds: Sequence[int],
     *,
     keep_models: bool = False,
@@ -221,14 +224,10 @@ def compare(
             base is not first, or the base model has jump heads.
         OSError: As :func:`train` does.
     """
-    named = _named_arms(arms)
-    _check_seeds(seeds)
-    if has_own_heads(load_config(options.model)):
-        raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
-    folder = prepare_folder(options.output_dir)
-    found = read_json(folder / RESULTS_FILE)
-    if found is not None and "arms" not in found:
-        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
+    require_extra()
+    processes = join(options)
+    named = processes.agree(lambda: _checked_arms(options, arms, seeds))
+    folder = processes.on_main(lambda: _comparison_folder(options))
     runs: dict[str, list[RunResult]] = {arm: [] for arm in named}
     for seed in seeds:  # all arms of a seed before the next: an early stop leaves whole pairs
         for name, arm in named.items():
@@ -236,10 +235,10 @@ def compare(
             run = replace(options, seed=seed, output_dir=str(place), resume=True, **arm.options)
             logger.info("seed %d, arm %s", seed, name)
             runs[name].append(train(run, arm.config, progress=progress))
-            if not keep_models:
+            if not keep_models and processes.is_main:
                 shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)
     comparison = _gather(named, seeds, runs)
-    write_json(folder / RESULTS_FILE, comparison.to_dict())
+    processes.on_main(lambda: write_json(folder / RESULTS_FILE, comparison.to_dict()))
     return comparison
 
 
@@ -258,9 +257,27 @@ def _gather(
     )
 
 
-def _named_arms(arms: JatConfig | Arms) -> dict[str, Arm]:
-    if isinstance(arms, JatConfig):
-        return {BASE: Arm(), "jump": Arm(arms)}
+def _checked_arms(
+    options: TrainingOptions, arms: Heads | Arms, seeds: Sequence[int]
+) -> dict[str, Arm]:
+    named = _named_arms(arms)
+    _check_seeds(seeds)
+    if has_own_heads(load_config(options.model)):
+        raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
+    return named
+
+
+def _comparison_folder(options: TrainingOptions) -> Path:
+    folder = prepare_folder(options.output_dir)
+    found = read_json(folder / RESULTS_FILE)
+    if found is not None and "arms" not in found:
+        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
+    return folder
+
+
+def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:
+    if isinstance(arms, Heads):
+        return {BASE: Arm(), "jump" if isinstance(arms, JatConfig) else "triplet": Arm(arms)}
     named = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in arms.items()}
     names = list(named)
     if not names or names[0] != BASE or named[BASE].config is not None:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jat_graph.tasks import Task
-from jat_graph.training.objectives.base import Encoded, Objective
+from jat_graph.tasks import LabelledTask, Task
+from jat_graph.training.objectives.base import Encoded, Objective, draw_groups
+from jat_graph.training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 TRAIN = "train"
+HELD_OUT = "held_out"
 
 logger = logging.getLogger(__name__)
 
 
-def dev_splits(task: Task) -> tuple[str, ...]:
-    """Return the splits a task is evaluated on; the first decides which weights are best.
+def dev_splits(task: Task, options: TrainingOptions) -> tuple[str, ...]:
+    """Return the splits that a run is evaluated on; the first decides which weights are best.
 
     Args:
         task: The task.
+        options: The run's options.
 
     Returns:
-        Their names: MNLI has two.
+        The names of the task's dev sets, of which MNLI has two; or that of the part of the
+        training data that is held out.
     """
+    if options.held_out:
+        return (HELD_OUT,)
     return tuple(split for split in task.splits if split != TRAIN)
 
 
@@ -31,7 +40,7 @@ def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, 
 
     Args:
         objective: The task and the run's options.
-        names: The splits wanted.
+        names: The splits wanted, :data:`TRAIN` or of :func:`dev_splits`.
 
     Returns:
         The encoded splits by name.
@@ -42,7 +51,9 @@ def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, 
     """
     options = objective.options
     folder = None if options.data_dir is None else Path(options.data_dir)
-    splits = objective.task.load(folder, names)
+    splits = objective.task.load(folder, [name for name in names if name != HELD_OUT])
+    if options.held_out:
+        splits |= _hold_out(splits[TRAIN], objective.task, options.held_out)
     encoded = {
         name: objective.encode(
             splits[name],
@@ -55,3 +66,16 @@ def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, 
     if said:
         logger.warning("max_length=%d cuts texts: %s", options.max_length, "; ".join(said))
     return encoded
+
+
+def _hold_out(rows: Dataset, task: Task, share: float) -> dict[str, Dataset]:
+    """Split training data in two, rows about one text or of one example together."""
+    column = task.source or (task.group if isinstance(task, LabelledTask) else None)
+    groups = range(len(rows)) if column is None else rows[column]
+    held, kept = draw_groups(groups, round(share * len(rows)))
+    if not held or not kept:
+        raise ValueError(
+            f"held_out must leave some of the {len(rows)} rows of task {task.name} on both sides, "
+            f"got {share}"
+        )
+    return {TRAIN: rows.select(kept), HELD_OUT: rows.select(held)}

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks import get_task
 from jat_graph.training.data import dev_splits, load_splits
 from jat_graph.training.loading import load_trained
 from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Encoded, Objective
 from jat_graph.training.options import TrainingOptions
+from jat_graph.training.processes import join
 from jat_graph.training.quiet import quiet
 from jat_graph.training.results import Metrics
 from jat_graph.training.runner import require_extra
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def evaluate(
@@ -53,10 +59,9 @@ def evaluate(
         OSError: If data cannot be read.
     """
     require_extra()
-    from jat_graph.training.arguments import check_device, training_arguments
+    from jat_graph.training.arguments import training_arguments
     from jat_graph.training.trainer import build_trainer, score
 
-    known = get_task(task)
     with tempfile.TemporaryDirectory() as scratch, quiet():
         options = TrainingOptions(
             model=model,
@@ -70,10 +75,19 @@ def evaluate(
             mixed_precision=mixed_precision,
             device=device,
         )
-        check_device(options)
-        objective = objective_for(known, options)
-        trained = load_trained(objective)
-        splits = load_splits(objective, dev_splits(known))
-        args = training_arguments(options, known, Path(scratch), progress=progress)
-        trainer = build_trainer(trained, objective, args, splits, None)
-        return score(trainer, objective, splits)
+        processes = join(options)
+        objective, trained, splits = processes.agree(lambda: _load(options))
+        args = training_arguments(options, objective.task, Path(scratch), progress=progress)
+        trainer = build_trainer(trained, objective, processes, args, splits, None)
+        return score(trainer, objective, processes, splits)[0]
+
+
+def _load(
+    options: TrainingOptions,
+) -> tuple[Objective[Any], PreTrainedModel, dict[str, Encoded]]:
+    from jat_graph.training.arguments import check_device
+
+    task = get_task(options.task)
+    check_device(options)
+    objective = objective_for(task, options)
+    return objective, load_trained(objective), load_splits(objective, dev_splits(task, options))

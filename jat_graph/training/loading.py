@@ -107,6 +107,8 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
         ValueError: If there is no such model, its weights do not fit its configuration, or it does
             not fit the task or the options.
     """
+    from jat_graph.hf import change_depth
+
     options = objective.options
     config = load_config(options.model)
     for name, value in objective.model_settings().items():
@@ -118,6 +120,8 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
         model = _draw(config, objective)
     else:
         model = _load(config, objective)
+    if options.depth is not None:
+        change_depth(model, options.depth)
     objective.check_model(model)
     _fit_length(model, objective)
     return model

@@ -8,9 +8,13 @@ import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from jat_graph.config import JatConfig
+from jat_graph.hf.triplet_config import TripletConfig
+
+# Settings of the heads that a run places.
+Heads: TypeAlias = JatConfig | TripletConfig
 
 PRECISIONS = ("no", "bf16", "fp16")
 DEVICES = ("auto", "cpu")
@@ -27,6 +31,7 @@ _SWITCHES = (
     "gradient_checkpointing",
     "select_best",
     "group_by_length",
+    "fully_sharded",
     "resume",
 )
 
@@ -45,7 +50,7 @@ class TrainingOptions:
             (default: None)
         seed: Seed of new weights, the data order and dropout. (default: 0)
         epochs: Passes over the training data. (default: 5, the paper's)
-        batch_size: Sequences per device and step, before accumulation. (default: 32)
+        batch_size: Sequences per process and step, before accumulation. (default: 32)
         eval_batch_size: Sequences per device in evaluation. (default: None, as many as make 8192
             tokens: 64 of length 128, 2 of length 4096)
         learning_rate: Peak of the linear schedule. (default: 2e-5)
@@ -69,6 +74,14 @@ class TrainingOptions:
         group_by_length: Batch sequences of similar length, which pads less. (default: False)
         max_train_samples: Train on this many, drawn once for all seeds. (default: None, all)
         max_eval_samples: Evaluate on this many of each dev set. (default: None, all)
+        held_out: Share of the training data that is evaluated on in place of the dev sets, drawn
+            once for all seeds and not trained on: what is chosen by such a run owes nothing to the
+            dev sets. (default: 0.0, the dev sets)
+        depth: Number of layers: those above are removed, or the top one is copied on top.
+            (default: None, the model's)
+        fully_sharded: Split weights, gradients and optimizer state over the processes of a run on
+            GPUs that ``torchrun`` started (FSDP), where otherwise each has them whole (DDP).
+            (default: False)
         device: ``"auto"`` takes the accelerator if there is one, ``"cpu"`` does not.
             (default: "auto")
         resume: Continue what ``output_dir`` holds: a finished run is read, an interrupted one goes
@@ -104,6 +117,9 @@ class TrainingOptions:
     group_by_length: bool = False
     max_train_samples: int | None = None
     max_eval_samples: int | None = None
+    held_out: float = 0.0
+    depth: int | None = None
+    fully_sharded: bool = False
     device: str = "auto"
     resume: bool = False
 
@@ -128,11 +144,11 @@ class TrainingOptions:
         """
         return asdict(self)
 
-    def fingerprint(self, config: JatConfig | None) -> str:
+    def fingerprint(self, config: Heads | None) -> str:
         """Return what two runs share exactly if they must give the same result.
 
         Args:
-            config: The jump heads' settings, or None for the base model.
+            config: The settings of jump or triplet heads, or None for the base model.
 
         Returns:
             Hexadecimal digest of the options (less ``output_dir`` and ``resume``) and the config.
@@ -159,7 +175,13 @@ class TrainingOptions:
                 raise ValueError(f"{name} must be one of {wanted}, got {getattr(self, name)!r}")
 
     def _check_counts(self) -> None:
-        optional = ("eval_batch_size", "save_steps", "max_train_samples", "max_eval_samples")
+        optional = (
+            "eval_batch_size",
+            "save_steps",
+            "max_train_samples",
+            "max_eval_samples",
+            "depth",
+        )
         counts = ("epochs", "batch_size", "max_length", "stride", "gradient_accumulation")
         for name in (*counts, *optional):
             value = getattr(self, name)
@@ -169,7 +191,7 @@ class TrainingOptions:
             raise ValueError(f"seed must be an integer from 0 to 2**32 - 1, got {self.seed!r}")
 
     def _check_rates(self) -> None:
-        for name in ("learning_rate", "weight_decay", "warmup", "attention_dropout"):
+        for name in ("learning_rate", "weight_decay", "warmup", "attention_dropout", "held_out"):
             value = getattr(self, name)
             if name == "attention_dropout" and value is None:
                 continue
@@ -179,7 +201,7 @@ class TrainingOptions:
             object.__setattr__(self, name, float(value))
         if self.learning_rate == 0:
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
-        for name in ("warmup", "attention_dropout"):
+        for name in ("warmup", "attention_dropout", "held_out"):
             if (getattr(self, name) or 0) >= 1:
                 raise ValueError(f"{name} must be a share below 1, got {getattr(self, name)}")
 

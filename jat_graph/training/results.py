@@ -35,6 +35,7 @@ class RunResult:
         config: The jump heads' settings; None for the base model.
         fingerprint: Digest of options and config, see :meth:`TrainingOptions.fingerprint`.
         versions: Python and the packages that matter.
+        processes: How many took part; a step has ``batch_size`` sequences of each. (default: 1)
     """
 
     task: str
@@ -50,6 +51,7 @@ class RunResult:
     config: dict[str, Any] | None
     fingerprint: str
     versions: dict[str, str]
+    processes: int = 1
 
     @property
     def primary(self) -> float | None:

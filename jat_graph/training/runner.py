@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
-from jat_graph.training.objectives.base import Encoded, Objective
-from jat_graph.training.options import TrainingOptions
+from jat_graph.training.objectives.base import Answers, Encoded, Objective
+from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.processes import Processes, join, own_environment
 from jat_graph.training.quiet import quiet
 from jat_graph.training.results import RunResult, finite, versions
 from jat_graph.training.storage import (
+    ANSWERS_FILE,
     CHECKPOINT_FOLDER,
     MODEL_FOLDER,
     RESULTS_FILE,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    options: TrainingOptions, config: JatConfig | None = None, *, progress: bool = True
+    options: TrainingOptions, config: Heads | None = None, *, progress: bool = True
 ) -> RunResult:
     """Train a model, with jump heads or without.
 
@@ -45,14 +47,19 @@ def train(
     A run killed at any point and resumed gives the same weights and scores as one that was not, on
     the CPU to the bit.
 
+    Started in several processes by ``torchrun`` or ``accelerate launch``, they train one model, and
+    each step has ``batch_size`` sequences of every process. The main process alone writes.
+
     Args:
         options: What to train, on what, and where to.
-        config: Settings of the jump heads; None trains the model as it is. (default: None)
+        config: Settings of the jump heads, or of triplet heads; None trains the model as it is.
+            (default: None)
         progress: Show a bar. (default: True)
 
     Returns:
         The result, also written to ``results.json`` in ``options.output_dir``, where ``model/``
-        is the trained model with its tokenizer.
+        is the trained model with its tokenizer, and ``answers.json`` what it says of each example
+        of the dev sets, beside what is right.
 
     Raises:
         ValueError: If the task, the model or an option does not fit, the folder holds another run,
@@ -65,21 +72,25 @@ def train(
     require_extra()
     from jat_graph.training.trainer import score
 
-    task = get_task(options.task)
+    processes = join(options)
+    task = processes.agree(lambda: get_task(options.task))
     options = replace(options, task=task.name)
-    folder = prepare_folder(options.output_dir)
-    finished = _finished_run(folder, options, config)
+    description = _description(options, config, processes)
+    folder = processes.on_main(lambda: prepare_folder(options.output_dir))
+    finished = processes.on_main(lambda: _finished_run(folder, options, description))
     if finished is not None:
-        _discard(folder)
         return finished
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     objective = objective_for(task, options)
-    with quiet():
-        trainer, splits = _prepare(objective, config, folder, progress)
-        write_json(folder / RUN_FILE, _description(options, config))
-        seconds = _fit(trainer, folder, resume=options.resume)
-        metrics = score(trainer, objective, splits)
-        with replacing_folder(folder / MODEL_FOLDER) as temporary:
+    with quiet(), own_environment():
+        trainer, splits = processes.agree(
+            lambda: _prepare(objective, config, processes, folder, progress)
+        )
+        processes.on_main(lambda: write_json(folder / RUN_FILE, description))
+        seconds = _fit(trainer, folder, processes, resume=options.resume)
+        metrics, answers = score(trainer, objective, processes, splits)
+        place = folder / MODEL_FOLDER
+        with replacing_folder(place) if processes.is_main else nullcontext(place) as temporary:
             _save(trainer, temporary)
     result = RunResult(
         task=task.name,
@@ -92,11 +103,9 @@ def train(
         started=started,
         device=trainer.args.device.type,
         versions=versions(),
-        **_description(options, config),
+        **description,
     )
-    write_json(folder / RESULTS_FILE, result.to_dict())
-    _discard(folder)
-    return result
+    return processes.on_main(lambda: _conclude(folder, result, answers))
 
 
 def require_extra() -> None:
@@ -112,46 +121,55 @@ def require_extra() -> None:
 
 
 def _prepare(
-    objective: Objective[Any], config: JatConfig | None, folder: Path, progress: bool
+    objective: Objective[Any],
+    config: Heads | None,
+    processes: Processes,
+    folder: Path,
+    progress: bool,
 ) -> tuple[TaskTrainer, dict[str, Encoded]]:
     """Load everything a run needs, in the order that makes runs comparable."""
     from transformers import set_seed
 
     from jat_graph.hf import attach
-    from jat_graph.training.arguments import check_device, training_arguments
+    from jat_graph.training.arguments import check_device, layers_to_shard, training_arguments
     from jat_graph.training.trainer import build_trainer, checkpoint_activations
 
     options, task = objective.options, objective.task
     check_device(options)
-    splits = load_splits(objective, (TRAIN, *dev_splits(task)))
+    splits = load_splits(objective, (TRAIN, *dev_splits(task, options)))
     set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
     model = load_for_training(objective)
     if config is not None:
         attach(model, config)
     if options.gradient_checkpointing:
         checkpoint_activations(model)
-    args = training_arguments(options, task, folder, progress=progress)
-    return build_trainer(model, objective, args, splits, folder), splits
+    layers = layers_to_shard(model) if options.fully_sharded else None
+    args = training_arguments(options, task, folder, progress=progress, layers=layers)
+    return build_trainer(model, objective, processes, args, splits, folder), splits
 
 
-def _fit(trainer: TaskTrainer, folder: Path, *, resume: bool) -> float:
+def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bool) -> float:
     """Train, from the last checkpoint if there is one; return the seconds it took."""
-    checkpoint = last_checkpoint(folder / CHECKPOINT_FOLDER) if resume else None
+    checkpoints = folder / CHECKPOINT_FOLDER
+    checkpoint = processes.on_main(
+        lambda: last_checkpoint(checkpoints, processes.count) if resume else None
+    )
     start = time.perf_counter()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except FloatingPointError as error:
-        _discard(folder)  # the same options would diverge again
-        raise ValueError(str(error)) from None
+        if processes.is_main:
+            _discard(folder)  # the same options would diverge again
+        raise processes.shared(ValueError(str(error))) from None
     except (OSError, ValueError):
-        if last_checkpoint(folder / CHECKPOINT_FOLDER) is None:
+        if processes.is_main and last_checkpoint(checkpoints, processes.count) is None:
             _discard(folder)  # nothing was begun that could go on
         raise
     return time.perf_counter() - start
 
 
 def _finished_run(
-    folder: Path, options: TrainingOptions, config: JatConfig | None
+    folder: Path, options: TrainingOptions, asked: dict[str, Any]
 ) -> RunResult | None:
     """Return the finished run that the folder holds; refuse one that is not asked for."""
     results, begun = read_json(folder / RESULTS_FILE), read_json(folder / RUN_FILE)
@@ -162,17 +180,21 @@ def _finished_run(
         raise ValueError(
             f"output_dir {folder} holds a run already: resume it, or name another folder"
         )
-    if found.get("fingerprint") != options.fingerprint(config):
+    found = {"processes": 1} | found
+    if any(found.get(part) != asked[part] for part in ("fingerprint", "processes")):
         raise ValueError(
-            f"output_dir {folder} holds a run with {_difference(found, options, config)}: "
-            "name another folder"
+            f"output_dir {folder} holds a run with {_difference(found, asked)}: name another folder"
         )
-    return None if results is None else RunResult.from_dict(results)
+    if results is None:
+        return None
+    _discard(folder)
+    return RunResult.from_dict(results)
 
 
-def _difference(found: dict[str, Any], options: TrainingOptions, config: JatConfig | None) -> str:
+def _difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     """Name the first setting in which a run differs from what is asked for."""
-    asked = _description(options, config)
+    if found["processes"] != asked["processes"]:
+        return f"processes={found['processes']}, not {asked['processes']}"
     for part in ("options", "config"):
         old, new = found.get(part) or {}, asked[part] or {}
         for name in sorted(set(old) | set(new)):
@@ -181,18 +203,35 @@ def _difference(found: dict[str, Any], options: TrainingOptions, config: JatConf
     return "other settings"
 
 
-def _description(options: TrainingOptions, config: JatConfig | None) -> dict[str, Any]:
+def _description(
+    options: TrainingOptions, config: Heads | None, processes: Processes
+) -> dict[str, Any]:
     return {
         "options": replace(options, resume=False).to_dict(),
         "config": None if config is None else config.to_dict(),
         "fingerprint": options.fingerprint(config),
+        "processes": processes.count,
     }
 
 
 def _save(trainer: TaskTrainer, folder: Path) -> None:
-    """Write the model and its tokenizer; the Trainer adds its arguments, which say nothing new."""
+    """Write the model and its tokenizer; the Trainer adds its arguments, which say nothing new.
+
+    All processes call this, as each may hold a part of the weights; the main one writes.
+    """
+    sharding = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if sharding is not None:
+        sharding.set_state_dict_type("FULL_STATE_DICT")
     trainer.save_model(str(folder))
     (folder / "training_args.bin").unlink(missing_ok=True)
+
+
+def _conclude(folder: Path, result: RunResult, answers: dict[str, Answers]) -> RunResult:
+    """Write what a run found, and delete what it needs no more."""
+    write_json(folder / ANSWERS_FILE, {split: asdict(said) for split, said in answers.items()})
+    write_json(folder / RESULTS_FILE, result.to_dict())
+    _discard(folder)
+    return result
 
 
 def _discard(folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from jat_graph.files import write_text
 
 RESULTS_FILE = "results.json"
+ANSWERS_FILE = "answers.json"
 RUN_FILE = "run.json"
 MODEL_FOLDER = "model"
 CHECKPOINT_FOLDER = "checkpoints"
@@ -145,24 +146,29 @@ def one_line_errors(target: Path) -> Iterator[None]:
         raise OSError(f"cannot write {target}: {reason(error)}") from error
 
 
-def last_checkpoint(folder: Path) -> Path | None:
+def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
     """Return the newest whole checkpoint, and delete those that a kill cut off.
 
     Args:
         folder: Where the Trainer keeps its checkpoints.
+        processes: How many processes write to one. (default: 1)
 
     Returns:
         The checkpoint of the highest step, or None.
     """
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     for checkpoint in reversed(found):
-        if _is_whole(checkpoint):
+        if _is_whole(checkpoint, processes):
             return checkpoint
         shutil.rmtree(checkpoint, ignore_errors=True)
     return None
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def _is_whole(checkpoint: Path, processes: int) -> bool:
+    """Tell whether all has been written; of several processes each writes its random state."""
+    states = [checkpoint / f"rng_state_{index}.pth" for index in range(processes)]
+    if processes > 1 and not all(state.is_file() for state in states):
+        return False
     try:
         return read_json(checkpoint / _LAST_FILE) is not None
     except ValueError:

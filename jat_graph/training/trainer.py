@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import SequentialSampler
 from transformers import (
     EvalPrediction,
     PrinterCallback,
@@ -24,7 +26,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from jat_graph.hf import attached_config, keep_graphs
 from jat_graph.training.data import TRAIN, dev_splits
-from jat_graph.training.objectives.base import Encoded, Objective
+from jat_graph.training.objectives.base import Answers, Encoded, Objective
+from jat_graph.training.processes import Processes
 from jat_graph.training.results import Metrics, finite
 from jat_graph.training.storage import LOG_FOLDER, one_line_errors
 
@@ -105,9 +108,11 @@ class TaskTrainer(Trainer):
             FloatingPointError: If the loss is not finite.
         """
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
-        if not math.isfinite(loss.item()):
+        # The mean over processes: they stop together, or one would wait for the others forever.
+        mean = self.accelerator.reduce(loss.detach(), reduction="mean").item()
+        if not math.isfinite(mean):
             raise FloatingPointError(
-                f"the training loss became {loss.item()} at step {self.state.global_step + 1}: "
+                f"the training loss became {mean} at step {self.state.global_step + 1}: "
                 f"lower learning_rate (now {self.args.learning_rate:g}) or use another precision"
             )
         return loss
@@ -116,9 +121,12 @@ class TaskTrainer(Trainer):
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
-        lengths = [len(ids) for ids in dataset["input_ids"]]
-        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps
-        return SeededLengthSampler(batch_size, lengths, self.args.seed)
+        lengths = [_length(ids) for ids in dataset["input_ids"]]
+        batches = self.args.gradient_accumulation_steps * self.args.world_size
+        return SeededLengthSampler(self.args.train_batch_size * batches, lengths, self.args.seed)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        return SequentialSampler(eval_dataset)  # answers stand beside the rows, by length or not
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
@@ -126,8 +134,14 @@ class TaskTrainer(Trainer):
             with one_line_errors(folder):
                 super()._save_checkpoint(model, trial)
         except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
+            if self.args.should_save:
+                shutil.rmtree(folder, ignore_errors=True)
             raise
+
+
+def _length(ids: list[Any]) -> int:
+    """Return the tokens of a sequence; of a row with several the longest one's."""
+    return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:
@@ -147,6 +161,7 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
 def build_trainer(
     model: PreTrainedModel,
     objective: Objective[Any],
+    processes: Processes,
     args: TrainingArguments,
     splits: dict[str, Encoded],
     log_folder: Path | None,
@@ -156,6 +171,7 @@ def build_trainer(
     Args:
         model: The model.
         objective: The task and the run's options.
+        processes: The processes of the run.
         args: The Trainer's arguments.
         splits: Encoded splits by name.
         log_folder: Folder for TensorBoard; None writes no logs.
@@ -166,7 +182,7 @@ def build_trainer(
     if not objective.counts_items:
         model.accepts_loss_kwargs = False  # type: ignore[assignment]
     # While training only the first dev set is scored: the one that decides what is best.
-    name = dev_splits(objective.task)[0]
+    name = dev_splits(objective.task, objective.options)[0]
     trainer = TaskTrainer(
         model=model,
         args=args,
@@ -174,7 +190,8 @@ def build_trainer(
         data_collator=objective.collate,
         train_dataset=splits[TRAIN].features if TRAIN in splits else None,
         eval_dataset={name: splits[name].features},
-        compute_metrics=_metrics_on(splits[name], objective),
+        compute_loss_func=objective.loss,
+        compute_metrics=_metrics_on(splits[name], objective, processes),
         preprocess_logits_for_metrics=objective.reduce,
         callbacks=[LogBeforeSave(), *_tensorboard(log_folder)],
     )
@@ -182,31 +199,44 @@ def build_trainer(
     return trainer
 
 
-def score(trainer: TaskTrainer, objective: Objective[Any], splits: dict[str, Encoded]) -> Metrics:
-    """Evaluate the trainer's model on every dev set of its task.
+def score(
+    trainer: TaskTrainer,
+    objective: Objective[Any],
+    processes: Processes,
+    splits: dict[str, Encoded],
+) -> tuple[Metrics, dict[str, Answers]]:
+    """Evaluate the trainer's model on every dev set of its run.
 
     Args:
         trainer: The trainer.
         objective: The task and the run's options.
+        processes: The processes of the run.
         splits: Encoded splits by name.
 
     Returns:
-        ``metrics[dev set][metric]``.
+        ``metrics[dev set][metric]``, and the model's answers to the examples of each dev set, where
+        the task has examples.
     """
     metrics: Metrics = {}
-    for name in dev_splits(objective.task):
+    answers: dict[str, Answers] = {}
+    for name in dev_splits(objective.task, objective.options):
         trainer.compute_metrics = None  # those of the first dev set
         output = trainer.predict(splits[name].features)
-        found = objective.score(output.predictions, output.label_ids, splits[name])
-        metrics[name] = finite(found)
-    return metrics
+        scores, said = processes.agree(
+            partial(objective.judge, output.predictions, output.label_ids, splits[name])
+        )
+        metrics[name] = finite(scores)
+        if said is not None:
+            answers[name] = said
+    return metrics, answers
 
 
 def _metrics_on(
-    split: Encoded, objective: Objective[Any]
+    split: Encoded, objective: Objective[Any], processes: Processes
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        return objective.score(prediction.predictions, prediction.label_ids, split)
+        outputs = prediction.predictions, prediction.label_ids
+        return processes.agree(lambda: objective.judge(*outputs, split)[0])
 
     return compute
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.cli.options import JatOptions
+from jat_graph.cli.options import JatOptions, TripletOptions
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
 
 
 def test_nothing_said_means_the_default() -> None:
@@ -83,3 +84,28 @@ def test_bad_values_are_named(options: JatOptions, message: str) -> None:
 def test_every_field_of_the_config_has_its_option() -> None:
     names = set(JatOptions.__dataclass_fields__) - {"config", "preset", "key_seed"} | {"seed"}
     assert names == set(JatConfig.__dataclass_fields__)
+
+
+def test_triplet_heads() -> None:
+    assert TripletOptions().resolve() is None
+    assert TripletOptions(triplet="partner").resolve() == TripletConfig()
+    assert TripletOptions(triplet="sum", triplet_heads=6, triplet_layers="0,2").resolve() == (
+        TripletConfig(heads=6, layers=(0, 2), pairs="sum")
+    )
+    assert TripletOptions(triplet="max", triplet_layers="all").resolve() == TripletConfig(
+        pairs="max"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (TripletOptions(triplet_heads=3), "--triplet-heads and --triplet-layers need --triplet"),
+        (TripletOptions(triplet="all"), "pairs must be one of partner, sum, max, got 'all'"),
+        (TripletOptions(triplet="sum", triplet_heads=4), "heads must be a multiple of 3, got 4"),
+        (TripletOptions(triplet="sum", triplet_layers="a"), "--triplet-layers must be whole numb"),
+    ],
+)
+def test_triplet_heads_that_cannot_be(options: TripletOptions, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options.resolve()

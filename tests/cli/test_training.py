@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import AutoModel, AutoTokenizer
 
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig, attach
 from tests.cli.conftest import Run
 
 QUICK = ("--epochs", "1", "--batch-size", "16", "--max-length", "16", "--device", "cpu")
@@ -37,6 +39,35 @@ def test_train_without_jump_heads(run: Run, tiny_model: str, cola_dir: str, tmp_
         "--output", tmp_path / "run", *QUICK, "--base",
     )  # fmt: skip
     assert json.loads((tmp_path / "run" / "results.json").read_text())["config"] is None
+
+
+def test_triplet_heads_against_the_base(
+    run: Run, tiny_model: str, cola_dir: str, tmp_path: Path
+) -> None:
+    run(
+        "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", tmp_path / "runs", *QUICK, "--compare", "--seeds", "1",
+        "--triplet", "partner", "--triplet-layers", "1", "--held-out", "0.25", "--depth", "3",
+    )  # fmt: skip
+    arms = json.loads((tmp_path / "runs" / "results.json").read_text())["arms"]
+    assert list(arms) == ["base", "triplet"]
+    assert arms["triplet"]["config"] == TripletConfig(layers=(1,)).to_dict()
+    run_of_it = arms["triplet"]["runs"][0]
+    assert run_of_it["options"]["depth"] == 3 and list(run_of_it["metrics"]) == ["held_out"]
+
+
+def test_a_model_with_triplet_heads_keeps_them(
+    run: Run, tiny_model: str, cola_dir: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    attach(AutoModel.from_pretrained(tiny_model), TripletConfig()).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+    words = ("train", "--model", folder, "--task", "cola", "--data-dir", cola_dir, *QUICK)
+    with pytest.raises(ValueError, match="has jump heads or triplet heads already"):
+        run(*words, "--output", tmp_path / "run", "--triplet", "sum")
+    run(*words, "--output", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert TripletConfig.from_dict(config["triplet"]) == TripletConfig()
 
 
 def test_train_and_eval_on_long_texts(run: Run, tiny_model: str, tmp_path: Path) -> None:
@@ -105,6 +136,13 @@ def test_compare_with_a_calibrated_arm(
     [
         (["--task", "nothing"], "task must be one of cola, .* got 'nothing'"),
         (["--task", "cola", "--base", "--compare"], "exclude each other"),
+        (["--task", "cola", "--triplet", "sum", "--base"], "--triplet takes neither --base, --arm"),
+        (["--task", "cola", "--triplet", "sum", "--heads", "2"], "--triplet takes neither --base"),
+        (["--task", "cola", "--triplet-heads", "3"], "--triplet-layers need --triplet"),
+        (["--task", "cola", "--triplet", "mean"], "must be one of partner, sum, max, got 'mean'"),
+        (["--task", "cola", "--held-out", "1"], "held_out must be a share below 1, got 1.0"),
+        (["--task", "cola", "--depth", "0"], "depth must be a positive integer, got 0"),
+        (["--task", "cola", "--fully-sharded"], "fully_sharded needs GPUs, got the CPU|start them"),
         (["--task", "cola", "--base", "--pattern", "window:4"], "--base takes neither --density"),
         (["--task", "cola", "--base", "--density", "0.1"], "--base takes neither --density"),
         (["--task", "cola", "--arm", "a=b.json"], "--arm needs --compare"),

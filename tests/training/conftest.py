@@ -92,6 +92,27 @@ def long_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+def _sentence(rng: random.Random) -> list[tuple[str, str]]:
+    """Draw words: books and the pencils right after them are things, other pencils are not."""
+    words = [rng.choice(WORDS[:6]) for _ in range(rng.randint(3, 9))]
+    tags = []
+    for before, word in zip(["", *words], words, strict=False):
+        inside = word == "pencil" and before == "book"
+        tags.append("I-MISC" if inside else "B-MISC" if word == "book" else "O")
+    return list(zip(words, tags, strict=True))
+
+
+@pytest.fixture(scope="session")
+def conll_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder with sentences in the layout of CoNLL 2003."""
+    folder = tmp_path_factory.mktemp("conll")
+    rng = random.Random(0)
+    for name, count in (("train.txt", 120), ("valid.txt", 30)):
+        blocks = ["\n".join(map(" ".join, _sentence(rng))) for _ in range(count)]
+        (folder / name).write_text("\n\n".join(blocks))
+    return str(folder)
+
+
 @pytest.fixture
 def options(tiny_model: str, cola_dir: str, tmp_path: Path) -> Options:
     """Return options of a short run, with any field replaced."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
 
 from jat_graph.config import JatConfig
 from jat_graph.training import Arm, Comparison, RunResult, TrainingOptions
@@ -55,6 +56,17 @@ def made_up(**scores: list[float | None]) -> Comparison:
     }
     seeds = tuple(range(len(scores["base"])))
     return Comparison("mrpc", "accuracy", seeds, dict.fromkeys(scores, Arm()), runs)
+
+
+def without_dropout(model: str, tmp_path: Path) -> str:
+    """Return the folder of a copy of a model that drops nothing."""
+    folder = tmp_path / "no-dropout"
+    plain = AutoModel.from_pretrained(
+        model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    plain.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return str(folder)
 
 
 def weights(folder: str) -> dict[str, torch.Tensor]:

@@ -1,5 +1,8 @@
 """Calibration on a task's own training texts."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from jat_graph.config import JatConfig
@@ -28,3 +31,16 @@ def test_long_texts_are_measured_with_their_pattern(options: Options, long_dir: 
     measured = calibrate_on_task(chosen, pattern, 0.2, batches=4)
     assert measured.pattern == pattern.pattern
     assert isinstance(measured.threshold, tuple)
+
+
+def test_tags_and_choices_are_measured_without_being_told(options: Options, tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("\n\n".join(["the O\nbook B-MISC\ncosts O\nmore O"] * 16))
+    row = {"premise": "the book costs more", "choice1": "more", "choice2": "not less than a pencil"}
+    row |= {"question": "cause", "label": 0}
+    lines = [json.dumps(row | {"idx": number}) for number in range(16)]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    config = JatConfig(heads=2)
+    for task in ("conll2003", "copa"):
+        chosen = options(task=task, data_dir=str(tmp_path), batch_size=8)
+        found = calibrate_on_task(chosen, config, density=0.3, batches=2)
+        assert isinstance(found.threshold, tuple), task

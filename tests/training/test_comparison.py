@@ -84,7 +84,7 @@ def test_arms_may_differ_in_options(options: Options) -> None:
     assert stored["arms"]["long"]["options"] == {"max_length": 80}
 
 
-@pytest.mark.parametrize("name", ["seed", "task", "output_dir", "widht"])
+@pytest.mark.parametrize("name", ["seed", "task", "output_dir", "fully_sharded", "widht"])
 def test_what_arms_cannot_change(name: str) -> None:
     with pytest.raises(ValueError, match=f"an arm's option must be one of its own, got '{name}'"):
         Arm(options={name: 1})

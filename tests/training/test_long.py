@@ -21,6 +21,7 @@ from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Objective
+from jat_graph.training.processes import Processes
 from jat_graph.training.trainer import build_trainer
 from tests.support import count_operations, sdpa_kernels
 from tests.training.support import LONG, Options, same_weights, weights
@@ -204,7 +205,7 @@ def test_predictions_keep_no_hidden_states(long_run: Options, tmp_path: Path) ->
     model = load_for_training(found)
     model.config.output_hidden_states = True
     args = training_arguments(chosen, found.task, tmp_path, progress=False)
-    trainer = build_trainer(model, found, args, splits, None)
+    trainer = build_trainer(model, found, Processes(), args, splits, None)
     output = trainer.predict(splits["validation"].features)
     assert output.predictions.shape == (12, 2)
     assert trainer.evaluate()["eval_validation_matthews"] is not None

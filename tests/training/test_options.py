@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
 from jat_graph.training.options import TrainingOptions
 
 PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
@@ -36,6 +37,12 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
         ("from_scratch", 1, "from_scratch must be True or False, got 1"),
         ("mixed_precision", "fp8", "mixed_precision must be one of no, bf16, fp16, got 'fp8'"),
         ("device", "cuda", "device must be one of auto, cpu, got 'cuda'"),
+        ("held_out", 1.0, "held_out must be a share below 1, got 1.0"),
+        ("held_out", -0.1, "held_out must be a finite number of at least 0, got -0.1"),
+        ("held_out", None, "held_out must be a finite number of at least 0, got None"),
+        ("depth", 0, "depth must be a positive integer, got 0"),
+        ("depth", "-1", "depth must be a positive integer, got '-1'"),
+        ("fully_sharded", 2, "fully_sharded must be True or False, got 2"),
         ("resume", "yes", "resume must be True or False, got 'yes'"),
     ],
 )
@@ -69,13 +76,16 @@ def test_only_what_changes_the_result_changes_the_fingerprint() -> None:
         "warmup": 0.5,
         "attention_dropout": 0.0,
         "from_scratch": True,
+        "held_out": 0.5,
+        "fully_sharded": True,
     }
     names = [f.name for f in fields(PLAIN) if f.name not in ("output_dir", "resume")]
     prints = {replace(PLAIN, **{name: other.get(name, 7)}).fingerprint(None) for name in names} | {
         PLAIN.fingerprint(None),
         PLAIN.fingerprint(JatConfig()),
+        PLAIN.fingerprint(TripletConfig()),
     }
-    assert len(prints) == len(names) + 2
+    assert len(prints) == len(names) + 3
 
 
 def test_a_folder_is_the_same_by_any_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Runs: what they write, what they share, and how they fail."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,14 @@ import torch
 
 from jat_graph.calibration import graph_statistics
 from jat_graph.config import JatConfig
-from jat_graph.hf import attach, keep_graphs
+from jat_graph.hf import TripletConfig, attach, keep_graphs
 from jat_graph.tasks import get_task
 from jat_graph.training import RunResult, evaluate, train
 from jat_graph.training.data import load_splits
-from jat_graph.training.loading import load_for_training
+from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.trainer import TaskTrainer
-from tests.training.support import JUMP, Options, same_weights, weights
+from tests.training.support import JUMP, Options, same_weights, weights, without_dropout
 
 
 def test_the_jump_heads_of_these_tests_jump(options: Options) -> None:
@@ -49,6 +50,7 @@ def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> Non
     result = train(chosen, progress=False)
     folder = Path(chosen.output_dir)
     assert sorted(path.name for path in folder.iterdir()) == [
+        "answers.json",
         "model",
         "results.json",
         "tensorboard",
@@ -70,6 +72,58 @@ def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> Non
 def test_the_trained_folder_scores_the_same(options: Options) -> None:
     chosen = options()
     result = train(chosen, JUMP, progress=False)
+    model = str(Path(chosen.output_dir, "model"))
+    found = evaluate(model, "cola", chosen.data_dir, max_length=16, device="cpu", progress=False)
+    assert found == result.metrics
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_answers_stand_beside_what_is_right(options: Options, by_length: bool) -> None:
+    chosen = options(epochs=1, max_eval_samples=20, group_by_length=by_length, eval_batch_size=3)
+    result = train(chosen, JUMP, progress=False)
+    answers = json.loads(Path(chosen.output_dir, "answers.json").read_text())
+    said, right = (answers["validation"][side] for side in ("said", "right"))
+    task = get_task("cola")
+    rows = load_splits(objective_for(task, chosen), ("validation",))["validation"].rows
+    assert right == list(rows["label"]) and len(said) == 20 and set(said) <= {0, 1}
+    assert task.measure(said, right) == result.metrics["validation"]
+    model = load_trained(objective_for(task, replace(chosen, model=f"{chosen.output_dir}/model")))
+    objective = objective_for(task, chosen)
+    for row, answer in zip(rows["sentence"], said, strict=True):  # each on its own
+        with torch.no_grad():
+            logits = model.eval()(**objective.tokenizer(row, return_tensors="pt")).logits
+        assert int(logits.argmax()) == answer
+
+
+def test_a_part_of_the_training_data_in_place_of_the_dev_set(options: Options) -> None:
+    chosen = options(epochs=1, held_out=0.25)
+    result = train(chosen, JUMP, progress=False)
+    assert list(result.metrics) == ["held_out"]
+    assert result.best_step is not None  # chosen on it, too
+    assert result.steps == 3  # of 36 sentences
+    answers = json.loads(Path(chosen.output_dir, "answers.json").read_text())
+    assert list(answers) == ["held_out"] and len(answers["held_out"]["said"]) == 12
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_another_depth_is_trained_and_evaluated(options: Options, depth: int) -> None:
+    chosen = options(epochs=1, depth=depth)
+    result = train(chosen, replace(JUMP, layers=(depth - 1,)), progress=False)
+    model = str(Path(chosen.output_dir, "model"))
+    names = {name.split(".")[3] for name in weights(chosen.output_dir) if ".layer." in name}
+    assert names == {str(layer) for layer in range(depth)}
+    found = evaluate(model, "cola", chosen.data_dir, max_length=16, device="cpu", progress=False)
+    assert found == result.metrics
+
+
+@pytest.mark.parametrize("pairs", ["partner", "max"])
+def test_triplet_heads_train(options: Options, pairs: str) -> None:
+    config = TripletConfig(pairs=pairs, layers=(1,))
+    chosen = options(epochs=1)
+    result = train(chosen, config, progress=False)
+    assert result.config == config.to_dict()
+    new = [name for name in weights(chosen.output_dir) if ".key2." in name]
+    assert bool(new) == (pairs == "partner")
     model = str(Path(chosen.output_dir, "model"))
     found = evaluate(model, "cola", chosen.data_dir, max_length=16, device="cpu", progress=False)
     assert found == result.metrics
@@ -134,18 +188,6 @@ def test_accumulation_counts_each_batch_once(
     assert sum(losses) == pytest.approx(sum(whole), rel=1e-5)
     one, other = weights(options().output_dir), weights(halves.output_dir)
     assert all(torch.allclose(one[name], other[name], atol=2e-5) for name in one)
-
-
-def without_dropout(model: str, tmp_path: Path) -> str:
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = tmp_path / "no-dropout"
-    plain = AutoModel.from_pretrained(
-        model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    plain.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
-    return str(folder)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(options: Options) -> None:

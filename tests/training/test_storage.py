@@ -95,3 +95,14 @@ def test_the_newest_whole_checkpoint_is_found(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-9"]
     assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_every_process_must_have_written_its_part_of_a_checkpoint(tmp_path: Path) -> None:
+    for step, states in ((1, 2), (2, 1)):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        (checkpoint / "trainer_state.json").write_text("{}")
+        for state in range(states):
+            (checkpoint / f"rng_state_{state}.pth").touch()
+    assert last_checkpoint(tmp_path, 1) == tmp_path / "checkpoint-2"
+    assert last_checkpoint(tmp_path, 2) == tmp_path / "checkpoint-1"

@@ -10,6 +10,7 @@ from jat_graph.training.arguments import training_arguments
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
+from jat_graph.training.processes import Processes
 from jat_graph.training.trainer import SeededLengthSampler, build_trainer
 from tests.training.support import Options
 
@@ -34,7 +35,9 @@ def test_the_trainer_counts_accumulated_batches_once_and_prints_nothing(
     objective = objective_for(task, chosen)
     splits = load_splits(objective, ("train", "validation"))
     args = training_arguments(chosen, task, tmp_path, progress=False)
-    trainer = build_trainer(load_for_training(objective), objective, args, splits, None)
+    trainer = build_trainer(
+        load_for_training(objective), objective, Processes(), args, splits, None
+    )
     assert trainer.model_accepts_loss_kwargs is False
     assert trainer.pop_callback(PrinterCallback) is None
     batches = [batch["input_ids"].shape[1] for batch in trainer.get_train_dataloader()]

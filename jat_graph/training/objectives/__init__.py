@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.tasks import ClassificationTask, LanguageModelTask, QuestionTask, Task
+from jat_graph.tasks import (
+    ChoiceTask,
+    ClassificationTask,
+    LanguageModelTask,
+    QuestionTask,
+    TaggingTask,
+    Task,
+)
 from jat_graph.training.objectives.base import Objective
 from jat_graph.training.objectives.classification import Classification
 from jat_graph.training.objectives.language_modelling import LanguageModelling
+from jat_graph.training.objectives.multiple_choice import MultipleChoice
 from jat_graph.training.objectives.question_answering import QuestionAnswering
+from jat_graph.training.objectives.tagging import Tagging
 
 if TYPE_CHECKING:
     from jat_graph.training.options import TrainingOptions
@@ -25,12 +34,16 @@ def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
         The objective of the task's kind.
 
     Raises:
-        TypeError: If the task is of none of the three kinds.
+        TypeError: If the task is of no known kind.
     """
     if isinstance(task, ClassificationTask):
         return Classification(task, options)
+    if isinstance(task, ChoiceTask):
+        return MultipleChoice(task, options)
     if isinstance(task, LanguageModelTask):
         return LanguageModelling(task, options)
     if isinstance(task, QuestionTask):
         return QuestionAnswering(task, options)
+    if isinstance(task, TaggingTask):
+        return Tagging(task, options)
     raise TypeError(f"task {task.name} must be of a known kind, got {type(task).__name__}")

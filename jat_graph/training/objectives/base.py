@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from torch import Tensor
 
-from jat_graph.tasks import Task
+from jat_graph.tasks import LabelledTask, QuestionTask, TaggingTask, Task
 from jat_graph.training.loading import load_tokenizer
 from jat_graph.training.options import TrainingOptions
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 TaskT = TypeVar("TaskT", bound=Task)
+AnsweredT = TypeVar("AnsweredT", bound=LabelledTask | QuestionTask | TaggingTask)
 
 # Seed of the draw that max_train_samples and max_eval_samples ask for: one subset for all seeds.
 _SUBSET_SEED = 0
@@ -80,6 +82,19 @@ class Encoded:
     cut: Cut | None = None
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What a model said of each example of a split, beside what is right.
+
+    Args:
+        said: One entry an example, in types of JSON; the task's ``measure`` reads them.
+        right: What is right, one entry an example.
+    """
+
+    said: list[Any]
+    right: list[Any]
+
+
 class Objective(ABC, Generic[TaskT]):
     """How a kind of task is trained.
 
@@ -111,6 +126,11 @@ class Objective(ABC, Generic[TaskT]):
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's tokenizer, loaded when first wanted."""
         return load_tokenizer(self.options.model)
+
+    @property
+    def loss(self) -> Callable[..., Tensor] | None:
+        """The loss of a batch's outputs and labels, as the Trainer wants it; None: the model's."""
+        return None
 
     @property
     def saved_tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -176,11 +196,13 @@ class Objective(ABC, Generic[TaskT]):
             labels: The labels of the batch.
 
         Returns:
-            What :meth:`score` gets, joined over batches.
+            What :meth:`judge` gets, joined over batches.
         """
 
     @abstractmethod
-    def score(self, predictions: Any, labels: Any, split: Encoded) -> dict[str, float]:
+    def judge(
+        self, predictions: Any, labels: Any, split: Encoded
+    ) -> tuple[dict[str, float], Answers | None]:
         """Compute the task's metrics.
 
         Args:
@@ -189,20 +211,72 @@ class Objective(ABC, Generic[TaskT]):
             split: What was predicted.
 
         Returns:
-            Scores by name.
+            Scores by name, and what the model said of each example, which intervals over examples
+            are made from; None where a task has no examples, as a text that is modelled.
         """
 
 
-def draw(dataset: Dataset, limit: int | None) -> Dataset:
+class Answering(Objective[AnsweredT]):
+    """How a kind of task is trained that has examples, each with an answer."""
+
+    @abstractmethod
+    def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
+        """Say what a model answered to each example.
+
+        Args:
+            predictions: As :meth:`judge` gets them.
+            labels: As :meth:`judge` gets them.
+            split: What was predicted.
+
+        Returns:
+            The answers.
+        """
+
+    def judge(
+        self, predictions: Any, labels: Any, split: Encoded
+    ) -> tuple[dict[str, float], Answers]:
+        """Compare the answers with what is right."""
+        answers = self.answers(predictions, labels, split)
+        return self.task.measure(answers.said, answers.right), answers
+
+
+def draw(dataset: Dataset, limit: int | None, group: str | None = None) -> Dataset:
     """Return a random subset, the same in every run.
 
     Args:
         dataset: Any split.
         limit: Rows wanted; None keeps all.
+        group: Column whose value rows share that stay together; whole groups are drawn until there
+            are ``limit`` rows. (default: None, each row is on its own)
 
     Returns:
-        The split itself, or ``limit`` of its rows.
+        The split itself, or about ``limit`` of its rows.
     """
     if limit is None or limit >= len(dataset):
         return dataset
-    return dataset.shuffle(seed=_SUBSET_SEED).select(range(limit))
+    if group is None:
+        return dataset.shuffle(seed=_SUBSET_SEED).select(range(limit))
+    return dataset.select(draw_groups(dataset[group], limit)[0])
+
+
+def draw_groups(groups: Iterable[Any], limit: int) -> tuple[list[int], list[int]]:
+    """Draw whole groups until there are enough rows, the same ones in every run.
+
+    Args:
+        groups: The group of each row.
+        limit: Rows wanted.
+
+    Returns:
+        Indices of the rows drawn, and of the others, each in their order.
+    """
+    members: dict[Any, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    found = list(members.values())
+    drawn: set[int] = set()
+    for number in np.random.default_rng(_SUBSET_SEED).permutation(len(found)):
+        if len(drawn) >= limit:
+            break
+        drawn.update(found[number])
+    rows = range(sum(map(len, found)))
+    return [row for row in rows if row in drawn], [row for row in rows if row not in drawn]

@@ -1,21 +1,67 @@
-"""Classes and numbers: one label for each text or pair of texts."""
+"""Classes and numbers: one label for each text or pair of texts, or for several pairs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from jat_graph.tasks import ClassificationTask
-from jat_graph.training.objectives.base import Cut, Encoded, Objective, draw
+from jat_graph.tasks.base import LabelledTask
+from jat_graph.training.objectives.base import Answering, Answers, Cut, Encoded, draw
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedConfig
 
+LabelledT = TypeVar("LabelledT", bound=LabelledTask)
 
-class Classification(Objective[ClassificationTask]):
+
+class Labelling(Answering[LabelledT]):
+    """What all tasks with labels share."""
+
+    def tokenize(self, texts: Sequence[Sequence[str]]) -> tuple[dict[str, list[Any]], Cut]:
+        """Turn texts or pairs into token ids; of a pair the longer text is cut first.
+
+        Args:
+            texts: One column of texts, or two for pairs.
+
+        Returns:
+            What the model reads, by name, and what was cut.
+
+        Raises:
+            ValueError: If special tokens leave no room.
+        """
+        max_length = self.options.max_length
+        self._check_room(len(texts))
+        columns = self.tokenizer(*texts, verbose=False)  # it would warn of their length
+        cut = Cut.of([len(ids) for ids in columns["input_ids"]], max_length)
+        if cut.documents:
+            columns = self.tokenizer(*texts, truncation=True, max_length=max_length)
+        return dict(columns), cut
+
+    def reduce(self, outputs: Any, labels: Any) -> Any:
+        """Keep the scores of the classes."""
+        return outputs[0] if isinstance(outputs, tuple) else outputs
+
+    def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
+        """Return the classes that were said, or the outputs."""
+        said = self.task.decide(np.asarray(predictions), np.asarray(labels))
+        return Answers(*self.task.gather(said.tolist(), split.rows))
+
+    def _check_room(self, texts: int) -> None:
+        """Refuse a limit that special tokens fill: the tokenizer would then cut nothing."""
+        special = self.tokenizer.num_special_tokens_to_add(pair=texts == 2)
+        if self.options.max_length < special + texts:
+            raise ValueError(
+                f"max_length must be at least {special + texts} for task {self.task.name} and "
+                f"{special} special tokens, got {self.options.max_length}"
+            )
+
+
+class Classification(Labelling[ClassificationTask]):
     """A label for each text or pair; what is longer than ``max_length`` is cut."""
 
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -45,16 +91,11 @@ class Classification(Objective[ClassificationTask]):
             )
 
     def encode(self, rows: Dataset, limit: int | None) -> Encoded:
-        """Tokenize each text or pair; of a pair the longer text is cut first."""
+        """Tokenize each text or pair."""
         from datasets import Dataset
 
-        rows, max_length = draw(rows, limit), self.options.max_length
-        self._check_room()
-        texts = [list(rows[column]) for column in self.task.text_columns]
-        columns = self.tokenizer(*texts, verbose=False)  # it would warn of their length
-        cut = Cut.of([len(ids) for ids in columns["input_ids"]], max_length)
-        if cut.documents:
-            columns = self.tokenizer(*texts, truncation=True, max_length=max_length)
+        rows = draw(rows, limit, self.task.group)
+        columns, cut = self.tokenize([list(rows[column]) for column in self.task.text_columns])
         features = Dataset.from_dict({**columns, "labels": list(rows["label"])})
         return Encoded(features, rows, cut=cut)
 
@@ -64,21 +105,3 @@ class Classification(Objective[ClassificationTask]):
 
         batch: dict[str, Tensor] = DataCollatorWithPadding(self.tokenizer)(rows)
         return batch
-
-    def reduce(self, outputs: Any, labels: Any) -> Any:
-        """Keep the scores of the classes."""
-        return outputs[0] if isinstance(outputs, tuple) else outputs
-
-    def score(self, predictions: Any, labels: Any, split: Encoded) -> dict[str, float]:
-        """Compare scores with labels."""
-        return self.task.compute_metrics(np.asarray(predictions), np.asarray(labels))
-
-    def _check_room(self) -> None:
-        """Refuse a limit that special tokens fill: the tokenizer would then cut nothing."""
-        texts = len(self.task.text_columns)
-        special = self.tokenizer.num_special_tokens_to_add(pair=texts == 2)
-        if self.options.max_length < special + texts:
-            raise ValueError(
-                f"max_length must be at least {special + texts} for task {self.task.name} and "
-                f"{special} special tokens, got {self.options.max_length}"
-            )

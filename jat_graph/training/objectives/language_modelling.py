@@ -98,10 +98,10 @@ class LanguageModelling(Objective[LanguageModelTask]):
             logits[:, :-1].transpose(1, 2).float(), labels[:, 1:], reduction="none"
         )
 
-    def score(self, predictions: Any, labels: Any, split: Encoded) -> dict[str, float]:
+    def judge(self, predictions: Any, labels: Any, split: Encoded) -> tuple[dict[str, float], None]:
         """Summarise the losses of all tokens."""
         losses = np.asarray(predictions)[np.asarray(labels)[:, 1:] != _NO_LABEL]
-        return self.task.compute_metrics(losses, split.notes["units"])
+        return self.task.compute_metrics(losses, split.notes["units"]), None
 
     def _documents(self, rows: Dataset) -> list[tuple[list[int], list[int]]]:
         """Return each document's tokens, and how many characters (or one) each stands for."""

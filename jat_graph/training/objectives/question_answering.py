@@ -9,16 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from jat_graph.tasks import QuestionTask
-from jat_graph.training.objectives.base import Encoded, Objective, draw
+from jat_graph.training.objectives.base import Answering, Answers, Encoded, draw
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_LONGEST_ANSWER = 128  # tokens
 _NOT_HERE = 0  # a window without the answer points at its first token, which BERT's is for
 
+# Where a piece that no window holds stands, in characters.
+_NOWHERE = (-1, -1)
 
-class QuestionAnswering(Objective[QuestionTask]):
+
+class QuestionAnswering(Answering[QuestionTask]):
     """Question and context in windows of ``max_length`` tokens that share ``stride`` of them."""
 
     auto_class: ClassVar[str] = "AutoModelForQuestionAnswering"
@@ -31,9 +33,10 @@ class QuestionAnswering(Objective[QuestionTask]):
         from datasets import Dataset
 
         rows = draw(rows, limit)
-        self._check_room(rows)
+        questions = [question.strip() for question in rows["question"]]  # some are mostly blanks
+        self._check_room(questions)
         found = self.tokenizer(
-            list(rows["question"]),
+            questions,
             list(rows["context"]),
             truncation="only_second",
             max_length=self.options.max_length,
@@ -57,25 +60,38 @@ class QuestionAnswering(Objective[QuestionTask]):
         """Keep the scores of first and last tokens."""
         return tuple(scores.float() for scores in outputs[:2])
 
-    def score(self, predictions: Any, labels: Any, split: Encoded) -> dict[str, float]:
-        """Compare the best piece of all windows of a context with the right answers."""
+    def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
+        """Return the best piece of all windows of a context.
+
+        Where a question may have no answer, beside it by how much the model rather says so: the
+        lowest score of "not in this window", which is that of the first token, less the piece's.
+        """
         best = [(-np.inf, 0, 0)] * len(split.rows)
+        nothing = [np.inf] * len(split.rows)
         windows = zip(split.notes["owners"], split.notes["spans"], *predictions, strict=True)
         for owner, spans, starts, ends in windows:
-            found, first, last = _best_piece(starts, ends, spans[:, 1] > 0)
+            context = spans[:, 1] > 0
+            found, first, last = _best_piece(starts, ends, context, self.task.longest_answer)
+            none = float(starts[_NOT_HERE] + ends[_NOT_HERE])
+            if not np.isfinite(found + none):
+                got = none if np.isfinite(found) else found
+                raise ValueError(f"the model's scores of tokens must be finite, got {got}")
             if found > best[owner][0]:
                 best[owner] = (found, int(spans[first, 0]), int(spans[last, 1]))
-        said = {
-            row["id"]: row["context"][start:stop]
+            nothing[owner] = min(nothing[owner], none)
+        texts = [
+            row["context"][start:stop]
             for row, (_, start, stop) in zip(split.rows, best, strict=True)
-        }
-        right = {row["id"]: row["answers"]["text"] for row in split.rows}
-        return self.task.compute_metrics(said, right)
+        ]
+        doubts = [none - found for none, (found, _, _) in zip(nothing, best, strict=True)]
+        said = [[text, doubt] for text, doubt in zip(texts, doubts, strict=True)]
+        right = [row["answers"]["text"] for row in split.rows]
+        return Answers(said if self.task.may_be_unanswerable else texts, right)
 
-    def _check_room(self, rows: Dataset) -> None:
+    def _check_room(self, questions: list[str]) -> None:
         """Refuse windows that a question fills; the tokenizer's own words would not help."""
-        questions = self.tokenizer(list(rows["question"]), add_special_tokens=False)["input_ids"]
-        longest = max(len(question) for question in questions)
+        found = self.tokenizer(questions, add_special_tokens=False)["input_ids"]
+        longest = max(len(question) for question in found)
         special = self.tokenizer.num_special_tokens_to_add(pair=True)
         needed = longest + special + self.options.stride + 1
         if self.options.max_length < needed:
@@ -93,6 +109,8 @@ def _context_only(offsets: list[tuple[int, int]], sequence: list[int | None]) ->
 
 def _first_answer(answers: dict[str, list[Any]]) -> tuple[int, int]:
     """Return where the first right answer begins and stops, in characters."""
+    if not answers["text"]:
+        return _NOWHERE
     start, text = answers["answer_start"][0], answers["text"][0]
     return start, start + len(text)
 
@@ -107,16 +125,19 @@ def _place(spans: NDArray[np.int32], start: int, stop: int) -> tuple[int, int]:
 
 
 def _best_piece(
-    starts: NDArray[np.floating[Any]], ends: NDArray[np.floating[Any]], context: NDArray[np.bool_]
+    starts: NDArray[np.floating[Any]],
+    ends: NDArray[np.floating[Any]],
+    context: NDArray[np.bool_],
+    longest: int,
 ) -> tuple[float, int, int]:
     """Return the highest sum of two scores, and its first and last token."""
     length = len(context)
     first = np.where(context, starts[:length], -np.inf)
     last = np.pad(
         np.where(context, ends[:length], -np.inf),
-        (0, _LONGEST_ANSWER - 1),
+        (0, longest - 1),
         constant_values=-np.inf,
     )
-    sums = first[:, None] + np.lib.stride_tricks.sliding_window_view(last, _LONGEST_ANSWER)
+    sums = first[:, None] + np.lib.stride_tricks.sliding_window_view(last, longest)
     best, distance = np.unravel_index(int(sums.argmax()), sums.shape)
     return float(sums[best, distance]), int(best), int(best + distance)

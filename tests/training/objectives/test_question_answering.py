@@ -1,6 +1,7 @@
 """Windows hold the answers, and the best piece is found again."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from jat_graph.tasks import get_task
 from jat_graph.training import TrainingOptions, evaluate, train
@@ -57,7 +60,7 @@ def test_right_pointers_give_the_right_answers(
         pointers.append(np.where(places[:, None] > 0, scores, -1.0))
     owners, places = np.array(split.notes["owners"]), np.array(split.features["start_positions"])
     assert all((places[owners == number] > 0).any() for number in range(len(cases)))
-    found = objective.score(tuple(pointers), None, split)
+    found = objective.judge(tuple(pointers), None, split)[0]
     assert found == {"f1": 1.0, "exact_match": 1.0}
 
 
@@ -76,16 +79,17 @@ def test_padding_moves_no_pointer(tiny_model: str) -> None:
 @given(
     scores=arrays.arrays(np.float32, (2, 9), elements=st.floats(-5, 5, width=32)),
     context=arrays.arrays(bool, 7),
+    longest=st.integers(1, 9),
 )
-def test_the_best_piece_is_that_of_all_pairs(scores: Any, context: Any) -> None:
+def test_the_best_piece_is_that_of_all_pairs(scores: Any, context: Any, longest: int) -> None:
     starts, ends = scores
     pairs = [
         (float(starts[i]) + float(ends[j]), i, j)
         for i in range(7)
-        for j in range(i, min(7, i + module._LONGEST_ANSWER))
+        for j in range(i, min(7, i + longest))
         if context[i] and context[j]
     ]
-    found = module._best_piece(starts, ends, context)
+    found = module._best_piece(starts, ends, context, longest)
     if not pairs:
         assert found[0] == -np.inf
     else:
@@ -93,16 +97,115 @@ def test_the_best_piece_is_that_of_all_pairs(scores: Any, context: Any) -> None:
         assert any(found[1:] == pair[1:] for pair in pairs)
 
 
-def test_answers_have_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONGEST_ANSWER", 2)
+def test_answers_have_a_longest_length() -> None:
     starts, ends = np.array([3.0, 0.0, 1.0]), np.array([0.0, 0.5, 3.0])
-    assert module._best_piece(starts, ends, np.ones(3, bool)) == (4.0, 2, 2)
+    assert module._best_piece(starts, ends, np.ones(3, bool), 2) == (4.0, 2, 2)
+    assert module._best_piece(starts, ends, np.ones(3, bool), 3) == (6.0, 0, 2)
+
+
+@pytest.mark.parametrize(("task", "longest"), [("covidqa", 128), ("squad", 30), ("squad2", 30)])
+def test_each_task_has_its_longest_answer(options: Options, task: str, longest: int) -> None:
+    objective = objective_for(get_task(task), options(task=task))
+    assert objective.task.longest_answer == longest
 
 
 def test_windows_need_room(options: Options) -> None:
     objective = objective_for(TASK, options(task="covidqa", max_length=10, stride=5))
     with pytest.raises(ValueError, match="at least 11 for questions of 2 tokens and stride=5, got"):
         objective.encode(rows_of(("the book", "a pencil costs more", 0)), None)
+
+
+def test_blanks_around_a_question_take_no_room(options: Options) -> None:
+    tokenizer = Tokenizer(models.BPE({letter: place for place, letter in enumerate("abĠ")}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    objective = objective_for(TASK, options(task="covidqa", max_length=12, stride=2))
+    # as in GPT-2, where each blank is a token
+    objective.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="a")
+    plain, blank = (
+        objective.encode(rows_of((question, "a b a b", 2)), None)
+        for question in ("ab", f"{' ' * 50}ab\n")
+    )
+    assert blank.features.to_list() == plain.features.to_list()
+
+
+# --- questions without an answer -----------------------------------------------------------------
+
+
+def windows(options: Options, max_length: int, *cases: tuple[str, str, int]) -> tuple[Any, Any]:
+    """Return SQuAD 2.0's objective and encoded questions, of which the last has no answer."""
+    chosen = options(task="squad2", max_length=max_length, stride=1)
+    objective = objective_for(get_task("squad2"), chosen)
+    *rows, last = rows_of(*cases).to_list()
+    last["answers"] = {"text": [], "answer_start": []}
+    return objective, objective.encode(Dataset.from_list([*rows, last]), None)
+
+
+COSTS, LESS = ("the", "a pencil costs more", 2), ("the", "a book is less", 0)
+
+
+def test_a_question_without_answer_points_at_the_first_token(options: Options) -> None:
+    _, split = windows(options, 9, COSTS, LESS)
+    assert split.notes["owners"] == [0, 1]
+    assert split.features["start_positions"] == [5, 0]
+    assert split.features["end_positions"] == [6, 0]
+
+
+def test_doubts_are_of_the_window_that_doubts_least(options: Options) -> None:
+    # [CLS] the [SEP] and two words [SEP], of which windows share one
+    cases = ("the", "a pencil costs", 1), ("the", "book", 0)
+    objective, split = windows(options, 6, *cases)
+    assert split.notes["owners"] == [0, 0, 1]
+    starts, ends = np.zeros((2, 3, 6), np.float32)
+    starts[:, 0], ends[:, 0] = [3.0, 1.0, 5.0], [0.5, 0.5, 0.5]  # nothing: 3.5, 1.5 and 5.5
+    starts[0, 3], ends[0, 4] = 2.0, 0.25
+    starts[1, 4], ends[1, 4] = 4.0, 1.0
+    answers = objective.answers((starts, ends), None, split)
+    assert answers.said == [["costs", 1.5 - 5.0], ["book", 5.5]]
+    assert answers.right == [["pencil costs"], []]
+    # The first text is not the right one; to the second question it says nothing, which is right.
+    assert objective.judge((starts, ends), None, split)[0]["exact_match"] == 0.5
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_scores_must_be_numbers(options: Options, place: int) -> None:
+    objective, split = windows(options, 9, COSTS, LESS)
+    starts, ends = np.zeros((2, 2, 9), np.float32)
+    ends[1, place] = np.nan
+    with pytest.raises(ValueError, match=r"^the model's scores of tokens must be finite, got nan$"):
+        objective.judge((starts, ends), None, split)[0]
+
+
+def test_a_model_learns_when_to_say_nothing(options: Options, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    for split, count in (("train", 80), ("dev", 24)):
+        entries = []
+        for number in range(count):
+            words = draw.choices(["book", "pencil", "computer", "more", "less"], k=10)
+            if number % 2:
+                words[draw.randrange(10)] = "costs"
+            text = " ".join(words)
+            answers = [{"text": "costs", "answer_start": text.index("costs")}] if number % 2 else []
+            entry = {"id": number, "question": "the pencil", "answers": answers}
+            entry["is_impossible"] = not answers
+            entries.append({"context": text, "qas": [entry]})
+        content = {"version": "v2.0", "data": [{"title": "x", "paragraphs": entries}]}
+        (tmp_path / f"{split}-v2.0.json").write_text(json.dumps(content))
+    chosen = options(
+        task="squad2",
+        data_dir=str(tmp_path),
+        epochs=8,
+        learning_rate=1e-2,
+        warmup=0.0,
+        stride=4,
+    )
+    scores = train(chosen, JUMP, progress=False).metrics["validation"]
+    assert scores["f1"] is not None and scores["best_f1"] is not None
+    assert scores["best_f1"] >= scores["f1"] > 0.9
+    answers = json.loads(Path(chosen.output_dir, "answers.json").read_text())["validation"]
+    assert get_task("squad2").measure(answers["said"], answers["right"]) == scores
+
+
+# --- runs ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
