@@ -1,4 +1,4 @@
-"""The command line: ``jat-graph demo | train | eval | inspect | calibrate | plot | bench``."""
+"""The command line: ``jat-graph demo | train | eval | experiment | inspect | calibrate | …``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from rich.logging import RichHandler
 
 from jat_graph.benchmarks import CheckError
 from jat_graph.cli.benchmarking import bench_command
+from jat_graph.cli.experimenting import experiment_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command
 from jat_graph.cli.showing import demo_command
 from jat_graph.cli.training import eval_command, train_command
+from jat_graph.experiments import CellsFailedError
 
 app = typer.Typer(
     name="jat-graph",
@@ -31,7 +33,7 @@ def main() -> None:
 
     Raises:
         SystemExit: Always: 0 if all went well, 2 for a wrong value, 1 for a system's error or
-            for a benchmark whose result check failed.
+            for a benchmark whose result check failed, or an experiment with a cell that did.
     """
     try:
         app()
@@ -39,7 +41,7 @@ def main() -> None:
         _fail(str(error), 2)
     except OSError as error:
         _fail(_describe(error), 1)
-    except CheckError as error:
+    except (CheckError, CellsFailedError) as error:
         _fail(str(error), 1)
     except RuntimeError as error:
         if "out of memory" not in str(error):
@@ -99,6 +101,7 @@ def _register(name: str, command: Callable[..., None]) -> None:
 _register("demo", demo_command)
 _register("train", train_command)
 _register("eval", eval_command)
+_register("experiment", experiment_command)
 _register("inspect", inspect_command)
 _register("calibrate", calibrate_command)
 _register("plot", plot_command)

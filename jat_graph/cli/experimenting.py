@@ -1,0 +1,147 @@
+"""The command ``experiment``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jat_graph.cli.inputs import has_terminal
+from jat_graph.experiments import (
+    Cell,
+    Estimate,
+    Grid,
+    Plan,
+    estimate_cells,
+    grid_names,
+    load_grid,
+    run_experiment,
+)
+from jat_graph.experiments.estimate import describe_time
+from jat_graph.experiments.grid import grid_path
+from jat_graph.files import write_text
+
+
+def experiment_command(
+    name: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(grid_names())}; or a file FILE.toml.")
+    ],
+    model: Annotated[str | None, typer.Option(help="Folder or Hub name of the model.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder that holds the tasks' original files.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the results. Default: experiment-NAME.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds. Default: the grid's.")] = None,
+    jobs: Annotated[int, typer.Option(help="Cells at a time, each in its own process.")] = 1,
+    part: Annotated[
+        str, typer.Option(help="I/N: only part I of N, from 1; parts share an output folder.")
+    ] = "1/1",
+    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run and how long it takes.")
+    ] = False,
+    copy: Annotated[
+        Path | None, typer.Option(help="Only copy the grid to this file, to change it.")
+    ] = None,
+) -> None:
+    """Make a table or a figure of the paper on your own model.
+
+    Each cell, a task with an arm and a seed, is run on its own. A command that was interrupted goes
+    on when it is given again; finished cells are not repeated.
+
+    Args:
+        name: The grid.
+        model: Folder or Hub name.
+        data_dir: Folder with the tasks' files.
+        output: Folder for the results.
+        seeds: Number of seeds.
+        jobs: Cells at a time.
+        part: Which part of the cells.
+        device: Where to run.
+        dry_run: Run nothing.
+        copy: File for a copy of the grid.
+
+    Raises:
+        ValueError: If an argument does not fit, or the folder holds another experiment.
+        OSError: If a file cannot be read or written.
+        CellsFailedError: If a cell failed, when all others are through.
+    """
+    grid = load_grid(name)
+    if copy is not None:
+        _copy(grid_path(name), copy)
+        return
+    if model is None:
+        raise ValueError("an experiment needs --model, a folder or a Hub name")
+    plan = Plan(grid if seeds is None else grid.with_seeds(seeds), model, data_dir, device)
+    index, count = _read_part(part)
+    folder = output or Path(f"experiment-{grid.name}")
+    if dry_run:
+        cells = plan.part(index, count)
+        _print_estimates(grid, cells, estimate_cells(plan, folder, cells), jobs)
+        return
+    run_experiment(
+        plan, folder, jobs=jobs, part=(index, count), progress=has_terminal() and jobs == 1
+    )
+    Console().print(f"Results are in {folder}; the table is {grid.name}.md.")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.suffix != ".toml":
+        raise ValueError(f"--copy must be a file name ending in .toml, got {str(target)!r}")
+    if target.exists():
+        raise ValueError(f"--copy must be a new file, but {target} is there")
+    write_text(target, source.read_text(encoding="utf-8"))
+    Console().print(f"The grid is in {target}: change it, and run jat-graph experiment {target}.")
+
+
+def _read_part(text: str) -> tuple[int, int]:
+    first, separator, second = text.partition("/")
+    if not separator or not first.isdecimal() or not second.isdecimal():
+        raise ValueError(f"--part must be I/N, as 2/8, got {text!r}")
+    return int(first), int(second)
+
+
+def _print_estimates(
+    grid: Grid, cells: Sequence[Cell], estimates: Sequence[Estimate], jobs: int
+) -> None:
+    table = Table("task", "arm", "seeds to run", "finished", "trials of ρ", "one run", "from")
+    for entry in estimates:
+        table.add_row(
+            entry.task,
+            entry.arm,
+            ", ".join(map(str, entry.seeds)) or "-",
+            str(entry.finished),
+            str(entry.trials),
+            "unknown" if entry.seconds is None else describe_time(entry.seconds),
+            entry.source,
+        )
+    console = Console()
+    console.print(table)
+    left, trials = sum(len(e.seeds) for e in estimates), sum(e.trials for e in estimates)
+    console.print(
+        f"{len(cells)} cells, {len(cells) - left} of them finished; {left} to run, and {trials} "
+        f"runs that choose ρ. {_say_total(estimates, jobs)}",
+        soft_wrap=True,
+    )
+    if grid.budget:
+        console.print(f"The grid: {grid.budget}.", soft_wrap=True)
+
+
+def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
+    totals = [entry.total for entry in estimates]
+    known = [total for total in totals if total is not None]
+    if not any(totals) and len(known) == len(totals):
+        return "Nothing is left to do."
+    if not known or (len(known) < len(totals) and not any(known)):
+        return "How long it takes is not known before a cell is finished."
+    missing = len(totals) - len(known)
+    rest = f", and {missing} arms of which nothing is known" if missing else ""
+    how = "one after another" if jobs == 1 else f"{jobs} at a time if they do not slow each other"
+    time = describe_time(sum(known) / jobs)
+    return f"About {time} of training here, {how}{rest}; loading and measuring come on top."

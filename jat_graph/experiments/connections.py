@@ -1,0 +1,128 @@
+"""Cells of the kind ``connections``: which entities the heads of a model link."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from jat_graph.experiments.cells import Cell, Plan
+from jat_graph.experiments.fine_tuning import Chosen, choose_heads, make_record
+from jat_graph.experiments.links import DIFFERENT, EXAMPLE, WHOLE, TypedText, measure_links
+from jat_graph.experiments.results import Record
+from jat_graph.hf import attach, attached_config
+from jat_graph.tasks import get_task
+from jat_graph.tasks.tagging import OUTSIDE
+from jat_graph.training.loading import load_for_training, load_trained
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import draw
+from jat_graph.training.options import TrainingOptions
+from jat_graph.training.quiet import quiet
+from jat_graph.training.runner import train
+from jat_graph.training.storage import MODEL_FOLDER, read_json, write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Shares: TypeAlias = dict[str, dict[str, float | None]]
+
+LINKS_FILE = "links.json"
+SPLIT = "validation"
+
+# The three things of the paper's example.
+THINGS = "book, pencil, computer"
+
+
+def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+    """Train a tagger of named entities, and measure which words of the dev set its heads link.
+
+    Figure 7 is about links between tokens of different entity types, so the model is trained for
+    the entities first. ``connections.model = "pretrained"`` in the grid measures it as it comes,
+    with the arm's heads, and trains nothing. Beside the dev set the paper's example is measured,
+    "Book cost more than pencil. Book cost less than computer.", where the types are its three
+    things: that is Figure 2. :func:`jat_graph.experiments.links.count_links` says what is counted.
+
+    Args:
+        cell: The cell.
+        plan: The plan; its task is one of named entities.
+        folder: The cell's folder.
+        progress: Show a bar.
+
+    Returns:
+        The cell. Beside the scores of the dev set, ``scores["all layers"]``, ``scores["layer 1"]``
+        and so on have a share by what is counted; those of the example are among all layers'. The
+        trained weights are not kept.
+
+    Raises:
+        ValueError: As :func:`jat_graph.training.train` does.
+        OSError: As :func:`jat_graph.training.train` does.
+    """
+    chosen = choose_heads(cell, plan, folder, progress)
+    if plan.grid.own.get("model") == "pretrained":
+        return _pretrained(cell, chosen)
+    result = train(chosen.options, chosen.heads, progress=progress)
+    links = read_json(folder / LINKS_FILE)
+    if links is None:
+        links = _measure_trained(folder, chosen.options)
+        write_json(folder / LINKS_FILE, links)  # from here on the weights may go
+    shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+    record = make_record(cell, chosen, result)
+    return replace(record, scores={**record.scores, **links})
+
+
+def _pretrained(cell: Cell, chosen: Chosen) -> Record:
+    """Measure the model as it comes, with the arm's heads."""
+    options, heads = chosen.options, chosen.heads
+    objective = objective_for(get_task(cell.task), options)
+    with quiet():
+        model = load_for_training(objective)
+    if heads is not None:
+        attach(model, heads)
+    texts = _dev_set(options)
+    return Record(
+        task=cell.task,
+        arm=cell.arm,
+        seed=cell.seed,
+        scores=_measure(model, objective.tokenizer, texts, options),
+        heads=None if heads is None else heads.to_dict(),
+        examples={SPLIT: len(texts)},
+        threshold=chosen.threshold,
+        tuning=chosen.tuning,
+    )
+
+
+def _measure_trained(folder: Path, options: TrainingOptions) -> Shares:
+    """Measure the model that a run left."""
+    trained = replace(options, model=str(folder / MODEL_FOLDER))
+    objective = objective_for(get_task(options.task), trained)
+    with quiet():
+        model = load_trained(objective)
+    return _measure(model, objective.tokenizer, _dev_set(options), options)
+
+
+def _measure(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[TypedText],
+    options: TrainingOptions,
+) -> Shares:
+    if attached_config(model) is None:
+        model.set_attn_implementation("eager")  # SDPA gives no probabilities
+    shares = measure_links(model, tokenizer, texts, max_length=options.max_length)
+    example = measure_links(model, tokenizer, [EXAMPLE])[WHOLE]
+    for what, share in example.items():
+        if what.startswith(DIFFERENT):
+            shares.setdefault(WHOLE, {})[what.replace(DIFFERENT, THINGS)] = share
+    return shares
+
+
+def _dev_set(options: TrainingOptions) -> list[TypedText]:
+    """Read the dev set as words and types."""
+    folder = None if options.data_dir is None else Path(options.data_dir)
+    rows = draw(get_task(options.task).load(folder, [SPLIT])[SPLIT], options.max_eval_samples)
+    return [
+        TypedText(words, [None if tag == OUTSIDE else tag[2:] for tag in tags])
+        for words, tags in zip(rows["tokens"], rows["tags"], strict=True)
+    ]

@@ -1,0 +1,150 @@
+"""Run cells one after another, or several at a time in processes of their own."""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeAlias
+
+from jat_graph.experiments.cells import Cell, Plan
+from jat_graph.experiments.records import RECORD_FILE, Store, locked
+from jat_graph.experiments.results import Record
+from jat_graph.training.storage import reason
+
+RunCell: TypeAlias = Callable[[Cell, Plan, Path, bool], Record]
+
+# The module of each kind; its ``run_cell`` is imported where a cell is run.
+KINDS = {
+    "train": "jat_graph.experiments.fine_tuning",
+    "connections": "jat_graph.experiments.connections",
+    "stepping-stones": "jat_graph.experiments.stepping_stones",
+}
+
+# What a cell may fail with without anything being wrong with the others.
+_FAILURES = (ValueError, OSError, RuntimeError, ImportError)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a cell.
+
+    Args:
+        cell: The cell.
+        error: Why it failed, in one line. (default: None)
+        elsewhere: Whether another process is at it. (default: False)
+    """
+
+    cell: Cell
+    error: str | None = None
+    elsewhere: bool = False
+
+    def __str__(self) -> str:
+        """Say what came of it."""
+        if self.error is not None:
+            return f"failed, {self.error}"
+        return "another process is at it" if self.elsewhere else "finished"
+
+
+def run_cells(
+    cells: Sequence[Cell], plan: Plan, output: Path, *, jobs: int = 1, progress: bool = True
+) -> Iterator[Outcome]:
+    """Run cells; one that fails does not stop the others, nor does one whose process is killed.
+
+    Args:
+        cells: The cells.
+        plan: The plan.
+        output: Folder of the experiment.
+        jobs: How many run at a time, each in a process with its share of the threads.
+            (default: 1, in this process)
+        progress: Show a bar for each run, if there is only one at a time. (default: True)
+
+    Yields:
+        What came of each cell, as soon as it is known.
+    """
+    if jobs == 1:
+        for cell in cells:
+            yield run_one(cell, plan, output, progress)
+        return
+    left = deque(cells)
+    while left:
+        cut = yield from _run_pool(left, plan, output, jobs)
+        for cell in cut:  # which of them was too large is seen when each has the machine for itself
+            if (yield from _run_pool(deque([cell]), plan, output, 1)):
+                yield Outcome(cell, "its process was killed, as happens where memory runs out")
+
+
+def _run_pool(
+    left: deque[Cell], plan: Plan, output: Path, jobs: int
+) -> Generator[Outcome, None, list[Cell]]:
+    """Run cells in processes; return those that were running when one of the processes died."""
+    import torch
+
+    threads = max(1, torch.get_num_threads() // jobs)
+    pool = ProcessPoolExecutor(
+        min(jobs, len(left)), get_context("spawn"), _limit_threads, (threads,)
+    )
+    running: dict[Future[Outcome], Cell] = {}
+    with pool:
+        try:
+            while left or running:
+                while left and len(running) < jobs:  # no more, so that those begun are known
+                    running[pool.submit(run_one, left[0], plan, output, False)] = left[0]
+                    left.popleft()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield future.result()
+                    del running[future]
+        except BrokenProcessPool:
+            return list(running.values())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return []
+
+
+def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:
+    """Run one cell and write its record, unless another process is at it.
+
+    Args:
+        cell: The cell.
+        plan: The plan.
+        output: Folder of the experiment.
+        progress: Show a bar.
+
+    Returns:
+        What came of it.
+    """
+    try:
+        store = Store(plan, output)
+        folder = store.folder(cell)
+        with locked(folder, wait=False) as free:
+            if not free:
+                return Outcome(cell, elsewhere=True)
+            if not (folder / RECORD_FILE).exists():  # another process may have finished it
+                store.save(run_of_kind(plan.grid.kind)(cell, plan, folder, progress))
+    except _FAILURES as error:
+        return Outcome(cell, reason(error))
+    return Outcome(cell)
+
+
+def run_of_kind(kind: str) -> RunCell:
+    """Return the function that runs a cell of a kind.
+
+    Args:
+        kind: One of :data:`KINDS`.
+
+    Returns:
+        The function.
+    """
+    run: RunCell = importlib.import_module(KINDS[kind]).run_cell
+    return run
+
+
+def _limit_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)

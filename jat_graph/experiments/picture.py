@@ -1,0 +1,143 @@
+"""An experiment as a picture: a panel for each measure, changes or scores with their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jat_graph.experiments.panels import Panel, choose_panels
+from jat_graph.experiments.results import Results
+from jat_graph.experiments.rows import Row
+from jat_graph.experiments.tables import source_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The colours of Okabe and Ito, told apart under every common colour blindness.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+GREY = "#666666"
+MARKERS = "os^Dvp"
+PANEL = (3.7, 2.9)  # inches
+LINE_HEIGHT = 0.24  # inches of an arm that has a line of its own
+MOST_COLUMNS = 3
+ASIDE = 0.06  # how far lines are moved apart, so that their bars do not hide each other
+PAPER = "the paper's change"
+
+
+def can_draw(results: Results, rows: Sequence[Row]) -> bool:
+    """Tell whether there is something to draw.
+
+    Args:
+        results: The finished cells.
+        rows: Its rows.
+
+    Returns:
+        True if an arm can be compared with its base, or scores follow a number.
+    """
+    return bool(choose_panels(results.grid, rows))
+
+
+def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
+    """Draw an experiment.
+
+    Where metrics or arms follow a number (steps, layers, heads, hops), lines over that number; else
+    the change of each arm. Bars are 95 % intervals of changes, and standard deviations of scores;
+    the paper's changes are hollow.
+
+    Args:
+        results: The finished cells.
+        rows: Its rows.
+
+    Returns:
+        A matplotlib figure that belongs to no window, for :func:`jat_graph.viz.save_figure`.
+
+    Raises:
+        ValueError: If there is nothing to draw.
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
+    """
+    panels = choose_panels(results.grid, rows)
+    if not panels:
+        raise ValueError(f"a picture of {results.grid.name!r} needs finished cells of two arms")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
+    columns = min(MOST_COLUMNS, len(panels))
+    lines = -(-len(panels) // columns)
+    longest = max(len(panel.ticks) for panel in panels)
+    height = max(PANEL[1], 1.0 + LINE_HEIGHT * longest) * lines + 1.0
+    figure = Figure(figsize=(PANEL[0] * columns + 0.6, height), layout="constrained")
+    figure.suptitle(f"{results.grid.title}\n{source_line(results)}", fontsize=10)
+    axes = figure.subplots(lines, columns, squeeze=False).flatten()
+    for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
+        _draw_panel(axis, panel, first=place % columns == 0)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    _add_legend(figure, list(axes[: len(panels)]))
+    return figure
+
+
+def _draw_panel(axis: Axes, panel: Panel, *, first: bool) -> None:
+    for number, line in enumerate(panel.lines):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        spread = [line.below, line.above]
+        aside = 0.0 if panel.ticks else ASIDE * (number - (len(panel.lines) - 1) / 2)
+        axis.errorbar(
+            [x + aside for x in line.x],
+            line.y,
+            xerr=spread if panel.ticks else None,
+            yerr=None if panel.ticks else spread,
+            label=line.name,
+            color=colour,
+            marker=marker,
+            markersize=4,
+            linewidth=1.2,
+            linestyle="none" if panel.ticks else "-",
+            capsize=2,
+        )
+    for line in panel.printed:
+        axis.plot(
+            line.x,
+            line.y,
+            label=PAPER,
+            color=GREY,
+            marker="D",
+            markersize=4,
+            markerfacecolor="none",
+            linewidth=1.0,
+            linestyle="none" if panel.ticks else ":",
+        )
+    _label(axis, panel, first=first)
+
+
+def _label(axis: Axes, panel: Panel, *, first: bool) -> None:
+    axis.set_title(panel.title, fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.grid(alpha=0.3)
+    axis.set_xlabel(panel.x_label, fontsize=8)
+    if panel.ticks:
+        axis.axvline(0.0, color=GREY, linewidth=0.8)
+        axis.set_yticks(range(len(panel.ticks)), panel.ticks if first else [""] * len(panel.ticks))
+        axis.set_ylim(len(panel.ticks) - 0.5, -0.5)
+        return
+    axis.set_ylabel(panel.y_label, fontsize=8)
+    axis.set_xticks(sorted({x for line in panel.lines for x in line.x}))
+    if panel.of_changes:
+        axis.axhline(0.0, color=GREY, linewidth=0.8)
+
+
+def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Put one legend under all panels, if it says more than one name."""
+    found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    handles = {name: handle for pairs in found for handle, name in pairs}
+    handles |= {PAPER: handles.pop(PAPER)} if PAPER in handles else {}  # matplotlib has it first
+    if len(handles) > 1:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(4, len(handles)),
+            fontsize=8,
+            frameon=False,
+        )

@@ -1,0 +1,160 @@
+"""A few training steps of a cell: to say what a run takes, and to warm up before one is timed."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.config import JatConfig
+from jat_graph.experiments.cells import Cell, Plan
+from jat_graph.tasks import get_task
+from jat_graph.training.data import TRAIN, dev_splits, load_splits
+from jat_graph.training.loading import load_for_training
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.quiet import quiet
+
+if TYPE_CHECKING:
+    import torch
+
+    from jat_graph.training.objectives.base import Encoded, Objective
+
+_STEPS = 3  # timed, after one that is not
+
+# A pass forward and backward costs about three passes forward.
+_TRAINING_TO_EVALUATION = 3
+
+
+def time_run(plan: Plan, cell: Cell) -> float:
+    """Time a few training steps of a cell, and say what its whole run would take.
+
+    Args:
+        plan: The plan, of the kind ``train``.
+        cell: The cell; thresholds that are measured first are taken to be the default.
+
+    Returns:
+        Seconds, without the time to load model and data.
+
+    Raises:
+        ValueError: If the run cannot begin.
+        OSError: If data cannot be read.
+    """
+    with _first_rows(plan, cell, _STEPS + 1) as (objective, encoded):
+        features = list(encoded.features)
+        times = _time_steps(objective, features, plan.heads(cell), _STEPS + 1)
+    options = plan.options(cell, Path(objective.options.output_dir))
+    rows, dev_rows = _count_rows(options)
+    # long contexts are cut into windows
+    ratio = len(features) / max(1, min((_STEPS + 1) * options.batch_size, rows))
+    steps = options.epochs * math.ceil(rows * ratio / options.batch_size)
+    passes = options.epochs + 1 if options.select_best else 1
+    dev_steps = passes * dev_rows * ratio / options.batch_size
+    return statistics.median(times[1:]) * (steps + dev_steps / _TRAINING_TO_EVALUATION)
+
+
+def warm_up(plan: Plan, cell: Cell) -> None:
+    """Take one training step that is not timed, so that nothing is compiled within one that is.
+
+    Args:
+        plan: The plan.
+        cell: The cell that is timed next.
+
+    Raises:
+        ValueError: If the run cannot begin.
+        OSError: If data cannot be read.
+    """
+    with _first_rows(plan, cell, 1) as (objective, encoded):
+        _time_steps(objective, list(encoded.features), plan.heads(cell), 1)
+
+
+@contextmanager
+def _first_rows(plan: Plan, cell: Cell, batches: int) -> Iterator[tuple[Objective[Any], Encoded]]:
+    """Give the encoded rows of a few batches; nothing is kept, and no text that is cut is told."""
+    data, silent = logging.getLogger(load_splits.__module__), logging.Filter("nothing")
+    data.addFilter(silent)  # the run itself will tell, of all texts
+    try:
+        with tempfile.TemporaryDirectory() as scratch, quiet():
+            options = plan.options(cell, Path(scratch))
+            wanted = batches * options.batch_size
+            most = min(wanted, options.max_train_samples or wanted)
+            sampled = replace(options, max_train_samples=most, max_eval_samples=1)
+            objective = objective_for(get_task(options.task), sampled)
+            yield objective, load_splits(objective, (TRAIN,))[TRAIN]
+    finally:
+        data.removeFilter(silent)
+
+
+def _count_rows(options: TrainingOptions) -> tuple[int, int]:
+    """Return the rows that a run trains on, and those that it is scored on."""
+    task = get_task(options.task)
+    dev = dev_splits(task, options)
+    folder = None if options.data_dir is None else Path(options.data_dir)
+    splits = task.load(folder, (TRAIN, *dev))
+    limit = options.max_eval_samples
+    dev_rows = sum(min(len(splits[name]), limit or len(splits[name])) for name in dev)
+    rows = len(splits[TRAIN])
+    return min(rows, options.max_train_samples or rows), dev_rows
+
+
+def _time_steps(
+    objective: Objective[Any], rows: list[dict[str, Any]], heads: Heads | None, count: int
+) -> list[float]:
+    """Take training steps, and return the seconds of each."""
+    import torch
+
+    from jat_graph.hf import attach
+    from jat_graph.training.arguments import on_cpu
+
+    options = objective.options
+    device = None if on_cpu(options) else torch.accelerator.current_accelerator()
+    device = device or torch.device("cpu")
+    model: torch.nn.Module = load_for_training(objective)
+    if heads is not None:
+        attach(model, _with_one_threshold(heads))
+    model.to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
+    times = []
+    for step in range(count):
+        start = step * options.batch_size % len(rows)
+        batch = objective.collate(rows[start : start + options.batch_size])
+        begin = time.perf_counter()
+        _step(model, batch, optimizer, device, options.mixed_precision)
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+def _step(
+    model: Any,
+    batch: dict[str, torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    precision: str,
+) -> None:
+    """Take one training step, and wait until it is done."""
+    import torch
+
+    kind = torch.float16 if precision == "fp16" else torch.bfloat16
+    inputs = {name: tensor.to(device) for name, tensor in batch.items()}
+    with torch.autocast(device.type, kind, enabled=precision != "no"):
+        loss = model(**inputs).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    loss.item()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def _with_one_threshold(heads: Heads) -> Heads:
+    """Return settings that need no table of measured thresholds."""
+    if isinstance(heads, JatConfig) and isinstance(heads.threshold, tuple):
+        return replace(heads, threshold=JatConfig().threshold)
+    return heads

@@ -1,0 +1,109 @@
+"""The command experiment, thin over jat_graph.experiments."""
+
+from pathlib import Path
+
+import pytest
+
+from jat_graph.cli import main
+from jat_graph.experiments import load_grid, read_results
+from tests.cli.conftest import Run
+
+GRID = """
+name = "mine"
+title = "My grid"
+tasks = ["cola"]
+seeds = 1
+budget = "made for seconds"
+[training]
+epochs = 1
+batch_size = 16
+max_length = 16
+[[arms]]
+name = "base"
+[[arms]]
+name = "JAT"
+heads = "paper"
+settings = { heads = "6/12", threshold = 4.0 }
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(GRID, encoding="utf-8")
+    return path
+
+
+def test_an_experiment_is_estimated_run_and_shown(
+    run: Run, tiny_model: str, cola_dir: str, grid: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    common = (
+        "experiment", grid, "--model", tiny_model, "--data-dir", cola_dir, "--output", output,
+        "--device", "cpu",
+    )  # fmt: skip
+    shown = run(*common, "--dry-run", "--seeds", "2").output
+    assert "4 cells, 0 of them finished; 4 to run" in shown and "timed steps" in shown
+    assert "made for seconds" in shown
+    assert not output.exists()
+    shown = run(*common).output
+    assert "Results are in" in shown and "mine.md" in shown
+    assert len(read_results(output / "results.jsonl").records) == 2
+    assert {path.name for path in output.iterdir()} >= {"results.jsonl", "mine.md", "mine.png"}
+    assert "Nothing is left to do." in run(*common, "--dry-run").output
+    shown = run(*common, "--dry-run", "--seeds", "3", "--part", "2/2").output
+    assert "3 cells, 1 of them finished; 2 to run" in shown and "finished cells" in shown
+    assert "one after another" in shown
+    shown = run(*common, "--dry-run", "--seeds", "3", "--jobs", "2").output
+    assert "2 at a time if they do not slow each other" in shown
+
+
+def test_a_grid_is_copied_to_be_changed(run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "mine.toml"
+    assert "change it" in run("experiment", "layers", "--copy", copy).output
+    assert load_grid(str(copy)) == load_grid("layers")
+    with pytest.raises(ValueError, match="--copy must be a new file"):
+        run("experiment", "heads", "--copy", copy)
+    assert load_grid(str(copy)) == load_grid("layers")
+    with pytest.raises(ValueError, match=r"--copy must be a file name ending in \.toml"):
+        run("experiment", "heads", "--copy", tmp_path / "mine.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tables"], r"experiment must be one of .* got 'tables'"),
+        (["layers"], "an experiment needs --model"),
+        (["layers", "--part", "0"], "--part must be I/N, as 2/8, got '0'"),
+        (["layers", "--part", "3/2"], "part must be I/N with I from 1 to N, got 3/2"),
+        (["layers", "--part", "a/b"], "--part must be I/N, as 2/8, got 'a/b'"),
+        (["layers", "--seeds", "0"], "seeds must be a whole number from 1"),
+        (["layers", "--jobs", "0"], "jobs must be a positive integer, got 0"),
+        (["layers", "--device", "tpu"], "device must be one of auto, cpu, got 'tpu'"),
+    ],
+)
+def test_wrong_use_is_named(
+    run: Run, tiny_model: str, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    model = [] if arguments == ["layers"] else ["--model", tiny_model]
+    with pytest.raises(ValueError, match=message):
+        run("experiment", *arguments, *model, "--output", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_failed_cells_are_one_line_and_exit_1(
+    tiny_model: str,
+    grid: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [str(grid), "--model", tiny_model, "--data-dir", str(tmp_path / "none")]
+    monkeypatch.setattr("sys.argv", ["jat-graph", "experiment", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("jat-graph: error: 2 of 2 cells failed")
+    assert (tmp_path / "experiment-mine" / "results.jsonl").exists()

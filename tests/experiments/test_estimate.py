@@ -1,0 +1,69 @@
+"""How long a grid takes, before it is run."""
+
+from pathlib import Path
+
+import pytest
+
+from jat_graph.experiments import estimate_cells
+from jat_graph.experiments.estimate import describe_time, time_run
+from jat_graph.experiments.records import Store
+from tests.experiments.conftest import Plans
+from tests.experiments.support import CONTENT, made_up
+from tests.experiments.test_tuning import TUNED
+
+
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every run take ten seconds."""
+    monkeypatch.setattr("jat_graph.experiments.estimate.time_run", lambda plan, cell: 10.0)
+
+
+@pytest.mark.usefixtures("untimed")
+def test_finished_cells_say_how_long_the_others_take(plans: Plans, tmp_path: Path) -> None:
+    Store(plans(), tmp_path).save(made_up(seconds=4.0))
+    before = sorted(tmp_path.rglob("*"))
+    base, jat = estimate_cells(plans(), tmp_path)
+    assert (base.seeds, base.finished, base.seconds, base.source) == (
+        (1,),
+        1,
+        4.0,
+        "finished cells",
+    )
+    assert (jat.seeds, jat.finished, jat.seconds, jat.source) == ((0, 1), 0, 10.0, "timed steps")
+    assert (base.total, jat.total) == (4.0, 20.0)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("untimed")
+def test_trials_count_once(plans: Plans, tmp_path: Path) -> None:
+    base, jat, efficient = estimate_cells(plans(**TUNED), tmp_path / "none")
+    assert (base.trials, jat.trials, efficient.trials) == (0, 2, 0)
+    assert jat.total == 40.0
+    assert not (tmp_path / "none").exists()
+
+
+def test_other_kinds_are_not_timed(plans: Plans, tmp_path: Path) -> None:
+    plan = plans(kind="stepping-stones", tasks=["1 layer"])
+    assert {entry.total for entry in estimate_cells(plan, tmp_path)} == {None}
+
+
+def test_a_connections_grid_trains_unless_it_says_otherwise(plans: Plans) -> None:
+    from jat_graph.experiments import estimate
+
+    kind = {"kind": "connections", "tasks": ["wnut17"]}
+    assert estimate._trains(plans(**kind))
+    assert not estimate._trains(plans(**kind, connections={"model": "pretrained"}))
+
+
+def test_a_few_steps_are_timed(plans: Plans) -> None:
+    plan = plans(training={**CONTENT["training"], "epochs": 2, "mixed_precision": "bf16"})
+    once = time_run(plan, plan.cells[1])
+    assert 0 < once < 60
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.1, "1 s"), (40, "40 s"), (720, "12 min"), (12000, "3 h 20 min"), (3600, "60 min")],
+)
+def test_times_are_told_in_words(seconds: float, text: str) -> None:
+    assert describe_time(seconds) == text

@@ -1,0 +1,75 @@
+"""The picture: a panel for each measure, everything inside."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from jat_graph.experiments.comparing import experiment_rows
+from jat_graph.experiments.picture import PAPER, can_draw, draw_experiment
+from jat_graph.experiments.results import Results
+from tests.experiments import made_up
+from tests.experiments.test_comparing import LINES
+
+LONG = [{"name": "base"}, {"name": "JAT with a name that is rather long", "heads": "paper"}]
+
+
+def of_arms() -> Results:
+    return made_up.results(made_up.grid(arms=LONG, paper={}))
+
+
+def of_lines() -> Results:
+    return made_up.results(made_up.grid(arms=LINES, paper={}, x_label="layers"))
+
+
+def draw(results: Results) -> Figure:
+    return draw_experiment(results, experiment_rows(results))
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for one in figure.legends for text in one.get_texts()]
+
+
+def test_a_panel_for_each_measure_and_one_legend() -> None:
+    figure = draw(made_up.results())
+    assert [axis.get_title() for axis in figure.axes] == [
+        *("rte, accuracy", "stsb, pearson", "mean of tasks")
+    ]
+    assert legend(figure) == ["here, with its 95 % interval", PAPER]
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["JAT", "JAT†"]
+    assert not any(label.get_text() for label in figure.axes[1].get_yticklabels())
+
+
+def test_the_title_names_what_was_really_used() -> None:
+    figure = draw(made_up.results())
+    title = figure.get_suptitle()
+    assert "Model a-model, data folder 'glue', 3 seeds." in title
+
+
+def test_lines_are_drawn_over_their_number() -> None:
+    figure = draw(of_lines())
+    assert legend(figure) == ["base", "JAT"]
+    assert figure.axes[0].get_xlabel() == "layers"
+    assert list(figure.axes[0].get_xticks()) == [-1, 0]
+
+
+@pytest.mark.parametrize("results", [made_up.results, of_arms, of_lines])
+def test_everything_lies_inside_the_picture(results) -> None:  # type: ignore[no-untyped-def]
+    figure = draw(results())
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    used = figure.get_tightbbox(renderer)
+    width, height = figure.get_size_inches()
+    assert min(used.x0, used.y0) >= 0
+    assert used.x1 <= width
+    assert used.y1 <= height
+
+
+def test_one_arm_is_no_picture() -> None:
+    whole = made_up.results()
+    alone = replace(whole, records=tuple(r for r in whole.records if r.arm == "base"))
+    assert can_draw(whole, experiment_rows(whole)) and not can_draw(alone, experiment_rows(alone))
+    with pytest.raises(ValueError, match="a picture of 'glue' needs finished cells of two arms"):
+        draw(alone)
