@@ -23,6 +23,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 RUN = ("python", "bash", "{doctest}")
+LAUNCHERS = ("accelerate", "sbatch", "srun", "torchrun")  # of commands of ours
 SHOWN = ("", "text", "json", "{eval-rst}", "{toctree}")  # output, and directives
 
 
@@ -140,6 +141,11 @@ def _check_command(words: list[str]) -> None:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"no target {target}"
     elif program == "pip":
         _check_install(arguments)
+    elif program in LAUNCHERS:
+        if "jat-graph" in arguments:
+            _check_our_command(arguments[arguments.index("jat-graph") + 1 :])
+        scripts = [word for word in arguments if word.endswith(".sh")]
+        assert all((ROOT / script).is_file() for script in scripts)
     else:
         assert program in ("cat", "cd", "echo", "git", "head", "ls", "python", "sphinx-build")
 

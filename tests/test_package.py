@@ -108,7 +108,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.py")}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == sources | {"jat_graph/operators/costs.json", "jat_graph/py.typed"}
+    grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
+    data = {"jat_graph/operators/costs.json", "jat_graph/py.typed"}
+    assert shipped == sources | grids | data
 
 
 def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:

@@ -39,6 +39,7 @@ LAYERS = (
     ("inspection", "tasks"),
     ("training", "viz"),
     ("benchmarks",),
+    ("experiments",),
     ("demo",),
     ("cli",),
 )
