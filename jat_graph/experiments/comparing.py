@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jat_graph.experiments.bootstrap import interval, paired_bootstrap
+from jat_graph.experiments.curriculum import masters_one_step
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS, GridArm
 from jat_graph.experiments.results import Record, Results
@@ -119,7 +120,8 @@ class _Table:
         """Compare an arm with its base, on the seeds that both have finished."""
         base = reference_arm(self.grid, arm)
         ours, theirs = (self.cells.get((place.task, a.name), {}) for a in (arm, base))
-        pairs = {s: (place.value(ours[s]), place.value(theirs[s])) for s in ours if s in theirs}
+        fit = [s for s in ours if s in theirs and masters_one_step(self.grid, theirs[s])]
+        pairs = {s: (place.value(ours[s]), place.value(theirs[s])) for s in fit}
         known = {s: (a, b) for s, (a, b) in pairs.items() if a is not None and b is not None}
         if arm is base or not pairs or len(known) < len(pairs):
             return None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.records import Store
+from jat_graph.experiments.results import Record
+from jat_graph.experiments.stepping_stones import time_cell, waiting_lessons
 from jat_graph.experiments.timing import time_run
 from jat_graph.experiments.tuning import TRIAL_FILE, tuning_folders
 
@@ -30,6 +32,8 @@ class Estimate:
         trials: Runs that choose ρ and are not finished.
         seconds: Time of one training; None if nothing is known.
         source: What the time is from.
+        lessons: Time of what the cells wait for and share with those of other arms, which are
+            not counted for it. (default: 0.0)
     """
 
     task: str
@@ -39,12 +43,15 @@ class Estimate:
     trials: int
     seconds: float | None
     source: str
+    lessons: float = 0.0
 
     @property
     def total(self) -> float | None:
         """Time of all that is left; None if nothing is known."""
         runs = len(self.seeds) + self.trials
-        return 0.0 if runs == 0 else None if self.seconds is None else runs * self.seconds
+        if runs == 0:
+            return 0.0
+        return None if self.seconds is None else self.lessons + runs * self.seconds
 
 
 def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None) -> list[Estimate]:
@@ -67,24 +74,11 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
     """
     plan.check()
     finished = Store(plan, output).finished()
-    meant = plan.cells if cells is None else cells
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in plan.cells if cells is None else cells:
+        groups.setdefault((cell.task, cell.arm), []).append(cell)
     seen: set[Path] = set()
-    found = []
-    for task, arm in dict.fromkeys((cell.task, cell.arm) for cell in meant):
-        mine = [cell for cell in meant if (cell.task, cell.arm) == (task, arm)]
-        left = [cell for cell in mine if cell not in finished]
-        trials = _trials(plan, left, output) - seen
-        seen |= trials
-        times = [r.seconds for cell, r in finished.items() if (cell.task, cell.arm) == (task, arm)]
-        seconds, source = statistics.mean(times) if times else None, MEASURED if times else UNKNOWN
-        if left and not times and _trains(plan):
-            logger.info("timing a few steps of %s, %s", task, arm)
-            seconds, source = time_run(plan, left[0]), TIMED
-        seeds = tuple(cell.seed for cell in left)
-        found.append(
-            Estimate(task, arm, seeds, len(mine) - len(left), len(trials), seconds, source)
-        )
-    return found
+    return [_estimate(plan, output, mine, finished, seen) for mine in groups.values()]
 
 
 def describe_time(seconds: float) -> str:
@@ -102,15 +96,51 @@ def describe_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _trains(plan: Plan) -> bool:
-    """Tell whether cells are runs of ``train``, which a few steps can be timed of."""
-    grid = plan.grid
-    return grid.kind == "train" or (
-        grid.kind == "connections" and grid.own.get("model", "trained") == "trained"
+def _estimate(
+    plan: Plan,
+    output: Path,
+    cells: Sequence[Cell],
+    finished: Mapping[Cell, Record],
+    seen: set[Path],
+) -> Estimate:
+    """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
+    left = [cell for cell in cells if cell not in finished]
+    trials, lessons = _trials(plan, left, output) - seen, _lessons(plan, left, output) - seen
+    seen |= trials | lessons
+    times = [finished[cell].seconds for cell in cells if cell in finished]
+    timed, lesson = None, 0.0
+    if left and (lessons or not times):
+        timed, lesson = _time(plan, left[0])
+    source = MEASURED if times else UNKNOWN if timed is None else TIMED
+    return Estimate(
+        task=cells[0].task,
+        arm=cells[0].arm,
+        seeds=tuple(cell.seed for cell in left),
+        finished=len(times),
+        trials=len(trials),
+        seconds=statistics.mean(times) if times else timed,
+        source=source,
+        lessons=lesson * len(lessons),
     )
+
+
+def _time(plan: Plan, cell: Cell) -> tuple[float | None, float]:
+    """Time a few steps; return the seconds of a training, and of the lessons before it."""
+    grid = plan.grid
+    if grid.kind == "connections" and grid.own.get("model", "trained") != "trained":
+        return None, 0.0
+    logger.info("timing a few steps of %s, %s", cell.task, cell.arm)
+    if grid.kind == "stepping-stones":
+        return time_cell(cell, plan)
+    return time_run(plan.options(cell, Path("output")), plan.heads(cell)), 0.0
 
 
 def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
     """Return the folders of the trials that the cells wait for."""
     folders = {folder for cell in cells for folder in tuning_folders(plan, cell, output).values()}
     return {folder for folder in folders if not (folder / TRIAL_FILE).exists()}
+
+
+def _lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
+    """Return the folders of the lessons that the cells wait for."""
+    return waiting_lessons(plan, cells, output) if plan.grid.kind == "stepping-stones" else set()

@@ -74,7 +74,7 @@ def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
     chosen = choose_heads(cell, plan, folder, progress)
     if SECONDS in plan.grid.columns and not (folder / RESULTS_FILE).exists():
         _begin_anew(folder)  # of a run that goes on only the rest would be timed
-        warm_up(plan, cell)
+        warm_up(plan.options(cell, folder), plan.heads(cell))
     result = train(chosen.options, chosen.heads, progress=progress)
     shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
     return make_record(cell, chosen, result)
@@ -120,7 +120,7 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
     """
     answers: dict[str, Any] = read_json(Path(chosen.options.output_dir) / ANSWERS_FILE) or {}
     answered = {split: len(both["right"]) for split, both in answers.items()}
-    used, whole = _count(chosen.options)
+    used, whole = count_examples(chosen.options)
     return Record(
         task=cell.task,
         arm=cell.arm,
@@ -136,6 +136,28 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
         tuning=chosen.tuning,
         all_examples=whole,
     )
+
+
+def count_examples(options: TrainingOptions) -> tuple[dict[str, int], dict[str, int]]:
+    """Count the examples of each split that a run uses, and all that there are.
+
+    Args:
+        options: The run's options.
+
+    Returns:
+        The number used by split, and the number there are.
+
+    Raises:
+        OSError: If data cannot be read.
+    """
+    task = get_task(options.task)
+    folder = None if options.data_dir is None else Path(options.data_dir)
+    group = task.group if isinstance(task, LabelledTask) else None
+    limits = dict.fromkeys(dev_splits(task, options), options.max_eval_samples)
+    limits = {TRAIN: options.max_train_samples, **limits}
+    splits = task.load(folder, list(limits))
+    used = {name: _examples(draw(splits[name], limits[name], group), group) for name in limits}
+    return used, {name: _examples(splits[name], group) for name in limits}
 
 
 def _begin_anew(folder: Path) -> None:
@@ -165,18 +187,6 @@ def _calibrated(
     config = calibrate_on_task(options, heads, density)
     write_json(path, {**asked, "config": config.to_dict()})
     return config
-
-
-def _count(options: TrainingOptions) -> tuple[dict[str, int], dict[str, int]]:
-    """Count the examples of each split that a run uses, and all that there are."""
-    task = get_task(options.task)
-    folder = None if options.data_dir is None else Path(options.data_dir)
-    group = task.group if isinstance(task, LabelledTask) else None
-    limits = dict.fromkeys(dev_splits(task, options), options.max_eval_samples)
-    limits = {TRAIN: options.max_train_samples, **limits}
-    splits = task.load(folder, list(limits))
-    used = {name: _examples(draw(splits[name], limits[name], group), group) for name in limits}
-    return used, {name: _examples(splits[name], group) for name in limits}
 
 
 def _examples(rows: Dataset, group: str | None) -> int:

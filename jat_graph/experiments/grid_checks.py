@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jat_graph.experiments.arms import check_arm
+from jat_graph.experiments.curriculum import check_curriculum
 from jat_graph.experiments.grid_fields import check_finite, check_keys, check_names, check_options
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.tasks import TaggingTask, get_task
@@ -47,6 +48,8 @@ def check_grid(grid: Grid, where: str) -> None:
         _check_columns(grid, where)
     if grid.kind == "connections":
         _check_connections(grid, where)
+    if grid.kind == "stepping-stones":
+        check_curriculum(grid, where)
 
 
 def _check_tasks(grid: Grid, where: str) -> None:

@@ -23,6 +23,7 @@ RunCell: TypeAlias = Callable[[Cell, Plan, Path, bool], Record]
 KINDS = {
     "train": "jat_graph.experiments.fine_tuning",
     "connections": "jat_graph.experiments.connections",
+    "stepping-stones": "jat_graph.experiments.stepping_stones",
 }
 
 # What a cell may fail with without anything being wrong with the others.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jat_graph.experiments.captions import source_line
 from jat_graph.experiments.panels import Panel, choose_panels
 from jat_graph.experiments.results import Results
 from jat_graph.experiments.rows import Row
-from jat_graph.experiments.tables import source_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
-from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.loading import load_for_training
@@ -33,12 +31,13 @@ _STEPS = 3  # timed, after one that is not
 _TRAINING_TO_EVALUATION = 3
 
 
-def time_run(plan: Plan, cell: Cell) -> float:
-    """Time a few training steps of a cell, and say what its whole run would take.
+def time_run(options: TrainingOptions, heads: Heads | None) -> float:
+    """Time a few training steps of a run, and say what all of it would take.
 
     Args:
-        plan: The plan, of the kind ``train``.
-        cell: The cell; thresholds that are measured first are taken to be the default.
+        options: The run's options; nothing is written to its folder.
+        heads: Settings of its heads; thresholds that are measured first are taken to be the
+            default.
 
     Returns:
         Seconds, without the time to load model and data.
@@ -47,10 +46,9 @@ def time_run(plan: Plan, cell: Cell) -> float:
         ValueError: If the run cannot begin.
         OSError: If data cannot be read.
     """
-    with _first_rows(plan, cell, _STEPS + 1) as (objective, encoded):
+    with _first_rows(options, _STEPS + 1) as (objective, encoded):
         features = list(encoded.features)
-        times = _time_steps(objective, features, plan.heads(cell), _STEPS + 1)
-    options = plan.options(cell, Path(objective.options.output_dir))
+        times = _time_steps(objective, features, heads, _STEPS + 1)
     rows, dev_rows = _count_rows(options)
     # long contexts are cut into windows
     ratio = len(features) / max(1, min((_STEPS + 1) * options.batch_size, rows))
@@ -60,29 +58,28 @@ def time_run(plan: Plan, cell: Cell) -> float:
     return statistics.median(times[1:]) * (steps + dev_steps / _TRAINING_TO_EVALUATION)
 
 
-def warm_up(plan: Plan, cell: Cell) -> None:
+def warm_up(options: TrainingOptions, heads: Heads | None) -> None:
     """Take one training step that is not timed, so that nothing is compiled within one that is.
 
     Args:
-        plan: The plan.
-        cell: The cell that is timed next.
+        options: Options of the run that is timed next.
+        heads: Settings of its heads.
 
     Raises:
         ValueError: If the run cannot begin.
         OSError: If data cannot be read.
     """
-    with _first_rows(plan, cell, 1) as (objective, encoded):
-        _time_steps(objective, list(encoded.features), plan.heads(cell), 1)
+    with _first_rows(options, 1) as (objective, encoded):
+        _time_steps(objective, list(encoded.features), heads, 1)
 
 
 @contextmanager
-def _first_rows(plan: Plan, cell: Cell, batches: int) -> Iterator[tuple[Objective[Any], Encoded]]:
+def _first_rows(options: TrainingOptions, batches: int) -> Iterator[tuple[Objective[Any], Encoded]]:
     """Give the encoded rows of a few batches; nothing is kept, and no text that is cut is told."""
     data, silent = logging.getLogger(load_splits.__module__), logging.Filter("nothing")
     data.addFilter(silent)  # the run itself will tell, of all texts
     try:
-        with tempfile.TemporaryDirectory() as scratch, quiet():
-            options = plan.options(cell, Path(scratch))
+        with quiet():
             wanted = batches * options.batch_size
             most = min(wanted, options.max_train_samples or wanted)
             sampled = replace(options, max_train_samples=most, max_eval_samples=1)

@@ -21,7 +21,7 @@ from jat_graph.tasks.language import LanguageModelTask
 from jat_graph.tasks.listops import ListOpsTask, evaluate_listops
 from jat_graph.tasks.shakespeare import TinyShakespeareTask
 from jat_graph.tasks.squad import SQUAD, SQUAD2, SquadTask
-from jat_graph.tasks.stepping_stones import SteppingStonesTask
+from jat_graph.tasks.stepping_stones import SteppingStonesLesson, SteppingStonesTask
 from jat_graph.tasks.superglue import (
     SUPERGLUE_TASKS,
     CopaTask,
@@ -40,6 +40,9 @@ _TASKS: dict[str, Task] = {
         AgreementTask(),
         ListOpsTask(),
         SteppingStonesTask(),
+        SteppingStonesTask(name="steppingstonesone", steps=(1,)),
+        SteppingStonesLesson(name="steppingstonesfirst", steps=(1,), things=4),
+        SteppingStonesLesson(name="steppingstonesboth", both=True),
         BrownTask(),
         ImdbTask(),
         HyperpartisanTask(),
@@ -95,6 +98,7 @@ __all__ = [
     "ListOpsTask",
     "QuestionTask",
     "SquadTask",
+    "SteppingStonesLesson",
     "SteppingStonesTask",
     "SuperGlueClassification",
     "SuperGlueTask",

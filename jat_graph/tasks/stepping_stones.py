@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jat_graph.tasks.base import ClassificationTask
+from jat_graph.tasks.comparisons import (
+    Comparison,
+    check_chains,
+    check_size,
+    draw_comparisons,
+)
+from jat_graph.tasks.tagging import OUTSIDE, TaggingTask, write_tags
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from numpy.typing import NDArray
 
-ADJECTIVES = ("red", "blue", "green", "black", "white", "brown", "old", "new", "big", "small")
-NOUNS = ("lamp", "chair", "table", "clock", "book", "bag", "hat", "cup", "ring", "coat")
-
-# Every fifth diagonal of the table of adjectives and nouns is a split's own, so that each split
-# knows all words, and no name of another one.
-_DIAGONALS = {"train": (2, 3, 4), "validation": (1,), "test": (0,)}
-_ENDS = 2  # things of a chain that are never asked about: what costs the most and the least
+SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,50 +38,38 @@ class SteppingStonesTask(ClassificationTask):
     another: nothing is learnt from looking at it alone, and what a text looks like says nothing
     about the number of steps. Answers and steps are balanced exactly, in every combination.
 
-    A thing has an adjective and a noun. All splits share these words, but a name of one split is
-    in no other: "red lamp" has to be understood as a red lamp.
+    A thing has an adjective and a noun that nothing else in its text has. All splits share these
+    words, but a name of one split is in no other.
 
     Args:
         steps: The numbers of steps that there are. (default: 1 to 4)
         things: Things of a chain. (default: 7, the least for 4 steps)
         train_size: Texts to train on, a multiple of 3 times the number of ``steps``. (default:
-            12000)
+            24000)
         validation_size: Texts to validate on, likewise. (default: 600)
         test_size: Texts to test on, likewise. (default: 1200)
         seed: Decides what is drawn. (default: 0)
 
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
-        NeurIPS 2022, whose figure 2 has one step between "book cost more than pencil" and "book
-        cost less than computer".
+        NeurIPS 2022, whose figure 2 joins "book cost more than pencil" and "book cost less than
+        computer".
     """
 
     name: str = "steppingstones"
-    text_columns: tuple[str, ...] = ("question", "facts")
+    text_columns: tuple[str, ...] = ("text",)
     labels: tuple[str, ...] | None = ("yes", "no", "unknown")
-    splits: tuple[str, ...] = ("train", "validation", "test")
+    splits: tuple[str, ...] = SPLITS
     primary_metric: str = "accuracy"
     steps: tuple[int, ...] = (1, 2, 3, 4)
     things: int = 7
-    train_size: int = 12_000
+    train_size: int = 24_000
     validation_size: int = 600
     test_size: int = 1200
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.steps or min(self.steps) < 1 or len(set(self.steps)) != len(self.steps):
-            raise ValueError(f"steps must be different numbers from 1, got {self.steps}")
-        least, most = max(self.steps) + 1 + _ENDS, len(_names("test")) // 2
-        if not least <= self.things <= most:
-            raise ValueError(
-                f"things must be from {least} to {most} for {max(self.steps)} steps, "
-                f"got {self.things}"
-            )
-        cells = 3 * len(self.steps)
-        for name in ("train_size", "validation_size", "test_size"):
-            size = getattr(self, name)
-            if size < 1 or size % cells:
-                raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
+        _check(self)
 
     def load(
         self, data_dir: Path | None, splits: Sequence[str] | None = None
@@ -93,15 +81,20 @@ class SteppingStonesTask(ClassificationTask):
             splits: The splits wanted. (default: None, all)
 
         Returns:
-            The splits by name, with the columns ``question``, ``facts``, ``steps`` and ``label``.
+            The splits by name, with the columns ``text``, ``steps`` and ``label``.
 
         Raises:
             ValueError: If a split is unknown.
         """
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        return {split: Dataset.from_list(self._rows(split)) for split in chosen}
+        chosen = {split: _draw(self, split) for split in self.chosen_splits(splits)}
+        return {
+            split: Dataset.from_list(
+                [{"text": one.text, "steps": one.steps, "label": one.label} for one in drawn]
+            )
+            for split, drawn in chosen.items()
+        }
 
     def compute_metrics(
         self, predictions: NDArray[np.floating[Any]], labels: NDArray[Any]
@@ -147,54 +140,130 @@ class SteppingStonesTask(ClassificationTask):
         Returns:
             ``accuracy``, and ``accuracy_1`` and so on for each number of steps; NaN for one that no
             example has.
+
+        Raises:
+            ValueError: If there are no examples, or not the same number of both.
         """
-        labels, steps = np.asarray(right).reshape(-1, 2).T
+        if not said or len(said) != len(right):
+            raise ValueError(
+                f"there must be one answer for each example, got {len(said)} for {len(right)}"
+            )
+        labels, steps = np.asarray(right).T
         hits = np.asarray(said) == labels
         scores = {"accuracy": _mean(hits)}
         return scores | {f"accuracy_{step}": _mean(hits[steps == step]) for step in self.steps}
 
-    def _rows(self, split: str) -> list[dict[str, Any]]:
-        source = random.Random(f"{split} {self.seed}")  # a text is hashed the same way everywhere
-        names, cells = _names(split), list(product(self.steps, range(3)))
-        rows = [
-            self._row(source, names, steps, label, swapped=number % 2 == 1)
-            for steps, label in cells
-            for number in range(getattr(self, f"{split}_size") // len(cells))
-        ]
-        source.shuffle(rows)
-        return rows
 
-    def _row(
-        self, source: random.Random, names: list[str], steps: int, label: int, swapped: bool
-    ) -> dict[str, Any]:
-        """Draw a text; of unknown things the first is the lower one where ``swapped`` says so."""
-        drawn = source.sample(names, 2 * self.things)
-        chains = drawn[: self.things], drawn[self.things :]
-        facts = [f"{more} costs more than {less}." for more, less in _links(chains)]
-        source.shuffle(facts)
-        upper = source.randint(1, self.things - 2 - steps)
-        pair = chains[0][upper], chains[label == 2][upper + steps]
-        one, other = reversed(pair) if label == 1 or (label == 2 and swapped) else pair
+@dataclass(frozen=True, kw_only=True)
+class SteppingStonesLesson(TaggingTask):
+    """Find the neighbours of the things asked about: a lesson before :class:`SteppingStonesTask`.
+
+    The texts are the same. In each sentence in which a thing asked about stands, it is tagged as
+    such, ``is-first``, and the other thing as ``below-first`` or ``above-first``. With ``both``,
+    the second thing asked about counts as well, as in ``below-first+is-second``, which answers a
+    question of one step. A small encoder that is told a label for each word learns to compare
+    names within a minute; one that is told yes, no or unknown does not in ten.
+
+    Args:
+        both: Tag the neighbours of both things, not of the first alone. (default: False)
+        steps: The numbers of steps that there are. (default: 1 to 4)
+        things: Things of a chain. (default: 7)
+        train_size: Texts to train on, a multiple of 3 times the number of ``steps``. (default:
+            24000)
+        validation_size: Texts to validate on, likewise. (default: 600)
+        test_size: Texts to test on, likewise. (default: 1200)
+        seed: Decides what is drawn. (default: 0)
+
+    Reference:
+        Bengio et al., *Curriculum Learning*, ICML 2009.
+    """
+
+    types: tuple[str, ...] = ()
+    splits: tuple[str, ...] = SPLITS
+    both: bool = False
+    steps: tuple[int, ...] = (1, 2, 3, 4)
+    things: int = 7
+    train_size: int = 24_000
+    validation_size: int = 600
+    test_size: int = 1200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self)
+        object.__setattr__(self, "types", _types(self.both))
+
+    def load(
+        self, data_dir: Path | None, splits: Sequence[str] | None = None
+    ) -> dict[str, Dataset]:
+        """Make the splits: the same in every run, and each whatever the size of the others.
+
+        Args:
+            data_dir: Not used; nothing is read.
+            splits: The splits wanted. (default: None, all)
+
+        Returns:
+            The splits by name, with the columns ``tokens`` and ``tags``.
+
+        Raises:
+            ValueError: If a split is unknown.
+        """
+        from datasets import Dataset
+
+        chosen = {split: _draw(self, split) for split in self.chosen_splits(splits)}
         return {
-            "question": f"does {one} cost more than {other}?",
-            "facts": " ".join(facts),
-            "steps": steps,
-            "label": label,
+            split: Dataset.from_list(
+                [{"tokens": one.text.split(), "tags": _tags(one, self.both)} for one in drawn]
+            )
+            for split, drawn in chosen.items()
         }
 
 
-def _names(split: str) -> list[str]:
-    return [
-        f"{adjective} {noun}"
-        for row, adjective in enumerate(ADJECTIVES)
-        for column, noun in enumerate(NOUNS)
-        if (row + column) % 5 in _DIAGONALS[split]
+def _check(task: SteppingStonesTask | SteppingStonesLesson) -> None:
+    check_chains(task.steps, task.things)
+    for name in ("train_size", "validation_size", "test_size"):
+        check_size(name, getattr(task, name), task.steps)
+
+
+def _draw(task: SteppingStonesTask | SteppingStonesLesson, split: str) -> list[Comparison]:
+    size = getattr(task, f"{split}_size")
+    return draw_comparisons(split, size, task.steps, task.things, task.seed)
+
+
+def _types(both: bool) -> tuple[str, ...]:
+    """Name what a thing can be to those asked about: at most one of them, or one beside itself."""
+    pairs = product(_roles("first"), _roles("second") if both else ("",))
+    return tuple(
+        "+".join(filter(None, pair))
+        for pair in pairs
+        if any(pair) and (not all(pair) or sum(role.startswith("is-") for role in pair) == 1)
+    )
+
+
+def _roles(asked: str) -> tuple[str, ...]:
+    return ("", f"is-{asked}", f"below-{asked}", f"above-{asked}")
+
+
+def _tags(text: Comparison, both: bool) -> list[str]:
+    """Return the tag of each word."""
+    tags = [OUTSIDE] * len(text.question.split())
+    asked = {"first": text.first} | ({"second": text.second} if both else {})
+    for (more, less), sentence in zip(text.facts, text.sentences, strict=True):
+        roles = [
+            _name_roles(asked, *pair) for pair in ((more, less, "above"), (less, more, "below"))
+        ]
+        names = [(role, *place) for role, place in zip(roles, ((0, 2), (5, 7)), strict=True)]
+        tags += write_tags([list(name) for name in names if name[0]], len(sentence.split()))
+    return tags
+
+
+def _name_roles(asked: Mapping[str, str], name: str, other: str, side: str) -> str:
+    """Say what a thing is to those asked about, in a sentence with another one."""
+    roles = [
+        f"is-{which}" if name == thing else f"{side}-{which}"
+        for which, thing in asked.items()
+        if thing in (name, other)
     ]
-
-
-def _links(chains: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
-    for chain in chains:
-        yield from pairwise(chain)
+    return "+".join(roles)
 
 
 def _mean(hits: NDArray[Any]) -> float:

@@ -1,11 +1,13 @@
 """Rows by hand: what is compared with what, on which seeds, and what the paper says beside it."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jat_graph.experiments.bootstrap import Interval
+from jat_graph.experiments.captions import caption_lines
 from jat_graph.experiments.comparing import experiment_rows, reference_arm
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.rows import MEAN, Row, is_share
@@ -178,6 +180,31 @@ def test_several_dev_sets_are_named() -> None:
     assert find(rows, MEAN, "JAT").values == pytest.approx(find(once, MEAN, "JAT").values)
 
 
+SCORES = {"accuracy": 0.5, "accuracy_1": 0.95, "accuracy_2": 0.25}
+
+
+def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> None:
+    arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}]
+    kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"], "arms": arms}
+    for level, compared in ((0.9, {0, 2}), (0.5, {0, 1, 2}), (1.0, set())):
+        grid = made_up.grid(**kind, paper={}, **{"stepping-stones": {"mastered": level}})
+        records = [
+            made_up.plain(
+                "1 layer", arm, seed, {"test": SCORES | ({"accuracy_1": 0.6} if seed == 1 else {})}
+            )
+            for arm in ("base", "JAT")
+            for seed in range(3)
+        ]
+        whole = made_up.results(grid, records)
+        change = find(experiment_rows(whole), "1 layer", "JAT", "accuracy_2").change
+        assert set(change.by_seed if change else ()) == compared
+        (line,) = [line for line in caption_lines(whole) if "one step" in line]
+        left_out = ", ".join(str(seed) for seed in sorted({0, 1, 2} - compared))
+        rest = f", which leaves out 1 layer, seed {left_out}." if left_out else "."
+        asked = f"Arms are compared where 'base' answers {level:.0%} of the questions of one step"
+        assert line == asked + rest
+
+
 def test_settings_of_stepping_stones_are_no_tasks() -> None:
     arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}]
     changes = {"kind": "stepping-stones", "tasks": ["1 layer"], "arms": arms, "paper": {}}
@@ -186,7 +213,7 @@ def test_settings_of_stepping_stones_are_no_tasks() -> None:
     grid = made_up.grid(**changes, columns=["accuracy", "accuracy_2"])
     records = [
         replace(
-            made_up.plain("1 layer", arm, seed, {"test": {"accuracy": 0.5, "accuracy_2": 0.25}}),
+            made_up.plain("1 layer", arm, seed, {"test": dict(SCORES)}),
             answers={"test": {"said": said[arm], "right": right}},
         )
         for arm in said

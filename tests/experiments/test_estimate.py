@@ -7,6 +7,7 @@ import pytest
 from jat_graph.experiments import estimate_cells
 from jat_graph.experiments.estimate import describe_time, time_run
 from jat_graph.experiments.records import Store
+from jat_graph.experiments.stepping_stones import time_cell
 from tests.experiments.conftest import Plans
 from tests.experiments.support import CONTENT, made_up
 from tests.experiments.test_tuning import TUNED
@@ -15,7 +16,7 @@ from tests.experiments.test_tuning import TUNED
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every run take ten seconds."""
-    monkeypatch.setattr("jat_graph.experiments.estimate.time_run", lambda plan, cell: 10.0)
+    monkeypatch.setattr("jat_graph.experiments.estimate.time_run", lambda options, heads: 10.0)
 
 
 @pytest.mark.usefixtures("untimed")
@@ -42,22 +43,44 @@ def test_trials_count_once(plans: Plans, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_other_kinds_are_not_timed(plans: Plans, tmp_path: Path) -> None:
-    plan = plans(kind="stepping-stones", tasks=["1 layer"])
-    assert {entry.total for entry in estimate_cells(plan, tmp_path)} == {None}
+@pytest.mark.usefixtures("untimed")
+def test_lessons_count_once_for_all_arms(
+    plans: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jat_graph.experiments.stepping_stones.time_run", lambda *_: 10.0)
+    lessons = {"lessons": [{"task": "stepping-stones-one"}, {"task": "stepping-stones-both"}]}
+    plan = plans(kind="stepping-stones", tasks=["1 layer", "pretrained"], **{KIND: lessons})
+    found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
+    assert [found["1 layer", arm].total for arm in ("base", "JAT")] == [2 * 30.0, 2 * 10.0]
+    assert [found["pretrained", arm].total for arm in ("base", "JAT")] == [2 * 10.0] * 2
+    for name in ("1-steppingstonesone", "2-steppingstonesboth"):  # as a finished run leaves them
+        folder = tmp_path / "runs" / "1-layer" / "lessons" / "seed-0" / name
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text("{}", encoding="utf-8")
+    found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
+    assert found["1 layer", "base"].total == 30.0 + 10.0
 
 
-def test_a_connections_grid_trains_unless_it_says_otherwise(plans: Plans) -> None:
-    from jat_graph.experiments import estimate
+KIND = "stepping-stones"
 
-    kind = {"kind": "connections", "tasks": ["wnut17"]}
-    assert estimate._trains(plans(**kind))
-    assert not estimate._trains(plans(**kind, connections={"model": "pretrained"}))
+
+def test_runs_of_an_encoder_from_scratch_are_timed(plans: Plans) -> None:
+    plan = plans(kind=KIND, tasks=["2 layers"], **{KIND: {"lessons": [{"task": f"{KIND}-first"}]}})
+    questions, lessons = time_cell(plan.cells[1], plan)
+    assert questions > 0 and lessons > 0
+
+
+def test_a_pretrained_model_that_is_only_measured_is_not_timed(
+    plans: Plans, tmp_path: Path
+) -> None:
+    kind = {"kind": "connections", "tasks": ["wnut17"], "connections": {"model": "pretrained"}}
+    assert {entry.total for entry in estimate_cells(plans(**kind), tmp_path)} == {None}
 
 
 def test_a_few_steps_are_timed(plans: Plans) -> None:
     plan = plans(training={**CONTENT["training"], "epochs": 2, "mixed_precision": "bf16"})
-    once = time_run(plan, plan.cells[1])
+    cell = plan.cells[1]
+    once = time_run(plan.options(cell, Path("nowhere")), plan.heads(cell))
     assert 0 < once < 60
 
 

@@ -142,8 +142,12 @@ def test_wrong_content_is_named(changes: dict[str, Any], words: str) -> None:
 
 
 def test_a_kind_has_a_table_of_its_own() -> None:
-    content = {"kind": "stepping-stones", "tasks": ["1 layer"], "stepping-stones": {"things": 7}}
-    assert small_grid(**content).own == {"things": 7}
+    content = {
+        "kind": "stepping-stones",
+        "tasks": ["1 layer"],
+        "stepping-stones": {"mastered": 0.8},
+    }
+    assert small_grid(**content).own == {"mastered": 0.8}
 
 
 @pytest.mark.parametrize(

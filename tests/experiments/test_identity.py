@@ -86,8 +86,8 @@ def test_fewer_seeds_than_there_are_is_refused() -> None:
 
 def test_a_kinds_own_table_counts() -> None:
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
-    old, new = (plan(**kind, **{"stepping-stones": {"things": n}}) for n in (6, 7))
-    with pytest.raises(ValueError, match=r"with stepping-stones\.things=6, not 7"):
+    old, new = (plan(**kind, **{"stepping-stones": {"mastered": n}}) for n in (0.6, 0.7))
+    with pytest.raises(ValueError, match=r"with stepping-stones\.mastered=0\.6, not 0\.7"):
         check_results(results(old, records=()), new, "here")
 
 

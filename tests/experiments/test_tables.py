@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from jat_graph.experiments.bootstrap import Interval
+from jat_graph.experiments.captions import caption_lines
 from jat_graph.experiments.comparing import experiment_rows
 from jat_graph.experiments.rows import MEAN, Change, Row
-from jat_graph.experiments.tables import caption_lines, experiment_markdown, finding_lines
+from jat_graph.experiments.tables import experiment_markdown, finding_lines
 from tests.experiments import made_up
 
 GRID = made_up.grid()

@@ -30,6 +30,9 @@ METRICS = {
     "agreement": ("accuracy",),
     "listops": ("accuracy",),
     "steppingstones": ("accuracy",),
+    "steppingstonesone": ("accuracy",),
+    "steppingstonesfirst": ("f1", "precision", "recall"),
+    "steppingstonesboth": ("f1", "precision", "recall"),
     "brown": ("accuracy", "macro_f1"),
     "imdb": ("accuracy",),
     "hyperpartisan": ("f1", "accuracy"),
@@ -45,7 +48,7 @@ METRICS = {
 }
 LANGUAGE_MODELS = ("wikitext2", "tinyshakespeare", "chorales", "choralesquarter")
 QUESTIONS = ("covidqa", "squad", "squad2")
-TAGS = ("wnut17", "conll2003")
+TAGS = ("wnut17", "conll2003", "steppingstonesfirst", "steppingstonesboth")
 CHOICES = ("copa",)
 
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.tasks import SteppingStonesTask
-from jat_graph.tasks.stepping_stones import ADJECTIVES, NOUNS
+from jat_graph.tasks import SteppingStonesLesson, SteppingStonesTask
+from jat_graph.tasks.comparisons import ADJECTIVES, NOUNS
+from jat_graph.tasks.tagging import find_spans
 
 YES, NO, UNKNOWN = range(3)
 SIZES = {"train_size": 144, "validation_size": 36, "test_size": 144}
@@ -29,11 +30,12 @@ class Parse(NamedTuple):
 
 
 def parse(row: dict[str, Any]) -> Parse:
-    facts = re.findall(r"(\w+ \w+) costs more than (\w+ \w+)\.", row["facts"])
-    assert " ".join(f"{more} costs more than {less}." for more, less in facts) == row["facts"]
-    question = re.fullmatch(r"does (\w+ \w+) cost more than (\w+ \w+)\?", row["question"])
-    assert question is not None
-    return Parse(networkx.DiGraph(facts), question[1], question[2])
+    asked = re.match(r"does (\w+ \w+) cost more than (\w+ \w+)\? ", row["text"])
+    assert asked is not None
+    said = row["text"][asked.end() :]
+    facts = re.findall(r"(\w+ \w+) costs more than (\w+ \w+)\.", said)
+    assert " ".join(f"{more} costs more than {less}." for more, less in facts) == said
+    return Parse(networkx.DiGraph(facts), asked[1], asked[2])
 
 
 def follow(found: Parse, links: int) -> int:
@@ -54,7 +56,7 @@ def load(**settings: Any) -> dict[str, list[dict[str, Any]]]:
 # --- labels and balance --------------------------------------------------------------------------
 
 
-@given(seed=st.integers(0, 10_000), most=st.integers(1, 4), more=st.integers(0, 3))
+@given(seed=st.integers(0, 10_000), most=st.integers(1, 4), more=st.integers(0, 1))
 def test_labels_and_steps_are_those_of_the_graph(seed: int, most: int, more: int) -> None:
     steps = tuple(range(1, most + 1))
     for row in load(seed=seed, steps=steps, things=most + 3 + more)["test"]:
@@ -110,16 +112,66 @@ def test_a_reader_who_follows_fewer_links_learns_nothing(links: int) -> None:
 def test_names_of_one_split_are_in_no_other_but_all_their_words_are() -> None:
     names = {
         split: {name for row in rows for name in parse(row).costs_more}
-        for split, rows in load(train_size=1200).items()
+        for split, rows in load(train_size=1200, validation_size=360).items()
     }
     assert {split: len(found) for split, found in names.items()} == {
-        "train": 60,
-        "validation": 20,
-        "test": 20,
+        "train": 240,
+        "validation": 80,
+        "test": 80,
     }
-    assert len(set().union(*names.values())) == 100
+    assert len(set().union(*names.values())) == 400
     for found in names.values():
         assert {word for name in found for word in name.split()} == {*ADJECTIVES, *NOUNS}
+
+
+def test_nothing_in_a_text_shares_a_word_of_its_name() -> None:
+    for row in load(things=8)["train"]:
+        words = [word for name in parse(row).costs_more for word in name.split()]
+        assert len(set(words)) == len(words) == 32
+
+
+# --- lessons -------------------------------------------------------------------------------------
+
+
+def lesson(**settings: Any) -> list[dict[str, Any]]:
+    task = SteppingStonesLesson(name="lesson", **(SIZES | settings))
+    return list(task.load(None, ["test"])["test"])
+
+
+@given(seed=st.integers(0, 10_000), both=st.booleans())
+def test_tags_say_what_each_thing_is_to_those_asked_about(seed: int, both: bool) -> None:
+    rows = lesson(seed=seed, both=both)
+    for row, plain in zip(rows, load(seed=seed)["test"], strict=True):
+        assert " ".join(row["tokens"]) == plain["text"]
+        graph, first, second = parse(plain)
+        asked = {"first": first} | ({"second": second} if both else {})
+        seen = []
+        for name, start, stop in find_spans(row["tags"]):
+            thing = " ".join(row["tokens"][start:stop]).rstrip(".")
+            for role in name.split("+"):
+                what, which = role.split("-")
+                other = asked[which]
+                seen.append((what, thing, which))
+                if what == "is":
+                    assert thing == other
+                else:
+                    assert graph.has_edge(*((other, thing) if what == "below" else (thing, other)))
+        for which, thing in asked.items():  # one neighbour on either side, in a sentence each
+            assert sorted(what for what, _, one in seen if one == which) == [
+                "above",
+                "below",
+                "is",
+                "is",
+            ]
+            assert seen.count(("is", thing, which)) == 2
+
+
+def test_all_tags_of_a_lesson_are_those_of_its_task() -> None:
+    for both, count in ((False, 3), (True, 10)):
+        task = SteppingStonesLesson(name="lesson", both=both, **SIZES)
+        assert len(task.types) == count
+        found = {tag for row in lesson(both=both) for tag in row["tags"]}
+        assert found <= set(task.labels)
 
 
 # --- measure -------------------------------------------------------------------------------------
@@ -162,12 +214,12 @@ def test_the_text_of_seed_nought_stays_as_it_is() -> None:
 
 
 FIRST = {
-    "question": "does blue book cost more than red bag?",
-    "facts": "red bag costs more than big table. blue book costs more than red bag. "
-    "brown bag costs more than green clock. red lamp costs more than new clock. "
-    "new clock costs more than brown bag. big cup costs more than blue book.",
+    "text": "does new bottle cost more than old shirt? green cup costs more than old shirt. "
+    "pink door costs more than short clock. old shirt costs more than new bottle. "
+    "short clock costs more than grey table. new bottle costs more than brown lamp. "
+    "long knife costs more than pink door.",
     "steps": 1,
-    "label": 0,
+    "label": 1,
 }
 
 
@@ -177,8 +229,8 @@ FIRST = {
         ({"steps": ()}, "steps must be different numbers from 1, got ()"),
         ({"steps": (0, 1)}, "steps must be different numbers from 1, got (0, 1)"),
         ({"steps": (2, 2)}, "steps must be different numbers from 1, got (2, 2)"),
-        ({"things": 6}, "things must be from 7 to 10 for 4 steps, got 6"),
-        ({"things": 11}, "things must be from 7 to 10 for 4 steps, got 11"),
+        ({"things": 6}, "things must be from 7 to 8 for 4 steps, got 6"),
+        ({"things": 9}, "things must be from 7 to 8 for 4 steps, got 9"),
         ({"train_size": 0}, "train_size must be a multiple of 12 above 0, got 0"),
         ({"test_size": 100}, "test_size must be a multiple of 12 above 0, got 100"),
     ],
@@ -186,3 +238,5 @@ FIRST = {
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         SteppingStonesTask(**settings)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        SteppingStonesLesson(name="lesson", **settings)

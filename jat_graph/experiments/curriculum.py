@@ -1,0 +1,162 @@
+"""What a grid of the kind ``stepping-stones`` says: encoders, lessons, and when to compare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.experiments.grid_fields import check_keys, check_options, number, text
+from jat_graph.tasks import TaggingTask, get_task
+
+if TYPE_CHECKING:
+    from jat_graph.experiments.grid import Grid
+    from jat_graph.experiments.results import Record
+
+PRETRAINED = "pretrained"
+SPLIT = "test"
+
+_ONE_STEP = "accuracy_1"
+_MASTERED = 0.9
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Something that an encoder from scratch learns before all arms go on from its weights.
+
+    Args:
+        task: The task.
+        options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's.
+    """
+
+    task: str
+    options: Mapping[str, Any]
+
+    def depth(self, layers: int) -> int:
+        """Return how many layers of an encoder learn this.
+
+        Words are tagged by one layer fewer, and a copy of the last one is put on top for the
+        questions: where the top layer tags words, the token that answers has nothing to read.
+
+        Args:
+            layers: Layers of the encoder.
+
+        Returns:
+            The number, at least 1.
+        """
+        return max(1, layers - 1) if isinstance(get_task(self.task), TaggingTask) else layers
+
+
+def layers_of(setting: str) -> int | None:
+    """Return the size of the encoder that a setting names.
+
+    Args:
+        setting: ``"1 layer"``, ``"2 layers"`` and so on, or ``"pretrained"``.
+
+    Returns:
+        The layers of an encoder from scratch; None for the pretrained model.
+
+    Raises:
+        ValueError: If it names neither.
+    """
+    if setting == PRETRAINED:
+        return None
+    found = re.fullmatch(r"([1-9]\d?) layers?", setting)
+    if found is None:
+        raise ValueError(f"tasks must be 'pretrained', '1 layer', '2 layers' …, got {setting!r}")
+    return int(found[1])
+
+
+def lessons_of(grid: Grid, where: str | None = None) -> tuple[Lesson, ...]:
+    """Return the lessons of a grid, in their order.
+
+    Args:
+        grid: The grid.
+        where: What messages call it. (default: None, by its name)
+
+    Returns:
+        The lessons; none if it says nothing.
+
+    Raises:
+        ValueError: If one is not a task with options.
+    """
+    here = f"{where or f'grid {grid.name!r}'}, [[{grid.kind}.lessons]]"
+    found = grid.own.get("lessons", [])
+    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+        raise ValueError(f"{here} must be tables, got {found!r}")
+    return tuple(_read_lesson(entry, here) for entry in found)
+
+
+def masters_one_step(grid: Grid, base: Record) -> bool:
+    """Tell whether a base is good enough that arms may be compared with it.
+
+    Args:
+        grid: The grid.
+        base: A finished cell of the base.
+
+    Returns:
+        Whether it answers the questions of one step; true where the grid is of another kind.
+    """
+    if grid.kind != "stepping-stones":
+        return True
+    score = base.score(SPLIT, _ONE_STEP)
+    return score is not None and score >= mastery(grid)
+
+
+def mastery(grid: Grid, where: str | None = None) -> float:
+    """Return the share of questions of one step that a base must answer to be compared with.
+
+    Args:
+        grid: The grid.
+        where: What messages call it. (default: None, by its name)
+
+    Returns:
+        The share. (default: 0.9)
+
+    Raises:
+        ValueError: If it is no share.
+    """
+    here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
+    found = number(grid.own, "mastered", here)
+    if found is not None and not 0 < found <= 1:
+        raise ValueError(f"{here}: mastered must be a share above 0, got {found}")
+    return _MASTERED if found is None else found
+
+
+def check_curriculum(grid: Grid, where: str) -> None:
+    """Refuse a grid of this kind that could not be run.
+
+    Args:
+        grid: The grid.
+        where: What messages call it.
+
+    Raises:
+        ValueError: With the first thing that does not fit.
+    """
+    check_keys(grid.own, ("mastered", "lessons"), f"{where}, [{grid.kind}]")
+    mastery(grid, where)
+    lessons_of(grid, where)
+    for setting in grid.tasks:
+        try:
+            layers_of(setting)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    for arm in grid.arms:
+        asked = [name for name in ("tune", "density") if getattr(arm, name)]
+        if asked:
+            wanted = f"no {asked[0]}: nothing is measured before its run"
+            raise ValueError(f"{where}: arm {arm.name!r} must have {wanted}")
+
+
+def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
+    options = {name: value for name, value in content.items() if name != "task"}
+    try:
+        task = get_task(text(content, "task", where)).name
+        check_options(options, where)
+    except ValueError as error:
+        message = str(error)
+        raise ValueError(message if message.startswith(where) else f"{where}: {error}") from None
+    if "depth" in options:
+        raise ValueError(f"{where}: depth follows from the task, got {options['depth']!r}")
+    return Lesson(task, options)

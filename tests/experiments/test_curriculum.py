@@ -1,0 +1,99 @@
+"""What a grid of stepping stones may say, and what is refused."""
+
+import re
+from typing import Any
+
+import pytest
+
+from jat_graph.experiments.curriculum import (
+    Lesson,
+    layers_of,
+    lessons_of,
+    masters_one_step,
+    mastery,
+)
+from jat_graph.experiments.grid import Grid, load_grid
+from jat_graph.tasks import get_task
+from tests.experiments.support import made_up, small_grid
+
+
+def grid(**changes: Any) -> Grid:
+    """Return a grid of this kind, with any key replaced."""
+    content = {"kind": "stepping-stones", "tasks": ["1 layer", "pretrained"]}
+    return small_grid(**(content | changes))
+
+
+@pytest.mark.parametrize(
+    ("setting", "layers"),
+    [("1 layer", 1), ("4 layers", 4), ("12 layers", 12), ("pretrained", None)],
+)
+def test_a_setting_says_how_many_layers_an_encoder_has(setting: str, layers: int | None) -> None:
+    assert layers_of(setting) == layers
+
+
+def test_words_are_tagged_by_one_layer_fewer() -> None:
+    words, questions = Lesson("steppingstonesboth", {}), Lesson("steppingstonesone", {})
+    assert [words.depth(layers) for layers in (1, 2, 3)] == [1, 1, 2]
+    assert [questions.depth(layers) for layers in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_lessons_are_read_in_their_order() -> None:
+    lessons = [{"task": "stepping-stones-both", "epochs": 2}, {"task": "stepping-stones-one"}]
+    found = lessons_of(grid(**{"stepping-stones": {"lessons": lessons}}))
+    assert found == (Lesson("steppingstonesboth", {"epochs": 2}), Lesson("steppingstonesone", {}))
+    assert lessons_of(grid()) == ()
+
+
+def test_a_base_has_to_answer_most_questions_of_one_step() -> None:
+    asked = grid(**{"stepping-stones": {"mastered": 0.8}})
+    assert mastery(asked) == 0.8 and mastery(grid()) == 0.9
+    for score, masters in ((0.79, False), (0.8, True), (None, False)):
+        base = made_up(task="1 layer", scores={"test": {"accuracy_1": score}})
+        assert masters_one_step(asked, base) is masters
+    assert masters_one_step(small_grid(), made_up())
+
+
+def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> None:
+    found = load_grid("stepping-stones")
+    assert [layers_of(setting) for setting in found.tasks] == [1, 2, 3, 4, None]
+    kinds = [get_task(lesson.task) for lesson in lessons_of(found)]
+    assert all(kind.name.startswith("steppingstones") for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"tasks": ["0 layers"]},
+            "must be 'pretrained', '1 layer', '2 layers' …, got '0 layers'",
+        ),
+        ({"tasks": ["cola"]}, "tasks must be 'pretrained', '1 layer', '2 layers' …, got 'cola'"),
+        ({"stepping-stones": {"mastery": 1}}, "unknown 'mastery', wanted one of mastered, lessons"),
+        ({"stepping-stones": {"mastered": 0}}, "mastered must be a share above 0, got 0.0"),
+        ({"stepping-stones": {"mastered": 90}}, "mastered must be a share above 0, got 90.0"),
+        ({"stepping-stones": {"mastered": "all"}}, "mastered must be a finite number, got 'all'"),
+        ({"stepping-stones": {"lessons": "one"}}, "[[stepping-stones.lessons]] must be tables"),
+        ({"stepping-stones": {"lessons": [{"task": "x"}]}}, "task must be one of"),
+        ({"stepping-stones": {"lessons": [{}]}}, "task must be a text, got nothing"),
+        (
+            {"stepping-stones": {"lessons": [{"task": "cola", "epochs": 0}]}},
+            "epochs must be a positive integer, got 0",
+        ),
+        (
+            {"stepping-stones": {"lessons": [{"task": "cola", "epoch": 1}]}},
+            "unknown 'epoch', wanted one of",
+        ),
+        (
+            {"stepping-stones": {"lessons": [{"task": "cola", "depth": 1}]}},
+            "depth follows from the task, got 1",
+        ),
+        (
+            {"arms": [{"name": "base"}, {"name": "JAT", "heads": "paper", "density": 0.1}]},
+            "arm 'JAT' must have no density: nothing is measured before its run",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        grid(**changes)
+    assert str(caught.value).startswith("grid 'small'")

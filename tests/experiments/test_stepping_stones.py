@@ -1,0 +1,119 @@
+"""Cells of stepping stones: lessons that all arms share, questions, and what is resumed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jat_graph import tasks
+from jat_graph.experiments import stepping_stones
+from jat_graph.experiments.cells import Cell, Plan, cell_folder
+from jat_graph.experiments.grid import Grid
+from jat_graph.experiments.running import run_experiment
+from jat_graph.experiments.stepping_stones import run_cell
+from jat_graph.training.storage import read_json
+
+Plans = Callable[..., Plan]
+
+SIZES = {"train_size": 48, "validation_size": 12, "test_size": 36}
+LESSONS = [{"task": "stepping-stones-first"}, {"task": "stepping-stones-one"}]
+
+
+@pytest.fixture(autouse=True)
+def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw fewer texts than anybody would learn from."""
+    for name, task in tasks._TASKS.items():
+        if name.startswith("steppingstones"):
+            monkeypatch.setitem(tasks._TASKS, name, replace(task, **SIZES))
+
+
+@pytest.fixture
+def plan(tiny_model: str) -> Plans:
+    """Return a plan of two arms, with any key of the grid replaced."""
+
+    def build(**changes: Any) -> Plan:
+        content = {
+            "name": "stones",
+            "title": "Stones",
+            "kind": "stepping-stones",
+            "tasks": ["2 layers", "pretrained"],
+            "seeds": 1,
+            "training": {"epochs": 1, "batch_size": 24, "max_train_samples": 24},
+            "stepping-stones": {"lessons": LESSONS},
+            "arms": [
+                {"name": "base"},
+                {"name": "JAT", "heads": "paper", "settings": {"heads": "2/4", "vote_rate": 0.1}},
+            ],
+        }
+        return Plan(Grid.from_dict(content | changes), tiny_model, None, "cpu")
+
+    return build
+
+
+def test_arms_share_the_lessons_and_differ_in_their_heads(plan: Plans, tmp_path: Path) -> None:
+    records = {}
+    for arm in ("base", "JAT"):
+        cell = Cell("2 layers", arm, 0)
+        records[arm] = run_cell(cell, plan(), cell_folder(tmp_path, cell), False)
+        folder = tmp_path / "runs" / "2-layers" / "lessons" / "seed-0"
+        runs = [folder / name for name in ("1-steppingstonesfirst", "2-steppingstonesone")]
+        assert all((run / "results.json").exists() for run in runs)
+        depths = [read_json(run / "model" / "config.json")["num_hidden_layers"] for run in runs]
+        assert depths == [1, 2]  # type: ignore[comparison-overlap]
+        if arm == "base":
+            before = [(run / "results.json").stat().st_mtime_ns for run in runs]
+        assert [(run / "results.json").stat().st_mtime_ns for run in runs] == before
+    base, jump = records["base"], records["JAT"]
+    assert base.heads is None
+    assert jump.heads is not None and (jump.heads["heads"], jump.heads["vote_rate"]) == (2, 0.1)
+    for record in (base, jump):
+        assert record.examples == {"train": 24, "test": 36}
+        assert record.all_examples == {"train": 48, "test": 36}
+        assert record.steps == 1
+        assert list(record.scores) == list(record.answers) == ["test"]
+        names = ["accuracy", *(f"accuracy_{step}" for step in (1, 2, 3, 4))]
+        assert list(record.scores["test"]) == names
+    assert base.answers["test"]["right"] == jump.answers["test"]["right"]
+
+
+def test_a_finished_cell_is_read_and_not_run(
+    plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("2 layers", "JAT", 0)
+    folder = cell_folder(tmp_path, cell)
+    first = run_cell(cell, plan(), folder, False)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("jat_graph.training.trainer.TaskTrainer.train", refuse)
+    assert run_cell(cell, plan(), folder, False) == first
+
+
+def test_an_encoder_without_lessons_begins_with_the_questions(plan: Plans, tmp_path: Path) -> None:
+    cell = Cell("2 layers", "base", 0)
+    folder = cell_folder(tmp_path, cell)
+    record = run_cell(cell, plan(**{"stepping-stones": {}}), folder, False)
+    assert record.steps == 1
+    options = read_json(folder / "results.json")["options"]  # type: ignore[index]
+    assert options["from_scratch"] and options["task"] == stepping_stones.TASK
+
+
+def test_the_pretrained_model_has_no_lessons(plan: Plans, tmp_path: Path) -> None:
+    cell = Cell("pretrained", "JAT", 0)
+    folder = cell_folder(tmp_path, cell)
+    asked = plan()
+    record = run_cell(cell, asked, folder, False)
+    assert record.heads is not None and record.steps == 1
+    options = read_json(folder / "results.json")["options"]  # type: ignore[index]
+    assert options["model"] == asked.model and not options["from_scratch"]
+    assert not (tmp_path / "runs" / "pretrained" / "lessons").exists()
+
+
+def test_a_whole_experiment_is_tabulated_and_drawn(plan: Plans, tmp_path: Path) -> None:
+    run_experiment(plan(tasks=["1 layer"], x_label="steps"), tmp_path, progress=False)
+    text = (tmp_path / "stones.md").read_text(encoding="utf-8")
+    assert "steps 1" in text and "data made by the library" in text
+    assert "which leaves out 1 layer, seed 0." in text
