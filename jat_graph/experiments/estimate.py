@@ -11,7 +11,7 @@ from pathlib import Path
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.records import Store
 from jat_graph.experiments.results import Record
-from jat_graph.experiments.stepping_stones import time_cell, waiting_lessons
+from jat_graph.experiments.stepping_stones import time_lessons, time_questions, waiting_lessons
 from jat_graph.experiments.timing import time_run
 from jat_graph.experiments.tuning import TRIAL_FILE, tuning_folders
 
@@ -108,9 +108,7 @@ def _estimate(
     trials, lessons = _trials(plan, left, output) - seen, _lessons(plan, left, output) - seen
     seen |= trials | lessons
     times = [finished[cell].seconds for cell in cells if cell in finished]
-    timed, lesson = None, 0.0
-    if left and (lessons or not times):
-        timed, lesson = _time(plan, left[0])
+    timed = _time(plan, left[0]) if left and not times else None
     source = MEASURED if times else UNKNOWN if timed is None else TIMED
     return Estimate(
         task=cells[0].task,
@@ -120,19 +118,19 @@ def _estimate(
         trials=len(trials),
         seconds=statistics.mean(times) if times else timed,
         source=source,
-        lessons=lesson * len(lessons),
+        lessons=time_lessons(left[0], plan) * len(lessons) if lessons else 0.0,
     )
 
 
-def _time(plan: Plan, cell: Cell) -> tuple[float | None, float]:
-    """Time a few steps; return the seconds of a training, and of the lessons before it."""
+def _time(plan: Plan, cell: Cell) -> float | None:
+    """Time a few steps, and return the seconds of a training; None if there is none."""
     grid = plan.grid
     if grid.kind == "connections" and grid.own.get("model", "trained") != "trained":
-        return None, 0.0
+        return None
     logger.info("timing a few steps of %s, %s", cell.task, cell.arm)
     if grid.kind == "stepping-stones":
-        return time_cell(cell, plan)
-    return time_run(plan.options(cell, Path("output")), plan.heads(cell)), 0.0
+        return time_questions(cell, plan)
+    return time_run(plan.options(cell, Path("output")), plan.heads(cell))
 
 
 def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:

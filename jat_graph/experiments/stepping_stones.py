@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,29 +100,53 @@ def waiting_lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path
     }
 
 
-def time_cell(cell: Cell, plan: Plan) -> tuple[float, float]:
-    """Time a few steps of each run of a cell, and say what they would take.
+def time_questions(cell: Cell, plan: Plan) -> float:
+    """Time a few steps of a cell's questions, and say what they would take.
 
     Args:
         cell: The cell.
         plan: The plan.
 
     Returns:
-        Seconds of the questions, and of all lessons together.
+        Seconds, without the time to load model and data.
+
+    Raises:
+        ValueError: If the run cannot begin.
+        OSError: If nothing can be written to the system's folder for temporary files.
+    """
+    with _drawn_runs(cell, plan) as runs:
+        return time_run(runs[-1], _heads(cell, plan))
+
+
+def time_lessons(cell: Cell, plan: Plan) -> float:
+    """Time a few steps of each lesson before a cell, and say what all would take.
+
+    Args:
+        cell: The cell.
+        plan: The plan.
+
+    Returns:
+        Seconds, without the time to load model and data; 0 for the pretrained model.
 
     Raises:
         ValueError: If a run cannot begin.
         OSError: If nothing can be written to the system's folder for temporary files.
     """
+    with _drawn_runs(cell, plan) as runs:
+        return sum(time_run(lesson, None) for lesson in runs[:-1])
+
+
+@contextmanager
+def _drawn_runs(cell: Cell, plan: Plan) -> Iterator[list[TrainingOptions]]:
+    """Give the runs of a cell, of which each draws its weights, since none has been run."""
     layers = layers_of(cell.task)
     with tempfile.TemporaryDirectory() as scratch:
-        *lessons, questions = _runs(cell, plan, Path(scratch) / "a" / "b" / "c")
+        runs = _runs(cell, plan, cell_folder(Path(scratch), cell))
         if layers is not None:
             write_encoder(Path(scratch), layers)
             drawn: dict[str, Any] = {"model": scratch, "from_scratch": True, "depth": layers}
-            *lessons, questions = (replace(run, **drawn) for run in (*lessons, questions))
-        spent = [time_run(lesson, None) for lesson in lessons]
-        return time_run(questions, _heads(cell, plan)), sum(spent)
+            runs = [replace(run, **drawn) for run in runs]
+        yield runs
 
 
 def _runs(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:

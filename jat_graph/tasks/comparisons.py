@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, product
 
 ADJECTIVES = (
@@ -97,9 +98,10 @@ def check_size(name: str, size: int, steps: Sequence[int]) -> None:
         raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
 
 
+@lru_cache(maxsize=8)  # runs that follow each other ask for the same
 def draw_comparisons(
-    split: str, size: int, steps: Sequence[int], things: int, seed: int
-) -> list[Comparison]:
+    split: str, size: int, steps: tuple[int, ...], things: int, seed: int
+) -> tuple[Comparison, ...]:
     """Draw texts, equally many for each number of steps and each answer.
 
     Args:
@@ -120,7 +122,7 @@ def draw_comparisons(
         for number in range(size // len(cells))
     ]
     source.shuffle(drawn)
-    return drawn
+    return tuple(drawn)
 
 
 def _draw(

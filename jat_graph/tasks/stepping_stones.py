@@ -161,8 +161,8 @@ class SteppingStonesLesson(TaggingTask):
     The texts are the same. In each sentence in which a thing asked about stands, it is tagged as
     such, ``is-first``, and the other thing as ``below-first`` or ``above-first``. With ``both``,
     the second thing asked about counts as well, as in ``below-first+is-second``, which answers a
-    question of one step. A small encoder that is told a label for each word learns to compare
-    names within a minute; one that is told yes, no or unknown does not in ten.
+    question of one step. A small encoder learns to compare names much sooner when it is told
+    something of each word than when it is told yes, no or unknown.
 
     Args:
         both: Tag the neighbours of both things, not of the first alone. (default: False)
@@ -219,14 +219,14 @@ class SteppingStonesLesson(TaggingTask):
 
 
 def _check(task: SteppingStonesTask | SteppingStonesLesson) -> None:
-    check_chains(task.steps, task.things)
+    check_chains(tuple(task.steps), task.things)
     for name in ("train_size", "validation_size", "test_size"):
         check_size(name, getattr(task, name), task.steps)
 
 
-def _draw(task: SteppingStonesTask | SteppingStonesLesson, split: str) -> list[Comparison]:
+def _draw(task: SteppingStonesTask | SteppingStonesLesson, split: str) -> tuple[Comparison, ...]:
     size = getattr(task, f"{split}_size")
-    return draw_comparisons(split, size, task.steps, task.things, task.seed)
+    return draw_comparisons(split, size, tuple(task.steps), task.things, task.seed)
 
 
 def _types(both: bool) -> tuple[str, ...]:
