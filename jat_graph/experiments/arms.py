@@ -145,6 +145,27 @@ def resolve_depth(spec: int | str | None, layers: int) -> int | None:
     return layers + int(spec)
 
 
+def check_size(heads: Heads | None, layers: int, count: int) -> None:
+    """Refuse heads that a model of some size lacks, before it is loaded.
+
+    Args:
+        heads: Their settings.
+        layers: Layers of the model.
+        count: Heads of a layer.
+
+    Raises:
+        ValueError: If the model lacks a layer or a head of them.
+    """
+    if isinstance(heads, JatConfig):
+        heads.layer_indices(layers)
+        heads.head_indices(count)
+    elif heads is not None:
+        if heads.heads > count:
+            raise ValueError(f"heads must be at most {count}, those of a layer, got {heads.heads}")
+        if heads.layers and heads.layers[-1] >= layers:
+            raise ValueError(f"layers must be below {layers}, got {heads.layers[-1]}")
+
+
 def check_arm(grid: Grid, arm: GridArm, where: str) -> None:
     """Refuse an arm that no model could have.
 

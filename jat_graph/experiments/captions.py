@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jat_graph.experiments.comparing import reference_arm
-from jat_graph.experiments.curriculum import masters_one_step, mastery
+from jat_graph.experiments.curriculum import PRETRAINED, masters_one_step, mastery
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.results import Record, Results
 
@@ -49,10 +49,20 @@ def source_line(results: Results) -> str:
         One sentence.
     """
     data = "data by name" if results.data is None else f"data folder {results.data!r}"
+    model = f"Model {results.model}"
     if results.grid.kind == "stepping-stones":
-        data = "data made by the library"
+        model, data = _encoders(results), "texts made by the library"
     seeds = sorted({record.seed for record in results.records})
-    return f"Model {results.model}, {data}, {counted(len(seeds), 'seed')}."
+    return f"{model}, {data}, {counted(len(seeds), 'seed')}."
+
+
+def _encoders(results: Results) -> str:
+    """Name the models of stepping stones."""
+    tasks = {record.task for record in results.records}
+    named = [f"{PRETRAINED} is {results.model}"] if PRETRAINED in tasks else []
+    scratch = ["Encoders from scratch, which had lessons"] if tasks - {PRETRAINED} else []
+    text = "; ".join(scratch + named)
+    return text[0].upper() + text[1:]
 
 
 def counted(number: int, what: str) -> str:
@@ -69,18 +79,19 @@ def counted(number: int, what: str) -> str:
 
 
 def _mastery_line(results: Results) -> str:
-    """Say with which bases arms were compared, and with which they were not."""
+    """Say what chance is, with which bases arms were compared, and with which they were not."""
     grid = results.grid
-    bases = [record for record in results.records if record.arm == grid.base.name]
     left_out: dict[str, list[str]] = {}
-    for record in bases:
-        if not masters_one_step(grid, record):
+    for record in results.records:
+        if record.arm == grid.base.name and not masters_one_step(grid, record):
             left_out.setdefault(record.task, []).append(str(record.seed))
-    rule = (
-        f"Arms are compared where {grid.base.name!r} answers {mastery(grid):.0%} of the questions"
-    )
     where = "; ".join(f"{task}, seed {', '.join(seeds)}" for task, seeds in left_out.items())
-    return f"{rule} of one step{f', which leaves out {where}' if where else ''}."
+    return (
+        "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
+        "stands higher in its chain, as the ends of a chain tell, and follows no step. Arms are "
+        f"compared where {grid.base.name!r} answers at least {100 * mastery(grid):g} % of the "
+        f"questions of one step to validate on{f', which leaves out {where}' if where else ''}."
+    )
 
 
 def _sizes(results: Results) -> str:
@@ -140,7 +151,10 @@ def _machine_line(results: Results) -> str:
         f"{name} {' or '.join(dict.fromkeys(all_))}" for name, all_ in names.items()
     )
     hours = sum(record.seconds for record in results.records) / 3600
-    line = f"Run on {machines}; {hours:.1f} hours of training for the cells above; {versions}."
+    what = "cells above"
+    if results.grid.kind == "stepping-stones":
+        what += ", without the lessons"
+    line = f"Run on {machines}; {hours:.1f} hours of training for the {what}; {versions}."
     if SECONDS in results.grid.columns and len({_machine(one) for one in ran}) > 1:
         line += " Times of different machines are compared: changes are partly theirs."
     return line

@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
-from jat_graph.config import JatConfig
-from jat_graph.experiments.arms import build_heads, resolve_depth
+from jat_graph.experiments.arms import build_heads, check_size, resolve_depth
+from jat_graph.experiments.curriculum import layers_of
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_fields import folder_name
+from jat_graph.experiments.small_encoder import HEADS
 from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.options import Heads, TrainingOptions
 
@@ -123,7 +124,7 @@ class Plan:
             ValueError: If one does not fit.
         """
         settings = self.grid.options(cell.task, self.grid.arm(cell.arm))
-        settings["depth"] = resolve_depth(settings.get("depth"), self.shape[0])
+        settings["depth"] = resolve_depth(settings.get("depth"), self._shape(cell)[0])
         run: dict[str, Any] = {
             "model": self.model,
             "task": cell.task,
@@ -148,11 +149,11 @@ class Plan:
         Raises:
             ValueError: If the model cannot have them.
         """
-        arm, (own_layers, count) = self.grid.arm(cell.arm), self.shape
+        arm, (own_layers, count) = self.grid.arm(cell.arm), self._shape(cell)
         depth = self.grid.options(cell.task, arm).get("depth")
         layers = resolve_depth(depth, own_layers) or own_layers
         heads = build_heads(arm, layers=layers, heads=count, threshold=threshold)
-        _check_size(heads, layers, count)
+        check_size(heads, layers, count)
         return heads
 
     def check(self) -> None:
@@ -171,6 +172,11 @@ class Plan:
                     raise ValueError(f"{task}, arm {arm.name!r}: {error}") from None
                 if twin != arm.name:
                     logger.warning("%s: arms %s and %s are one on this model", task, twin, arm.name)
+
+    def _shape(self, cell: Cell) -> tuple[int, int]:
+        """Return layers and heads of a cell's model, which may be an encoder from scratch."""
+        own = layers_of(cell.task) if self.grid.kind == "stepping-stones" else None
+        return self.shape if own is None else (own, HEADS)
 
     def _describe(self, cell: Cell) -> str:
         """Return a text that two arms share if they do the same, and by the same ρ."""
@@ -215,15 +221,3 @@ def _plain(path: str | Path) -> str:
         return path
     parts = PurePath(Path(path).expanduser().resolve()).parts
     return "/".join(parts[-2:] if parts[-1] == "model" else parts[-1:])
-
-
-def _check_size(heads: Heads | None, layers: int, count: int) -> None:
-    """Refuse heads that a model of this size lacks, before it is loaded."""
-    if isinstance(heads, JatConfig):
-        heads.layer_indices(layers)
-        heads.head_indices(count)
-    elif heads is not None:
-        if heads.heads > count:
-            raise ValueError(f"heads must be at most {count}, those of a layer, got {heads.heads}")
-        if heads.layers and heads.layers[-1] >= layers:
-            raise ValueError(f"layers must be below {layers}, got {heads.layers[-1]}")

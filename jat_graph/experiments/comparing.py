@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jat_graph.experiments.bootstrap import interval, paired_bootstrap
-from jat_graph.experiments.curriculum import masters_one_step
+from jat_graph.experiments.curriculum import REPORTED, masters_one_step
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS, GridArm
 from jat_graph.experiments.results import Record, Results
@@ -84,6 +84,8 @@ class _Table:
                 if SECONDS in self.grid.columns:
                     yield _Place(task, "", SECONDS)
                 for split, scores in record.scores.items():
+                    if self.grid.kind == "stepping-stones" and split != REPORTED:
+                        continue
                     yield from (_Place(task, split, name) for name in self._metrics(task, scores))
 
     def row(self, place: _Place, arm: GridArm) -> Row:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.experiments.arms import build_heads, check_size
 from jat_graph.experiments.grid_fields import check_keys, check_options, number, text
+from jat_graph.experiments.small_encoder import HEADS
 from jat_graph.tasks import TaggingTask, get_task
 
 if TYPE_CHECKING:
     from jat_graph.experiments.grid import Grid
+    from jat_graph.experiments.grid_parts import GridArm
     from jat_graph.experiments.results import Record
 
 PRETRAINED = "pretrained"
-SPLIT = "test"
+
+# Arms are compared on the one, with bases that are good enough on the other.
+REPORTED, JUDGED = "test", "validation"
+
+# What says how results are read, and changes no run.
+ONLY_READ = ("mastered",)
 
 _ONE_STEP = "accuracy_1"
 _MASTERED = 0.9
+
+# What the lessons and the size of an encoder decide.
+_NOT_OPTIONS = ("depth", "from_scratch")
 
 
 @dataclass(frozen=True)
@@ -96,11 +107,12 @@ def masters_one_step(grid: Grid, base: Record) -> bool:
         base: A finished cell of the base.
 
     Returns:
-        Whether it answers the questions of one step; true where the grid is of another kind.
+        Whether it answers the questions of one step, of the texts to validate on: to judge by those
+        that are compared would favour the base. True where the grid is of another kind.
     """
     if grid.kind != "stepping-stones":
         return True
-    score = base.score(SPLIT, _ONE_STEP)
+    score = base.score(JUDGED, _ONE_STEP)
     return score is not None and score >= mastery(grid)
 
 
@@ -142,11 +154,24 @@ def check_curriculum(grid: Grid, where: str) -> None:
             layers_of(setting)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
+    for options in (grid.training, *grid.task_training.values()):
+        _check_no(options, _NOT_OPTIONS, f"{where}, [training]")
     for arm in grid.arms:
-        asked = [name for name in ("tune", "density") if getattr(arm, name)]
-        if asked:
-            wanted = f"no {asked[0]}: nothing is measured before its run"
-            raise ValueError(f"{where}: arm {arm.name!r} must have {wanted}")
+        _check_arm(grid, arm, f"{where}, arm {arm.name!r}")
+
+
+def _check_arm(grid: Grid, arm: GridArm, where: str) -> None:
+    """Refuse what would set an arm apart from the others by more than its heads."""
+    if arm.options:
+        raise ValueError(f"{where} must have no options: all arms go on from the same lessons")
+    asked = [name for name in ("tune", "density") if getattr(arm, name)]
+    if asked:
+        raise ValueError(f"{where} must have no {asked[0]}: nothing is measured before its run")
+    for layers in filter(None, map(layers_of, grid.tasks)):
+        try:
+            check_size(build_heads(arm, layers=layers, heads=HEADS), layers, HEADS)
+        except ValueError as error:
+            raise ValueError(f"{where}, encoder of {layers} layers: {error}") from None
 
 
 def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
@@ -157,6 +182,12 @@ def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
     except ValueError as error:
         message = str(error)
         raise ValueError(message if message.startswith(where) else f"{where}: {error}") from None
-    if "depth" in options:
-        raise ValueError(f"{where}: depth follows from the task, got {options['depth']!r}")
+    _check_no(options, _NOT_OPTIONS, where)
     return Lesson(task, options)
+
+
+def _check_no(options: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    for name in names:
+        if name in options:
+            wanted = f"no {name}, which the size of an encoder and its lessons decide"
+            raise ValueError(f"{where} must have {wanted}, got {options[name]!r}")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.records import Store
 from jat_graph.experiments.results import Record
-from jat_graph.experiments.stepping_stones import time_lessons, time_questions, waiting_lessons
+from jat_graph.experiments.stepping_stones import time_lesson, time_questions, waiting_lessons
 from jat_graph.experiments.timing import time_run
 from jat_graph.experiments.tuning import TRIAL_FILE, tuning_folders
+from jat_graph.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 
@@ -105,20 +106,23 @@ def _estimate(
 ) -> Estimate:
     """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
     left = [cell for cell in cells if cell not in finished]
-    trials, lessons = _trials(plan, left, output) - seen, _lessons(plan, left, output) - seen
-    seen |= trials | lessons
-    times = [finished[cell].seconds for cell in cells if cell in finished]
+    trials = _trials(plan, left, output) - seen
+    lessons = {Path(run.output_dir): run for run in _lessons(plan, left, output)}
+    waiting = [run for place, run in lessons.items() if place not in seen]
+    seen |= trials | lessons.keys()
+    same = (cells[0].task, cells[0].arm)
+    times = [record.seconds for c, record in finished.items() if (c.task, c.arm) == same]
     timed = _time(plan, left[0]) if left and not times else None
     source = MEASURED if times else UNKNOWN if timed is None else TIMED
     return Estimate(
         task=cells[0].task,
         arm=cells[0].arm,
         seeds=tuple(cell.seed for cell in left),
-        finished=len(times),
+        finished=len(cells) - len(left),
         trials=len(trials),
         seconds=statistics.mean(times) if times else timed,
         source=source,
-        lessons=time_lessons(left[0], plan) * len(lessons) if lessons else 0.0,
+        lessons=_time_lessons(waiting),
     )
 
 
@@ -139,6 +143,14 @@ def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
     return {folder for folder in folders if not (folder / TRIAL_FILE).exists()}
 
 
-def _lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
-    """Return the folders of the lessons that the cells wait for."""
-    return waiting_lessons(plan, cells, output) if plan.grid.kind == "stepping-stones" else set()
+def _lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> list[TrainingOptions]:
+    """Return the lessons that the cells wait for."""
+    return waiting_lessons(plan, cells, output) if plan.grid.kind == "stepping-stones" else []
+
+
+def _time_lessons(lessons: Sequence[TrainingOptions]) -> float:
+    """Return the seconds of lessons, of which those that differ in the seed alone take the same."""
+    alike: dict[TrainingOptions, list[TrainingOptions]] = {}
+    for lesson in lessons:
+        alike.setdefault(replace(lesson, seed=0, model="any", output_dir="any"), []).append(lesson)
+    return sum(time_lesson(same[0]) * len(same) for same in alike.values())

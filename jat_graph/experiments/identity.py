@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.experiments.cells import Cell, Plan
+from jat_graph.experiments.curriculum import ONLY_READ
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import GridArm
 from jat_graph.experiments.results import Results
@@ -29,7 +30,14 @@ def fingerprint(plan: Plan) -> str:
         Hexadecimal digest of the grid's name and kind, the data's name and the model's weights.
     """
     grid = plan.grid
-    shared = [grid.name, grid.kind, grid.own, plan.model_name, plan.data_name, _weights(plan.model)]
+    shared = [
+        grid.name,
+        grid.kind,
+        _own(grid),
+        plan.model_name,
+        plan.data_name,
+        _weights(plan.model),
+    ]
     text = json.dumps(shared, sort_keys=True, default=dict)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
@@ -82,7 +90,7 @@ def check_results(results: Results, plan: Plan, where: str) -> None:
         "kind": (results.grid.kind, plan.grid.kind),
         "model": (results.model, plan.model_name),
         "data": (results.data, plan.data_name),
-        plan.grid.kind: (results.grid.own, plan.grid.own),
+        plan.grid.kind: (_own(results.grid), _own(plan.grid)),
         f"weights of {plan.model_name}": (results.fingerprint, fingerprint(plan)),
     }
     for name, (old, new) in pairs.items():
@@ -125,6 +133,11 @@ def _describe_arm(grid: Grid, task: str, arm: GridArm) -> dict[str, Any]:
         "density": arm.density,
         "tuning": tuning,
     }
+
+
+def _own(grid: Grid) -> dict[str, Any]:
+    """Return what a grid's kind is told and runs depend on."""
+    return {name: value for name, value in grid.own.items() if name not in ONLY_READ}
 
 
 def _weights(model: str) -> str:

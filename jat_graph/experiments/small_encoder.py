@@ -15,8 +15,6 @@ _MORE, _QUESTION = ">", "?"
 
 HEADS = 4
 
-HEADS = 4
-
 
 def write_encoder(folder: Path, layers: int) -> None:
     """Write the configuration of a small BERT and its tokenizer, which ``from_scratch`` needs.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jat_graph.experiments.arms import build_heads
-from jat_graph.experiments.cells import Cell, Plan, cell_folder
-from jat_graph.experiments.curriculum import SPLIT, layers_of, lessons_of
+from jat_graph.experiments.cells import Cell, Plan, cell_folder, output_of
+from jat_graph.experiments.curriculum import REPORTED, layers_of, lessons_of
 from jat_graph.experiments.fine_tuning import count_examples
 from jat_graph.experiments.records import locked
 from jat_graph.experiments.results import Record
-from jat_graph.experiments.small_encoder import HEADS, write_encoder
+from jat_graph.experiments.small_encoder import write_encoder
 from jat_graph.experiments.timing import time_run
 from jat_graph.training.data import TRAIN
 from jat_graph.training.options import Heads, TrainingOptions
@@ -24,6 +22,8 @@ from jat_graph.training.runner import train
 from jat_graph.training.storage import ANSWERS_FILE, MODEL_FOLDER, RESULTS_FILE, read_json
 
 TASK = "steppingstones"
+
+_PLACES = ("model", "output_dir", "resume")
 
 
 def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
@@ -51,14 +51,15 @@ def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         OSError: As :func:`jat_graph.training.train` does.
     """
     *lessons, questions = _runs(cell, plan, folder)
-    heads = _heads(cell, plan)
+    heads = plan.heads(cell)
     layers = layers_of(cell.task)
     if layers is not None:
-        place = _lessons_folder(folder)
-        with locked(place, wait=True):  # other arms may be at the lessons, or have been
-            write_encoder(place / "encoder", layers)
+        with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
+            if not (_encoder(folder) / "config.json").exists():
+                write_encoder(_encoder(folder), layers)
             for lesson in lessons:
-                train(lesson, progress=progress)
+                if not _is_learnt(lesson):
+                    train(lesson, progress=progress)
     result = train(questions, heads, progress=progress)
     shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
     answers = read_json(folder / ANSWERS_FILE) or {}
@@ -67,19 +68,19 @@ def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         task=cell.task,
         arm=cell.arm,
         seed=cell.seed,
-        scores={SPLIT: result.metrics[SPLIT]},
-        answers={SPLIT: answers[SPLIT]} if SPLIT in answers else {},
+        scores=result.metrics,
+        answers={REPORTED: answers[REPORTED]} if REPORTED in answers else {},
         seconds=result.seconds,
         steps=result.steps,
         device=result.device,
         heads=None if heads is None else heads.to_dict(),
-        examples={split: used[split] for split in (TRAIN, SPLIT)},
-        all_examples={split: whole[split] for split in (TRAIN, SPLIT)},
+        examples={split: used[split] for split in (TRAIN, REPORTED)},
+        all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
     )
 
 
-def waiting_lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
-    """Return where the lessons are that cells wait for.
+def waiting_lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> list[TrainingOptions]:
+    """Return the lessons that cells wait for.
 
     Args:
         plan: The plan.
@@ -87,17 +88,10 @@ def waiting_lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path
         output: Folder of the experiment.
 
     Returns:
-        Their folders, of which arms share one.
+        Their options; a lesson that several arms wait for is there once.
     """
-    folders = {cell: cell_folder(output, cell) for cell in cells}
-    return {
-        _lessons_folder(folder)
-        for cell, folder in folders.items()
-        if any(
-            not (Path(lesson.output_dir) / RESULTS_FILE).exists()
-            for lesson in _runs(cell, plan, folder)[:-1]
-        )
-    }
+    runs = [run for cell in cells for run in _runs(cell, plan, cell_folder(output, cell))[:-1]]
+    return [run for run in dict.fromkeys(runs) if not _is_learnt(run)]
 
 
 def time_questions(cell: Cell, plan: Plan) -> float:
@@ -114,39 +108,34 @@ def time_questions(cell: Cell, plan: Plan) -> float:
         ValueError: If the run cannot begin.
         OSError: If nothing can be written to the system's folder for temporary files.
     """
-    with _drawn_runs(cell, plan) as runs:
-        return time_run(runs[-1], _heads(cell, plan))
+    questions = plan.options(cell, Path("output"), task=TASK)
+    layers = layers_of(cell.task)
+    if layers is None:
+        return time_run(questions, plan.heads(cell))
+    return _time_drawn(questions, layers, plan.heads(cell))
 
 
-def time_lessons(cell: Cell, plan: Plan) -> float:
-    """Time a few steps of each lesson before a cell, and say what all would take.
+def time_lesson(lesson: TrainingOptions) -> float:
+    """Time a few steps of a lesson, and say what all of it would take.
 
     Args:
-        cell: The cell.
-        plan: The plan.
+        lesson: Its options, as :func:`waiting_lessons` returned them.
 
     Returns:
-        Seconds, without the time to load model and data; 0 for the pretrained model.
+        Seconds, without the time to load model and data.
 
     Raises:
-        ValueError: If a run cannot begin.
+        ValueError: If the run cannot begin.
         OSError: If nothing can be written to the system's folder for temporary files.
     """
-    with _drawn_runs(cell, plan) as runs:
-        return sum(time_run(lesson, None) for lesson in runs[:-1])
+    return _time_drawn(lesson, lesson.depth or 1, None)
 
 
-@contextmanager
-def _drawn_runs(cell: Cell, plan: Plan) -> Iterator[list[TrainingOptions]]:
-    """Give the runs of a cell, of which each draws its weights, since none has been run."""
-    layers = layers_of(cell.task)
+def _time_drawn(run: TrainingOptions, layers: int, heads: Heads | None) -> float:
+    """Time a run with weights that are drawn, as those that it goes on from may not be there."""
     with tempfile.TemporaryDirectory() as scratch:
-        runs = _runs(cell, plan, cell_folder(Path(scratch), cell))
-        if layers is not None:
-            write_encoder(Path(scratch), layers)
-            drawn: dict[str, Any] = {"model": scratch, "from_scratch": True, "depth": layers}
-            runs = [replace(run, **drawn) for run in runs]
-        yield runs
+        write_encoder(Path(scratch), layers)
+        return time_run(replace(run, model=scratch, from_scratch=True), heads)
 
 
 def _runs(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
@@ -155,7 +144,7 @@ def _runs(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
     if layers is None:
         return [plan.options(cell, folder, task=TASK)]
     place = _lessons_folder(folder)
-    begin: dict[str, Any] = {"model": str(place / "encoder"), "from_scratch": True}
+    begin: dict[str, Any] = {"model": str(_encoder(folder)), "from_scratch": True}
     runs: list[TrainingOptions] = []
     for number, lesson in enumerate(lessons_of(plan.grid), start=1):
         asked = {"task": lesson.task, "depth": lesson.depth(layers), **lesson.options}
@@ -164,14 +153,21 @@ def _runs(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
     return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]
 
 
-def _heads(cell: Cell, plan: Plan) -> Heads | None:
-    """Return the settings of the cell's heads."""
-    layers = layers_of(cell.task)
-    if layers is None:
-        return plan.heads(cell)
-    return build_heads(plan.grid.arm(cell.arm), layers=layers, heads=HEADS)
+def _is_learnt(lesson: TrainingOptions) -> bool:
+    """Tell whether a lesson is finished, wherever the folder of the experiment was by then."""
+    found = read_json(Path(lesson.output_dir) / RESULTS_FILE)
+    return found is not None and _plain(found["options"]) == _plain(lesson.to_dict())
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a lesson, without the places of its model and of what it writes."""
+    return {name: value for name, value in options.items() if name not in _PLACES}
 
 
 def _lessons_folder(folder: Path) -> Path:
     """Return what the arms of a cell share; a run is known by the whole path of its model."""
-    return folder.resolve().parents[1] / "lessons" / folder.name
+    return output_of(folder.resolve()) / "lessons" / folder.parents[1].name / folder.name
+
+
+def _encoder(folder: Path) -> Path:
+    return _lessons_folder(folder) / "encoder"

@@ -41,7 +41,7 @@ _TASKS: dict[str, Task] = {
         ListOpsTask(),
         SteppingStonesTask(),
         SteppingStonesTask(name="steppingstonesone", steps=(1,)),
-        SteppingStonesLesson(name="steppingstonesfirst", steps=(1,), things=4),
+        SteppingStonesLesson(name="steppingstonesfirst"),
         SteppingStonesLesson(name="steppingstonesboth", both=True),
         BrownTask(),
         ImdbTask(),

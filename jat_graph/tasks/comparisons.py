@@ -59,8 +59,8 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """The question, then the facts."""
-        return " ".join([self.question, *self.sentences])
+        """The facts, then the question."""
+        return " ".join([*self.sentences, self.question])
 
 
 def check_chains(steps: Sequence[int], things: int) -> None:

@@ -35,8 +35,9 @@ class SteppingStonesTask(ClassificationTask):
     many steps apart: in one chain, where the answer is yes or no, or as far apart, but one in
     each chain, where it is unknown; each chain is the other's distractor. Nobody is asked about
     the ends of a chain, so that each thing asked about once costs more and once costs less than
-    another: nothing is learnt from looking at it alone, and what a text looks like says nothing
-    about the number of steps. Answers and steps are balanced exactly, in every combination.
+    another. Answers and steps are balanced exactly, in every combination. Guessing is right once
+    in three times; whoever knows only which of the two stands higher in its chain is right twice,
+    and the ends of a chain, which are named once, tell that of most questions of 3 and 4 steps.
 
     A thing has an adjective and a noun that nothing else in its text has. All splits share these
     words, but a name of one split is in no other.
@@ -245,7 +246,7 @@ def _roles(asked: str) -> tuple[str, ...]:
 
 def _tags(text: Comparison, both: bool) -> list[str]:
     """Return the tag of each word."""
-    tags = [OUTSIDE] * len(text.question.split())
+    tags: list[str] = []
     asked = {"first": text.first} | ({"second": text.second} if both else {})
     for (more, less), sentence in zip(text.facts, text.sentences, strict=True):
         roles = [
@@ -253,7 +254,7 @@ def _tags(text: Comparison, both: bool) -> list[str]:
         ]
         names = [(role, *place) for role, place in zip(roles, ((0, 2), (5, 7)), strict=True)]
         tags += write_tags([list(name) for name in names if name[0]], len(sentence.split()))
-    return tags
+    return tags + [OUTSIDE] * len(text.question.split())
 
 
 def _name_roles(asked: Mapping[str, str], name: str, other: str, side: str) -> str:

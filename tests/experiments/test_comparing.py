@@ -190,7 +190,10 @@ def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> Non
         grid = made_up.grid(**kind, paper={}, **{"stepping-stones": {"mastered": level}})
         records = [
             made_up.plain(
-                "1 layer", arm, seed, {"test": SCORES | ({"accuracy_1": 0.6} if seed == 1 else {})}
+                "1 layer",
+                arm,
+                seed,
+                {"validation": {"accuracy_1": 0.6 if seed == 1 else 0.95}, "test": dict(SCORES)},
             )
             for arm in ("base", "JAT")
             for seed in range(3)
@@ -199,10 +202,13 @@ def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> Non
         change = find(experiment_rows(whole), "1 layer", "JAT", "accuracy_2").change
         assert set(change.by_seed if change else ()) == compared
         (line,) = [line for line in caption_lines(whole) if "one step" in line]
+        line = line[line.index("Arms are") :]
         left_out = ", ".join(str(seed) for seed in sorted({0, 1, 2} - compared))
         rest = f", which leaves out 1 layer, seed {left_out}." if left_out else "."
-        asked = f"Arms are compared where 'base' answers {level:.0%} of the questions of one step"
-        assert line == asked + rest
+        asked = f"Arms are compared where 'base' answers at least {100 * level:g} % of the "
+        assert line == f"{asked}questions of one step to validate on{rest}"
+        assert {row.split for row in experiment_rows(whole)} == {"test"}
+        assert caption_lines(whole)[0].startswith("Encoders from scratch, which had lessons, texts")
 
 
 def test_settings_of_stepping_stones_are_no_tasks() -> None:
@@ -213,7 +219,9 @@ def test_settings_of_stepping_stones_are_no_tasks() -> None:
     grid = made_up.grid(**changes, columns=["accuracy", "accuracy_2"])
     records = [
         replace(
-            made_up.plain("1 layer", arm, seed, {"test": dict(SCORES)}),
+            made_up.plain(
+                "1 layer", arm, seed, {"validation": {"accuracy_1": 1.0}, "test": SCORES}
+            ),
             answers={"test": {"said": said[arm], "right": right}},
         )
         for arm in said

@@ -16,10 +16,13 @@ from jat_graph.experiments.grid import Grid, load_grid
 from jat_graph.tasks import get_task
 from tests.experiments.support import made_up, small_grid
 
+SIX = {"heads": 6}
+
 
 def grid(**changes: Any) -> Grid:
     """Return a grid of this kind, with any key replaced."""
-    content = {"kind": "stepping-stones", "tasks": ["1 layer", "pretrained"]}
+    arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}]
+    content = {"kind": "stepping-stones", "tasks": ["1 layer", "pretrained"], "arms": arms}
     return small_grid(**(content | changes))
 
 
@@ -48,7 +51,10 @@ def test_a_base_has_to_answer_most_questions_of_one_step() -> None:
     asked = grid(**{"stepping-stones": {"mastered": 0.8}})
     assert mastery(asked) == 0.8 and mastery(grid()) == 0.9
     for score, masters in ((0.79, False), (0.8, True), (None, False)):
-        base = made_up(task="1 layer", scores={"test": {"accuracy_1": score}})
+        base = made_up(
+            task="1 layer",
+            scores={"validation": {"accuracy_1": score}, "test": {"accuracy_1": 0.5}},
+        )
         assert masters_one_step(asked, base) is masters
     assert masters_one_step(small_grid(), made_up())
 
@@ -85,7 +91,17 @@ def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> 
         ),
         (
             {"stepping-stones": {"lessons": [{"task": "cola", "depth": 1}]}},
-            "depth follows from the task, got 1",
+            "must have no depth, which the size of an encoder and its lessons decide, got 1",
+        ),
+        ({"training": {"from_scratch": True}}, "[training] must have no from_scratch, which"),
+        ({"training": {"1 layer": {"depth": 1}}}, "[training] must have no depth, which"),
+        (
+            {"arms": [{"name": "base", "options": {"epochs": 2}}]},
+            "arm 'base' must have no options: all arms go on from the same lessons",
+        ),
+        (
+            {"arms": [{"name": "base"}, {"name": "JAT", "heads": "paper", "settings": SIX}]},
+            "arm 'JAT', encoder of 1 layers: heads=6 needs head 5, but the model has 4 heads",
         ),
         (
             {"arms": [{"name": "base"}, {"name": "JAT", "heads": "paper", "density": 0.1}]},

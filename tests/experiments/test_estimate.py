@@ -1,5 +1,6 @@
 """How long a grid takes, before it is run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from jat_graph.experiments import estimate_cells
 from jat_graph.experiments.estimate import describe_time, time_run
 from jat_graph.experiments.records import Store
-from jat_graph.experiments.stepping_stones import time_lessons, time_questions
+from jat_graph.experiments.stepping_stones import time_lesson, time_questions, waiting_lessons
 from tests.experiments.conftest import Plans
 from tests.experiments.support import CONTENT, made_up
 from tests.experiments.test_tuning import TUNED
@@ -36,6 +37,13 @@ def test_finished_cells_say_how_long_the_others_take(plans: Plans, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("untimed")
+def test_finished_cells_of_other_parts_count(plans: Plans, tmp_path: Path) -> None:
+    Store(plans(), tmp_path).save(made_up(seconds=4.0))
+    (base,) = estimate_cells(plans(), tmp_path, [made_up(seed=1).cell])
+    assert (base.seeds, base.finished, base.seconds) == ((1,), 0, 4.0)
+
+
+@pytest.mark.usefixtures("untimed")
 def test_trials_count_once(plans: Plans, tmp_path: Path) -> None:
     base, jat, efficient = estimate_cells(plans(**TUNED), tmp_path / "none")
     assert (base.trials, jat.trials, efficient.trials) == (0, 2, 0)
@@ -53,10 +61,10 @@ def test_lessons_count_once_for_all_arms(
     found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
     assert [found["1 layer", arm].total for arm in ("base", "JAT")] == [2 * 30.0, 2 * 10.0]
     assert [found["pretrained", arm].total for arm in ("base", "JAT")] == [2 * 10.0] * 2
-    for name in ("1-steppingstonesone", "2-steppingstonesboth"):  # as a finished run leaves them
-        folder = tmp_path / "runs" / "1-layer" / "lessons" / "seed-0" / name
-        folder.mkdir(parents=True)
-        (folder / "results.json").write_text("{}", encoding="utf-8")
+    for run in waiting_lessons(plan, plan.cells[:1], tmp_path):  # as a finished run leaves them
+        Path(run.output_dir).mkdir(parents=True)
+        written = json.dumps({"options": run.to_dict()})
+        (Path(run.output_dir) / "results.json").write_text(written, encoding="utf-8")
     found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
     assert found["1 layer", "base"].total == 30.0 + 10.0
 
@@ -64,10 +72,11 @@ def test_lessons_count_once_for_all_arms(
 KIND = "stepping-stones"
 
 
-def test_runs_of_an_encoder_from_scratch_are_timed(plans: Plans) -> None:
+def test_runs_of_an_encoder_from_scratch_are_timed(plans: Plans, tmp_path: Path) -> None:
     plan = plans(kind=KIND, tasks=["2 layers"], **{KIND: {"lessons": [{"task": f"{KIND}-first"}]}})
     assert time_questions(plan.cells[1], plan) > 0
-    assert time_lessons(plan.cells[1], plan) > 0
+    (lesson,) = waiting_lessons(plan, plan.cells[:2], tmp_path)
+    assert lesson.depth == 1 and time_lesson(lesson) > 0
 
 
 def test_a_pretrained_model_that_is_only_measured_is_not_timed(

@@ -84,11 +84,20 @@ def test_fewer_seeds_than_there_are_is_refused() -> None:
         check_results(more, plan(seeds=1), "here")
 
 
+LESSONS = [{"task": "stepping-stones-one"}]
+
+
 def test_a_kinds_own_table_counts() -> None:
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
-    old, new = (plan(**kind, **{"stepping-stones": {"mastered": n}}) for n in (0.6, 0.7))
-    with pytest.raises(ValueError, match=r"with stepping-stones\.mastered=0\.6, not 0\.7"):
+    old, new = (plan(**kind, **{"stepping-stones": own}) for own in ({}, {"lessons": LESSONS}))
+    with pytest.raises(ValueError, match=r"with stepping-stones\.lessons=None, not \["):
         check_results(results(old, records=()), new, "here")
+
+
+def test_what_only_decides_how_results_are_read_does_not_count() -> None:
+    kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
+    old, new = (plan(**kind, **{"stepping-stones": {"mastered": n}}) for n in (0.6, 0.7))
+    check_results(results(old, records=()), new, "here")
 
 
 def test_two_models_of_one_name_differ(tmp_path: Path) -> None:

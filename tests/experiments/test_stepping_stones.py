@@ -12,7 +12,8 @@ from jat_graph.experiments import stepping_stones
 from jat_graph.experiments.cells import Cell, Plan, cell_folder
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.running import run_experiment
-from jat_graph.experiments.stepping_stones import run_cell
+from jat_graph.experiments.stepping_stones import run_cell, waiting_lessons
+from jat_graph.training.runner import train
 from jat_graph.training.storage import read_json
 
 Plans = Callable[..., Plan]
@@ -57,7 +58,7 @@ def test_arms_share_the_lessons_and_differ_in_their_heads(plan: Plans, tmp_path:
     for arm in ("base", "JAT"):
         cell = Cell("2 layers", arm, 0)
         records[arm] = run_cell(cell, plan(), cell_folder(tmp_path, cell), False)
-        folder = tmp_path / "runs" / "2-layers" / "lessons" / "seed-0"
+        folder = tmp_path / "lessons" / "2-layers" / "seed-0"
         runs = [folder / name for name in ("1-steppingstonesfirst", "2-steppingstonesone")]
         assert all((run / "results.json").exists() for run in runs)
         depths = [read_json(run / "model" / "config.json")["num_hidden_layers"] for run in runs]
@@ -72,7 +73,7 @@ def test_arms_share_the_lessons_and_differ_in_their_heads(plan: Plans, tmp_path:
         assert record.examples == {"train": 24, "test": 36}
         assert record.all_examples == {"train": 48, "test": 36}
         assert record.steps == 1
-        assert list(record.scores) == list(record.answers) == ["test"]
+        assert list(record.scores) == ["validation", "test"] and list(record.answers) == ["test"]
         names = ["accuracy", *(f"accuracy_{step}" for step in (1, 2, 3, 4))]
         assert list(record.scores["test"]) == names
     assert base.answers["test"]["right"] == jump.answers["test"]["right"]
@@ -109,11 +110,60 @@ def test_the_pretrained_model_has_no_lessons(plan: Plans, tmp_path: Path) -> Non
     assert record.heads is not None and record.steps == 1
     options = read_json(folder / "results.json")["options"]  # type: ignore[index]
     assert options["model"] == asked.model and not options["from_scratch"]
-    assert not (tmp_path / "runs" / "pretrained" / "lessons").exists()
+    assert not (tmp_path / "lessons").exists()
+
+
+def test_lessons_are_not_learnt_again_where_the_folder_was_moved(
+    plan: Plans, tmp_path: Path
+) -> None:
+    first, second = (Cell("2 layers", arm, 0) for arm in ("base", "JAT"))
+    run_cell(first, plan(), cell_folder(tmp_path / "here", first), False)
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert not waiting_lessons(plan(), [second], tmp_path / "there")
+    lessons = sorted((tmp_path / "there" / "lessons").rglob("results.json"))
+    before = [path.read_bytes() for path in lessons]
+    record = run_cell(second, plan(), cell_folder(tmp_path / "there", second), False)
+    assert record.steps == 1 and [path.read_bytes() for path in lessons] == before
+
+
+def test_killed_between_lessons_a_cell_goes_on(
+    plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("2 layers", "JAT", 0)
+    whole = run_cell(cell, plan(), cell_folder(tmp_path / "whole", cell), False)
+    calls: list[str] = []
+
+    def kill(options: Any, *rest: Any, **settings: Any) -> Any:
+        calls.append(options.task)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return train(options, *rest, **settings)
+
+    monkeypatch.setattr(stepping_stones, "train", kill)
+    folder = cell_folder(tmp_path / "cut", cell)
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(cell, plan(), folder, False)
+    (waiting,) = waiting_lessons(plan(), [cell], tmp_path / "cut")
+    assert waiting.task == "steppingstonesone"
+    again = run_cell(cell, plan(), folder, False)
+    assert calls == [
+        *("steppingstonesfirst", "steppingstonesone"),
+        *("steppingstonesone", "steppingstones"),
+    ]
+    assert (again.scores, again.answers) == (whole.scores, whole.answers)
+
+
+def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) -> None:
+    first, second = (Cell("2 layers", arm, 0) for arm in ("base", "JAT"))
+    run_cell(first, plan(), cell_folder(tmp_path, first), False)
+    other = [{"task": "stepping-stones-first", "epochs": 2}, LESSONS[1]]
+    changed = plan(**{"stepping-stones": {"lessons": other}})
+    with pytest.raises(ValueError, match="holds a run with epochs=1, not 2"):
+        run_cell(second, changed, cell_folder(tmp_path, second), False)
 
 
 def test_a_whole_experiment_is_tabulated_and_drawn(plan: Plans, tmp_path: Path) -> None:
     run_experiment(plan(tasks=["1 layer"], x_label="steps"), tmp_path, progress=False)
     text = (tmp_path / "stones.md").read_text(encoding="utf-8")
-    assert "steps 1" in text and "data made by the library" in text
+    assert "steps 1" in text and "texts made by the library" in text
     assert "which leaves out 1 layer, seed 0." in text

@@ -30,9 +30,9 @@ class Parse(NamedTuple):
 
 
 def parse(row: dict[str, Any]) -> Parse:
-    asked = re.match(r"does (\w+ \w+) cost more than (\w+ \w+)\? ", row["text"])
+    asked = re.search(r" does (\w+ \w+) cost more than (\w+ \w+)\?$", row["text"])
     assert asked is not None
-    said = row["text"][asked.end() :]
+    said = row["text"][: asked.start()]
     facts = re.findall(r"(\w+ \w+) costs more than (\w+ \w+)\.", said)
     assert " ".join(f"{more} costs more than {less}." for more, less in facts) == said
     return Parse(networkx.DiGraph(facts), asked[1], asked[2])
@@ -99,11 +99,23 @@ def test_unknown_things_stand_as_far_apart_as_known_ones() -> None:
 
 
 @pytest.mark.parametrize("links", range(5))
-def test_a_reader_who_follows_fewer_links_learns_nothing(links: int) -> None:
+def test_a_reader_who_follows_too_few_links_finds_nothing(links: int) -> None:
     rows = load()["test"]
     for steps in (1, 2, 3, 4):
         hits = [follow(parse(r), links) == r["label"] for r in rows if r["steps"] == steps]
         assert np.mean(hits) == (1 if links >= steps else pytest.approx(1 / 3))
+
+
+def test_to_know_what_stands_higher_is_worth_two_answers_of_three() -> None:
+    for steps in (1, 2, 3, 4):
+        counts: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+        for row in load()["test"]:
+            if row["steps"] == steps:
+                graph, one, other = parse(row)
+                higher = len(networkx.ancestors(graph, one)) < len(networkx.ancestors(graph, other))
+                counts[higher][row["label"]] += 1
+        assert counts[True][YES] == 2 * counts[True][UNKNOWN] > counts[True][NO] == 0
+        assert counts[False][NO] == 2 * counts[False][UNKNOWN] > counts[False][YES] == 0
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -214,10 +226,10 @@ def test_the_text_of_seed_nought_stays_as_it_is() -> None:
 
 
 FIRST = {
-    "text": "does new bottle cost more than old shirt? green cup costs more than old shirt. "
-    "pink door costs more than short clock. old shirt costs more than new bottle. "
-    "short clock costs more than grey table. new bottle costs more than brown lamp. "
-    "long knife costs more than pink door.",
+    "text": "green cup costs more than old shirt. pink door costs more than short clock. "
+    "old shirt costs more than new bottle. short clock costs more than grey table. "
+    "new bottle costs more than brown lamp. long knife costs more than pink door. "
+    "does new bottle cost more than old shirt?",
     "steps": 1,
     "label": 1,
 }
