@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from jat_graph.experiments.captions import source_line
@@ -19,6 +20,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 GREY = "#666666"
 MARKERS = "os^Dvp"
 PANEL = (3.7, 2.9)  # inches
+LETTERS_PER_INCH = 12  # of the title, about
 LINE_HEIGHT = 0.24  # inches of an arm that has a line of its own
 MOST_COLUMNS = 3
 ASIDE = 0.06  # how far lines are moved apart, so that their bars do not hide each other
@@ -68,7 +70,9 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     longest = max(len(panel.ticks) for panel in panels)
     height = max(PANEL[1], 1.0 + LINE_HEIGHT * longest) * lines + 1.0
     figure = Figure(figsize=(PANEL[0] * columns + 0.6, height), layout="constrained")
-    figure.suptitle(f"{results.grid.title}\n{source_line(results)}", fontsize=10)
+    width = int(LETTERS_PER_INCH * figure.get_figwidth())
+    title = [*wrap(results.grid.title, width), *wrap(source_line(results), width)]
+    figure.suptitle("\n".join(title), fontsize=10)
     axes = figure.subplots(lines, columns, squeeze=False).flatten()
     for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
         _draw_panel(axis, panel, first=place % columns == 0)

@@ -55,7 +55,13 @@ def test_lines_are_drawn_over_their_number() -> None:
     assert list(figure.axes[0].get_xticks()) == [-1, 0]
 
 
-@pytest.mark.parametrize("results", [made_up.results, of_arms, of_lines])
+def of_a_long_name() -> Results:
+    whole = made_up.results()
+    one = [record for record in whole.records if record.task == "rte"]
+    return replace(whole, records=tuple(one), model="a-house/a-model-of-many-layers-" + 60 * "x")
+
+
+@pytest.mark.parametrize("results", [made_up.results, of_arms, of_lines, of_a_long_name])
 def test_everything_lies_inside_the_picture(results) -> None:  # type: ignore[no-untyped-def]
     figure = draw(results())
     renderer = FigureCanvasAgg(figure).get_renderer()
