@@ -52,6 +52,10 @@ def main() -> None:
 def _fail(message: str, code: int) -> None:
     lines = message.strip().splitlines() or ["no reason given"]
     typer.echo(f"jat-graph: error: {lines[0]}", err=True)
+    if "torch" in sys.modules:  # else no process group has threads that could abort the exit
+        from jat_graph.training.processes import leave
+
+        leave(code)
     sys.exit(code)
 
 
