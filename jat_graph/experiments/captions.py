@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jat_graph.experiments.comparing import reference_arm
-from jat_graph.experiments.curriculum import PRETRAINED, masters_one_step, mastery
+from jat_graph.experiments.curriculum import PRETRAINED, lessons_of, masters_one_step, mastery
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.results import Record, Results
 
@@ -57,12 +57,11 @@ def source_line(results: Results) -> str:
 
 
 def _encoders(results: Results) -> str:
-    """Name the models of stepping stones."""
+    """Name the models of stepping stones that cells were run with."""
     tasks = {record.task for record in results.records}
-    named = [f"{PRETRAINED} is {results.model}"] if PRETRAINED in tasks else []
-    scratch = ["Encoders from scratch, which had lessons"] if tasks - {PRETRAINED} else []
-    text = "; ".join(scratch + named)
-    return text[0].upper() + text[1:]
+    lessons = ", which had lessons" if lessons_of(results.grid) else ""
+    scratch = [f"Encoders from scratch{lessons}"] if tasks - {PRETRAINED} else []
+    return "; ".join(scratch + [f"Model {results.model}"] * (PRETRAINED in tasks))
 
 
 def counted(number: int, what: str) -> str:

@@ -208,7 +208,7 @@ def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> Non
         asked = f"Arms are compared where 'base' answers at least {100 * level:g} % of the "
         assert line == f"{asked}questions of one step to validate on{rest}"
         assert {row.split for row in experiment_rows(whole)} == {"test"}
-        assert caption_lines(whole)[0].startswith("Encoders from scratch, which had lessons, texts")
+        assert caption_lines(whole)[0].startswith("Encoders from scratch, texts made by")
 
 
 def test_settings_of_stepping_stones_are_no_tasks() -> None:

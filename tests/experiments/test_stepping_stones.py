@@ -165,5 +165,8 @@ def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) ->
 def test_a_whole_experiment_is_tabulated_and_drawn(plan: Plans, tmp_path: Path) -> None:
     run_experiment(plan(tasks=["1 layer"], x_label="steps"), tmp_path, progress=False)
     text = (tmp_path / "stones.md").read_text(encoding="utf-8")
-    assert "steps 1" in text and "texts made by the library" in text
+    assert (
+        "steps 1" in text
+        and "- Encoders from scratch, which had lessons, texts made by the library" in text
+    )
     assert "which leaves out 1 layer, seed 0." in text
