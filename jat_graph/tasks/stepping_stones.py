@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jat_graph.tasks.base import ClassificationTask
+from jat_graph.tasks.base import ClassificationTask, Task
 from jat_graph.tasks.comparisons import (
     Comparison,
     check_chains,
@@ -23,11 +23,59 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from numpy.typing import NDArray
 
+
 SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteppingStonesTask(ClassificationTask):
+class _Comparisons(Task):
+    """Texts that compare things, drawn by their settings; a task says what of them is a row."""
+
+    steps: tuple[int, ...] = (1, 2, 3, 4)
+    things: int = 7
+    train_size: int = 24_000
+    validation_size: int = 600
+    test_size: int = 1200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_chains(tuple(self.steps), self.things)
+        for name in ("train_size", "validation_size", "test_size"):
+            check_size(name, getattr(self, name), self.steps)
+
+    def load(
+        self, data_dir: Path | None, splits: Sequence[str] | None = None
+    ) -> dict[str, Dataset]:
+        """Make the splits: the same in every run, and each whatever the size of the others.
+
+        Args:
+            data_dir: Not used; nothing is read.
+            splits: The splits wanted. (default: None, all)
+
+        Returns:
+            The splits by name, with the columns of the task.
+
+        Raises:
+            ValueError: If a split is unknown.
+        """
+        from datasets import Dataset
+
+        return {
+            split: Dataset.from_list([self.row(text) for text in self._draw(split)])
+            for split in self.chosen_splits(splits)
+        }
+
+    def row(self, text: Comparison) -> dict[str, Any]:
+        """Return what a text is to the task."""
+        raise NotImplementedError
+
+    def _draw(self, split: str) -> tuple[Comparison, ...]:
+        size = getattr(self, f"{split}_size")
+        return draw_comparisons(split, size, tuple(self.steps), self.things, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteppingStonesTask(ClassificationTask, _Comparisons):
     """Tell whether one thing costs more than another, from sentences that compare neighbours.
 
     There are two chains of things, each of which costs more than the next. All sentences "A costs
@@ -62,40 +110,10 @@ class SteppingStonesTask(ClassificationTask):
     labels: tuple[str, ...] | None = ("yes", "no", "unknown")
     splits: tuple[str, ...] = SPLITS
     primary_metric: str = "accuracy"
-    steps: tuple[int, ...] = (1, 2, 3, 4)
-    things: int = 7
-    train_size: int = 24_000
-    validation_size: int = 600
-    test_size: int = 1200
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Make the splits: the same in every run, and each whatever the size of the others.
-
-        Args:
-            data_dir: Not used; nothing is read.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``text``, ``steps`` and ``label``.
-
-        Raises:
-            ValueError: If a split is unknown.
-        """
-        from datasets import Dataset
-
-        chosen = {split: _draw(self, split) for split in self.chosen_splits(splits)}
-        return {
-            split: Dataset.from_list(
-                [{"text": one.text, "steps": one.steps, "label": one.label} for one in drawn]
-            )
-            for split, drawn in chosen.items()
-        }
+    def row(self, text: Comparison) -> dict[str, Any]:
+        """Return a text with its label and its number of steps."""
+        return {"text": text.text, "steps": text.steps, "label": text.label}
 
     def compute_metrics(
         self, predictions: NDArray[np.floating[Any]], labels: NDArray[Any]
@@ -156,7 +174,7 @@ class SteppingStonesTask(ClassificationTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteppingStonesLesson(TaggingTask):
+class SteppingStonesLesson(TaggingTask, _Comparisons):
     """Find the neighbours of the things asked about: a lesson before :class:`SteppingStonesTask`.
 
     The texts are the same. In each sentence in which a thing asked about stands, it is tagged as
@@ -182,52 +200,14 @@ class SteppingStonesLesson(TaggingTask):
     types: tuple[str, ...] = ()
     splits: tuple[str, ...] = SPLITS
     both: bool = False
-    steps: tuple[int, ...] = (1, 2, 3, 4)
-    things: int = 7
-    train_size: int = 24_000
-    validation_size: int = 600
-    test_size: int = 1200
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         object.__setattr__(self, "types", _types(self.both))
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Make the splits: the same in every run, and each whatever the size of the others.
-
-        Args:
-            data_dir: Not used; nothing is read.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``tokens`` and ``tags``.
-
-        Raises:
-            ValueError: If a split is unknown.
-        """
-        from datasets import Dataset
-
-        chosen = {split: _draw(self, split) for split in self.chosen_splits(splits)}
-        return {
-            split: Dataset.from_list(
-                [{"tokens": one.text.split(), "tags": _tags(one, self.both)} for one in drawn]
-            )
-            for split, drawn in chosen.items()
-        }
-
-
-def _check(task: SteppingStonesTask | SteppingStonesLesson) -> None:
-    check_chains(tuple(task.steps), task.things)
-    for name in ("train_size", "validation_size", "test_size"):
-        check_size(name, getattr(task, name), task.steps)
-
-
-def _draw(task: SteppingStonesTask | SteppingStonesLesson, split: str) -> tuple[Comparison, ...]:
-    size = getattr(task, f"{split}_size")
-    return draw_comparisons(split, size, tuple(task.steps), task.things, task.seed)
+    def row(self, text: Comparison) -> dict[str, Any]:
+        """Return the words of a text, and the tag of each."""
+        return {"tokens": text.text.split(), "tags": _tags(text, self.both)}
 
 
 def _types(both: bool) -> tuple[str, ...]:
