@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jat_graph.experiments.comparing import reference_arm
-from jat_graph.experiments.curriculum import PRETRAINED, lessons_of, masters_one_step, mastery
 from jat_graph.experiments.grid_parts import SECONDS
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.results import Record, Results
 
 
@@ -32,8 +32,7 @@ def caption_lines(results: Results) -> list[str]:
         lines.append(f"The paper's numbers ({grid.source}) are those of {grid.paper.model}.")
     elif grid.source:
         lines.append(f"In the paper: {grid.source}.")
-    if grid.kind == "stepping-stones":
-        lines.append(_mastery_line(results))
+    lines += kind_of(grid.kind).remarks(results)
     if grid.budget:
         lines.append(f"Budget: {grid.budget}.")
     return [*lines, _machine_line(results)]
@@ -48,20 +47,9 @@ def source_line(results: Results) -> str:
     Returns:
         One sentence.
     """
-    data = "data by name" if results.data is None else f"data folder {results.data!r}"
-    model = f"Model {results.model}"
-    if results.grid.kind == "stepping-stones":
-        model, data = _encoders(results), "texts made by the library"
+    model, data = kind_of(results.grid.kind).model_and_data(results)
     seeds = sorted({record.seed for record in results.records})
     return f"{model}, {data}, {counted(len(seeds), 'seed')}."
-
-
-def _encoders(results: Results) -> str:
-    """Name the models of stepping stones that cells were run with."""
-    tasks = {record.task for record in results.records}
-    lessons = ", which had lessons" if lessons_of(results.grid) else ""
-    scratch = [f"Encoders from scratch{lessons}"] if tasks - {PRETRAINED} else []
-    return "; ".join(scratch + [f"Model {results.model}"] * (PRETRAINED in tasks))
 
 
 def counted(number: int, what: str) -> str:
@@ -75,22 +63,6 @@ def counted(number: int, what: str) -> str:
         ``"1 seed"``, ``"2 seeds"``.
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _mastery_line(results: Results) -> str:
-    """Say what chance is, with which bases arms were compared, and with which they were not."""
-    grid = results.grid
-    left_out: dict[str, list[str]] = {}
-    for record in results.records:
-        if record.arm == grid.base.name and not masters_one_step(grid, record):
-            left_out.setdefault(record.task, []).append(str(record.seed))
-    where = "; ".join(f"{task}, seed {', '.join(seeds)}" for task, seeds in left_out.items())
-    return (
-        "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
-        "stands higher in its chain, as the ends of a chain tell, and follows no step. Arms are "
-        f"compared where {grid.base.name!r} answers at least {100 * mastery(grid):g} % of the "
-        f"questions of one step to validate on{f', which leaves out {where}' if where else ''}."
-    )
 
 
 def _sizes(results: Results) -> str:
@@ -150,9 +122,7 @@ def _machine_line(results: Results) -> str:
         f"{name} {' or '.join(dict.fromkeys(all_))}" for name, all_ in names.items()
     )
     hours = sum(record.seconds for record in results.records) / 3600
-    what = "cells above"
-    if results.grid.kind == "stepping-stones":
-        what += ", without the lessons"
+    what = kind_of(results.grid.kind).timed
     line = f"Run on {machines}; {hours:.1f} hours of training for the {what}; {versions}."
     if SECONDS in results.grid.columns and len({_machine(one) for one in ran}) > 1:
         line += " Times of different machines are compared: changes are partly theirs."

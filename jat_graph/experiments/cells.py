@@ -9,10 +9,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from jat_graph.experiments.arms import build_heads, check_size, resolve_depth
-from jat_graph.experiments.curriculum import layers_of
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_fields import folder_name
-from jat_graph.experiments.small_encoder import HEADS
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.options import Heads, TrainingOptions
 
@@ -175,8 +174,7 @@ class Plan:
 
     def _shape(self, cell: Cell) -> tuple[int, int]:
         """Return layers and heads of a cell's model, which may be an encoder from scratch."""
-        own = layers_of(cell.task) if self.grid.kind == "stepping-stones" else None
-        return self.shape if own is None else (own, HEADS)
+        return kind_of(self.grid.kind).own_shape(cell.task) or self.shape
 
     def _describe(self, cell: Cell) -> str:
         """Return a text that two arms share if they do the same, and by the same ρ."""

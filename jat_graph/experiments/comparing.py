@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jat_graph.experiments.bootstrap import interval, paired_bootstrap
-from jat_graph.experiments.curriculum import REPORTED, masters_one_step
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS, GridArm
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.results import Record, Results
 from jat_graph.experiments.rows import Change, Row, mean_rows, over_seeds
 from jat_graph.experiments.sums import Measure, Scorer, scorer
-from jat_graph.tasks import get_task
-from jat_graph.tasks.stepping_stones import SteppingStonesTask
 
 
 def experiment_rows(results: Results) -> tuple[Row, ...]:
@@ -66,7 +64,7 @@ class _Table:
     """Finished cells by task, arm and seed."""
 
     def __init__(self, results: Results) -> None:
-        self.grid = results.grid
+        self.grid, self.kind = results.grid, kind_of(results.grid.kind)
         self.cells: dict[tuple[str, str], dict[int, Record]] = {}
         for record in results.records:
             self.cells.setdefault((record.task, record.arm), {})[record.seed] = record
@@ -84,9 +82,9 @@ class _Table:
                 if SECONDS in self.grid.columns:
                     yield _Place(task, "", SECONDS)
                 for split, scores in record.scores.items():
-                    if self.grid.kind == "stepping-stones" and split != REPORTED:
-                        continue
-                    yield from (_Place(task, split, name) for name in self._metrics(task, scores))
+                    if self.kind.is_reported(split):
+                        names = self._metrics(task, scores)
+                        yield from (_Place(task, split, name) for name in names)
 
     def row(self, place: _Place, arm: GridArm) -> Row:
         """Return the row of an arm."""
@@ -108,7 +106,8 @@ class _Table:
     def _metrics(self, task: str, scores: Mapping[str, float | None]) -> list[str]:
         if self.grid.columns:
             return [name for name in self.grid.columns if name in scores]
-        return list(scores) if self.grid.kind != "train" else [get_task(task).primary_metric]
+        primary = self.kind.primary_metric(task)
+        return list(scores) if primary is None else [primary]
 
     def _paper(self, place: _Place, arm: GridArm) -> tuple[float | None, float | None]:
         """Return the paper's number, and its change against the paper's base."""
@@ -122,7 +121,7 @@ class _Table:
         """Compare an arm with its base, on the seeds that both have finished."""
         base = reference_arm(self.grid, arm)
         ours, theirs = (self.cells.get((place.task, a.name), {}) for a in (arm, base))
-        fit = [s for s in ours if s in theirs and masters_one_step(self.grid, theirs[s])]
+        fit = [s for s in ours if s in theirs and self.kind.may_compare(self.grid, theirs[s])]
         pairs = {s: (place.value(ours[s]), place.value(theirs[s])) for s in fit}
         known = {s: (a, b) for s, (a, b) in pairs.items() if a is not None and b is not None}
         if arm is base or not pairs or len(known) < len(pairs):
@@ -130,7 +129,7 @@ class _Table:
         if place.metric == SECONDS:
             return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
         by_seed = {s: a - b for s, (a, b) in known.items()}
-        measure = _measure_of(self.grid, place.task)
+        measure = self.kind.measure(place.task)
         if measure is None or not self._same_examples(place, arm, base, by_seed):
             return over_seeds(by_seed)
         sides = [[self._scorer(measure, place, a.name, s) for s in by_seed] for a in (arm, base)]
@@ -167,12 +166,4 @@ def _printed(grid: Grid, place: _Place, arm: GridArm) -> float | None:
     found = grid.paper.scores.get(arm.name, {}).get(place.task)
     if isinstance(found, Mapping):
         return found.get(place.metric)
-    is_primary = grid.kind == "train" and place.metric == get_task(place.task).primary_metric
-    return found if is_primary else None
-
-
-def _measure_of(grid: Grid, task: str) -> Measure | None:
-    """Return what compares answers with what is right; None if nothing does."""
-    if grid.kind == "stepping-stones":  # whose tasks are settings
-        return SteppingStonesTask().measure
-    return getattr(get_task(task), "measure", None)
+    return found if place.metric == kind_of(grid.kind).primary_metric(place.task) else None

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.fine_tuning import Chosen, choose_heads, make_record
+from jat_graph.experiments.grid_checks import check_tasks
+from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.links import DIFFERENT, EXAMPLE, WHOLE, TypedText, measure_links
 from jat_graph.experiments.results import Record
 from jat_graph.hf import attach, attached_config
-from jat_graph.tasks import get_task
+from jat_graph.tasks import TaggingTask, get_task
 from jat_graph.tasks.tagging import OUTSIDE
 from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
@@ -26,50 +28,76 @@ from jat_graph.training.storage import MODEL_FOLDER, read_json, write_json
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from jat_graph.experiments.grid import Grid
+
 Shares: TypeAlias = dict[str, dict[str, float | None]]
 
 LINKS_FILE = "links.json"
 SPLIT = "validation"
 
+# Which model a cell measures; the first where a grid does not say.
+MODELS = ("trained", "pretrained")
+
 # The three things of the paper's example.
 THINGS = "book, pencil, computer"
 
 
-def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-    """Train a tagger of named entities, and measure which words of the dev set its heads link.
+class Connections(Kind):
+    """A tagger of named entities is trained, and it is measured which words its heads link.
 
     Figure 7 is about links between tokens of different entity types, so the model is trained for
     the entities first. ``connections.model = "pretrained"`` in the grid measures it as it comes,
     with the arm's heads, and trains nothing. Beside the dev set the paper's example is measured,
     "Book cost more than pencil. Book cost less than computer.", where the types are its three
     things: that is Figure 2. :func:`jat_graph.experiments.links.count_links` says what is counted.
-
-    Args:
-        cell: The cell.
-        plan: The plan; its task is one of named entities.
-        folder: The cell's folder.
-        progress: Show a bar.
-
-    Returns:
-        The cell. Beside the scores of the dev set, ``scores["all layers"]``, ``scores["layer 1"]``
-        and so on have a share by what is counted; those of the example are among all layers'. The
-        trained weights are not kept.
-
-    Raises:
-        ValueError: As :func:`jat_graph.training.train` does.
-        OSError: As :func:`jat_graph.training.train` does.
     """
-    chosen = choose_heads(cell, plan, folder, progress)
-    if plan.grid.own.get("model") == "pretrained":
-        return _pretrained(cell, chosen)
-    result = train(chosen.options, chosen.heads, progress=progress)
-    links = read_json(folder / LINKS_FILE)
-    if links is None:
-        links = _measure_trained(folder, chosen.options)
-        write_json(folder / LINKS_FILE, links)  # from here on the weights may go
-    shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
-    record = make_record(cell, chosen, result)
-    return replace(record, scores={**record.scores, **links})
+
+    def check(self, grid: Grid, where: str) -> None:
+        """Refuse tasks without entities, arms without links, and an unknown model."""
+        check_tasks(grid, where)
+        own, wanted = grid.own, f"model = one of {', '.join(MODELS)}"
+        unknown = sorted(own.keys() - {"model"})
+        if unknown or own.get("model", MODELS[0]) not in MODELS:
+            got = unknown[0] if unknown else f"model = {own['model']!r}"
+            raise ValueError(f"{where}: [connections] must say {wanted}, got {got}")
+        for name in grid.tasks:
+            if not isinstance(get_task(name), TaggingTask):
+                kind = "tasks of connections must be of named entities, as wnut17"
+                raise ValueError(f"{where}: {kind}, got {name!r}")
+        for arm in grid.arms:
+            if arm.heads == "triplet":
+                raise ValueError(
+                    f"{where}: arm {arm.name!r} has triplet heads, which have no links to measure"
+                )
+
+    def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+        """Train a tagger and measure its links; the trained weights are not kept.
+
+        Beside the scores of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on
+        have a share by what is counted; those of the example are among all layers'.
+        """
+        chosen = choose_heads(cell, plan, folder, progress)
+        if not _is_trained(plan):
+            return _pretrained(cell, chosen)
+        result = train(chosen.options, chosen.heads, progress=progress)
+        links = read_json(folder / LINKS_FILE)
+        if links is None:
+            links = _measure_trained(folder, chosen.options)
+            write_json(folder / LINKS_FILE, links)  # from here on the weights may go
+        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+        record = make_record(cell, chosen, result)
+        return replace(record, scores={**record.scores, **links})
+
+    def time_cell(self, cell: Cell, plan: Plan) -> float | None:
+        """Time a training, if there is one."""
+        return super().time_cell(cell, plan) if _is_trained(plan) else None
+
+
+KIND = Connections()
+
+
+def _is_trained(plan: Plan) -> bool:
+    return bool(plan.grid.own.get("model", MODELS[0]) == "trained")
 
 
 def _pretrained(cell: Cell, chosen: Chosen) -> Record:

@@ -15,15 +15,12 @@ from jat_graph.tasks import TaggingTask, get_task
 if TYPE_CHECKING:
     from jat_graph.experiments.grid import Grid
     from jat_graph.experiments.grid_parts import GridArm
-    from jat_graph.experiments.results import Record
+    from jat_graph.experiments.results import Record, Results
 
 PRETRAINED = "pretrained"
 
 # Arms are compared on the one, with bases that are good enough on the other.
 REPORTED, JUDGED = "test", "validation"
-
-# What says how results are read, and changes no run.
-ONLY_READ = ("mastered",)
 
 _ONE_STEP = "accuracy_1"
 _MASTERED = 0.9
@@ -108,10 +105,8 @@ def masters_one_step(grid: Grid, base: Record) -> bool:
 
     Returns:
         Whether it answers the questions of one step, of the texts to validate on: to judge by those
-        that are compared would favour the base. True where the grid is of another kind.
+        that are compared would favour the base.
     """
-    if grid.kind != "stepping-stones":
-        return True
     score = base.score(JUDGED, _ONE_STEP)
     return score is not None and score >= mastery(grid)
 
@@ -134,6 +129,29 @@ def mastery(grid: Grid, where: str | None = None) -> float:
     if found is not None and not 0 < found <= 1:
         raise ValueError(f"{here}: mastered must be a share above 0, got {found}")
     return _MASTERED if found is None else found
+
+
+def mastery_line(results: Results) -> str:
+    """Say what chance is, with which bases arms were compared, and with which they were not.
+
+    Args:
+        results: The finished cells.
+
+    Returns:
+        Two sentences.
+    """
+    grid = results.grid
+    left_out: dict[str, list[str]] = {}
+    for record in results.records:
+        if record.arm == grid.base.name and not masters_one_step(grid, record):
+            left_out.setdefault(record.task, []).append(str(record.seed))
+    where = "; ".join(f"{task}, seed {', '.join(seeds)}" for task, seeds in left_out.items())
+    return (
+        "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
+        "stands higher in its chain, as the ends of a chain tell, and follows no step. Arms are "
+        f"compared where {grid.base.name!r} answers at least {100 * mastery(grid):g} % of the "
+        f"questions of one step to validate on{f', which leaves out {where}' if where else ''}."
+    )
 
 
 def check_curriculum(grid: Grid, where: str) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jat_graph.experiments.cells import Cell, Plan
+from jat_graph.experiments.kinds import Kind, kind_of
 from jat_graph.experiments.records import Store
 from jat_graph.experiments.results import Record
-from jat_graph.experiments.stepping_stones import time_lesson, time_questions, waiting_lessons
-from jat_graph.experiments.timing import time_run
 from jat_graph.experiments.tuning import TRIAL_FILE, tuning_folders
 from jat_graph.training.options import TrainingOptions
 
@@ -107,12 +106,13 @@ def _estimate(
     """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
     left = [cell for cell in cells if cell not in finished]
     trials = _trials(plan, left, output) - seen
-    lessons = {Path(run.output_dir): run for run in _lessons(plan, left, output)}
+    kind = kind_of(plan.grid.kind)
+    lessons = {Path(run.output_dir): run for run in kind.waiting_lessons(plan, left, output)}
     waiting = [run for place, run in lessons.items() if place not in seen]
     seen |= trials | lessons.keys()
     same = (cells[0].task, cells[0].arm)
     times = [record.seconds for c, record in finished.items() if (c.task, c.arm) == same]
-    timed = _time(plan, left[0]) if left and not times else None
+    timed = _time(kind, plan, left[0]) if left and not times else None
     source = MEASURED if times else UNKNOWN if timed is None else TIMED
     return Estimate(
         task=cells[0].task,
@@ -122,19 +122,14 @@ def _estimate(
         trials=len(trials),
         seconds=statistics.mean(times) if times else timed,
         source=source,
-        lessons=_time_lessons(waiting),
+        lessons=_time_lessons(kind, waiting),
     )
 
 
-def _time(plan: Plan, cell: Cell) -> float | None:
+def _time(kind: Kind, plan: Plan, cell: Cell) -> float | None:
     """Time a few steps, and return the seconds of a training; None if there is none."""
-    grid = plan.grid
-    if grid.kind == "connections" and grid.own.get("model", "trained") != "trained":
-        return None
     logger.info("timing a few steps of %s, %s", cell.task, cell.arm)
-    if grid.kind == "stepping-stones":
-        return time_questions(cell, plan)
-    return time_run(plan.options(cell, Path("output")), plan.heads(cell))
+    return kind.time_cell(cell, plan)
 
 
 def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
@@ -143,14 +138,9 @@ def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
     return {folder for folder in folders if not (folder / TRIAL_FILE).exists()}
 
 
-def _lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> list[TrainingOptions]:
-    """Return the lessons that the cells wait for."""
-    return waiting_lessons(plan, cells, output) if plan.grid.kind == "stepping-stones" else []
-
-
-def _time_lessons(lessons: Sequence[TrainingOptions]) -> float:
+def _time_lessons(kind: Kind, lessons: Sequence[TrainingOptions]) -> float:
     """Return the seconds of lessons, of which those that differ in the seed alone take the same."""
     alike: dict[TrainingOptions, list[TrainingOptions]] = {}
     for lesson in lessons:
         alike.setdefault(replace(lesson, seed=0, model="any", output_dir="any"), []).append(lesson)
-    return sum(time_lesson(same[0]) * len(same) for same in alike.values())
+    return sum(kind.time_lesson(same[0]) * len(same) for same in alike.values())

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
 from jat_graph.experiments.cells import Cell, Plan, output_of
+from jat_graph.experiments.grid_checks import check_tasks
 from jat_graph.experiments.grid_parts import SECONDS
+from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.results import Record
 from jat_graph.experiments.timing import warm_up
 from jat_graph.experiments.tuning import choose_threshold, tuned_arm
@@ -35,6 +37,8 @@ from jat_graph.training.storage import (
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from jat_graph.experiments.grid import Grid
+
 CALIBRATED_FILE = "calibrated.json"
 
 
@@ -55,29 +59,36 @@ class Chosen:
     tuning: dict[str, float | None] | None = None
 
 
-def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-    """Train and score one cell; what was interrupted goes on.
+class FineTuning(Kind):
+    """The plan's model is trained on a task, and scored on its dev sets."""
 
-    Args:
-        cell: The cell.
-        plan: The plan.
-        folder: The cell's folder.
-        progress: Show a bar.
+    def check(self, grid: Grid, where: str) -> None:
+        """Refuse unknown tasks, and columns that no task has."""
+        check_tasks(grid, where)
+        known = {SECONDS: None}
+        for task in map(get_task, grid.tasks):
+            known |= dict.fromkeys((task.primary_metric, *task.other_metrics))
+        for name in grid.columns:
+            if name not in known:
+                wanted = f"{', '.join(known)}, which its tasks have"
+                raise ValueError(f"{where}: columns must be among {wanted}, got {name!r}")
 
-    Returns:
-        The cell with its results; the trained weights are not kept.
+    def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+        """Train and score one cell; the trained weights are not kept."""
+        chosen = choose_heads(cell, plan, folder, progress)
+        if SECONDS in plan.grid.columns and not (folder / RESULTS_FILE).exists():
+            _begin_anew(folder)  # of a run that goes on only the rest would be timed
+            warm_up(plan.options(cell, folder), plan.heads(cell))
+        result = train(chosen.options, chosen.heads, progress=progress)
+        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+        return make_record(cell, chosen, result)
 
-    Raises:
-        ValueError: As :func:`jat_graph.training.train` does.
-        OSError: As :func:`jat_graph.training.train` does.
-    """
-    chosen = choose_heads(cell, plan, folder, progress)
-    if SECONDS in plan.grid.columns and not (folder / RESULTS_FILE).exists():
-        _begin_anew(folder)  # of a run that goes on only the rest would be timed
-        warm_up(plan.options(cell, folder), plan.heads(cell))
-    result = train(chosen.options, chosen.heads, progress=progress)
-    shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
-    return make_record(cell, chosen, result)
+    def primary_metric(self, task: str) -> str:
+        """Return the metric that the task is known by."""
+        return get_task(task).primary_metric
+
+
+KIND = FineTuning()
 
 
 def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen:

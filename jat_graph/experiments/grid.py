@@ -19,9 +19,9 @@ from jat_graph.experiments.grid_parts import (
     read_paper,
     read_tuning,
 )
+from jat_graph.experiments.kinds import KINDS
 
 FOLDER = Path(__file__).parent / "grids"
-KIND_NAMES = ("train", "connections", "stepping-stones")
 
 # What a grid is trained with where it says nothing: weights are not chosen on the dev set that is
 # then reported.
@@ -43,7 +43,7 @@ class Grid:
     Args:
         name: What the command calls it.
         title: What it asks, in a few words.
-        kind: How a cell is run, see :data:`KIND_NAMES`.
+        kind: How a cell is run, see :data:`jat_graph.experiments.kinds.KINDS`.
         tasks: The tasks; for ``"stepping-stones"`` the settings.
         arms: The arms; the first is the base.
         seeds: Number of seeds: 0, 1, 2 … (default: 3)
@@ -149,8 +149,8 @@ class Grid:
         """
         where = where or f"grid {content.get('name')!r}"
         kind = text(content, "kind", where, default="train")
-        if kind not in KIND_NAMES:
-            raise ValueError(f"{where}: kind must be one of {', '.join(KIND_NAMES)}, got {kind!r}")
+        if kind not in KINDS:
+            raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {kind!r}")
         check_keys(content, (*_KEYS, *((kind,) if kind != "train" else ())), where)
         name, title = text(content, "name", where), text(content, "title", where)
         training = table(content, "training", where)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.experiments.cells import Cell, Plan
-from jat_graph.experiments.curriculum import ONLY_READ
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import GridArm
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.results import Results
 
 _WEIGHTS = ("config.json", "*.safetensors", "*.bin")
@@ -137,7 +137,8 @@ def _describe_arm(grid: Grid, task: str, arm: GridArm) -> dict[str, Any]:
 
 def _own(grid: Grid) -> dict[str, Any]:
     """Return what a grid's kind is told and runs depend on."""
-    return {name: value for name, value in grid.own.items() if name not in ONLY_READ}
+    only_read = kind_of(grid.kind).only_read
+    return {name: value for name, value in grid.own.items() if name not in only_read}
 
 
 def _weights(model: str) -> str:

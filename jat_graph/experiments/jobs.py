@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeAlias
 
 from jat_graph.experiments.cells import Cell, Plan
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.records import RECORD_FILE, Store, locked
-from jat_graph.experiments.results import Record
 from jat_graph.training.storage import reason
-
-RunCell: TypeAlias = Callable[[Cell, Plan, Path, bool], Record]
-
-# The module of each kind; its ``run_cell`` is imported where a cell is run.
-KINDS = {
-    "train": "jat_graph.experiments.fine_tuning",
-    "connections": "jat_graph.experiments.connections",
-    "stepping-stones": "jat_graph.experiments.stepping_stones",
-}
 
 # What a cell may fail with without anything being wrong with the others.
 _FAILURES = (ValueError, OSError, RuntimeError, ImportError)
@@ -125,23 +114,10 @@ def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:
             if not free:
                 return Outcome(cell, elsewhere=True)
             if not (folder / RECORD_FILE).exists():  # another process may have finished it
-                store.save(run_of_kind(plan.grid.kind)(cell, plan, folder, progress))
+                store.save(kind_of(plan.grid.kind).run_cell(cell, plan, folder, progress))
     except _FAILURES as error:
         return Outcome(cell, reason(error))
     return Outcome(cell)
-
-
-def run_of_kind(kind: str) -> RunCell:
-    """Return the function that runs a cell of a kind.
-
-    Args:
-        kind: One of :data:`KINDS`.
-
-    Returns:
-        The function.
-    """
-    run: RunCell = importlib.import_module(KINDS[kind]).run_cell
-    return run
 
 
 def _limit_threads(threads: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from jat_graph.experiments.bootstrap import Interval, interval
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS, GridArm
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.sums import Floats
 from jat_graph.training.statistics import Summary, paired_difference, summarize
 
@@ -115,7 +116,9 @@ def mean_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:
     """
     metrics = {row.metric for row in rows}
     alike = metrics == {SECONDS} or all(is_share(name) for name in metrics)
-    if grid.kind != "train" or not alike or len(grid.tasks) < 2 or not _has_mean(grid, rows):
+    primary = kind_of(grid.kind).primary_metric
+    named = all(primary(task) is not None for task in grid.tasks)
+    if not named or not alike or len(grid.tasks) < 2 or not _has_mean(grid, rows):
         return
     for arm in grid.arms:
         of_tasks = [[r for r in rows if (r.task, r.arm) == (task, arm)] for task in grid.tasks]

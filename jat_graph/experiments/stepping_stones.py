@@ -7,128 +7,141 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.experiments.cells import Cell, Plan, cell_folder, output_of
-from jat_graph.experiments.curriculum import REPORTED, layers_of, lessons_of
+from jat_graph.experiments.curriculum import (
+    PRETRAINED,
+    REPORTED,
+    check_curriculum,
+    layers_of,
+    lessons_of,
+    masters_one_step,
+    mastery_line,
+)
 from jat_graph.experiments.fine_tuning import count_examples
+from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.records import locked
-from jat_graph.experiments.results import Record
-from jat_graph.experiments.small_encoder import write_encoder
+from jat_graph.experiments.results import Record, Results
+from jat_graph.experiments.small_encoder import HEADS, write_encoder
 from jat_graph.experiments.timing import time_run
+from jat_graph.tasks.stepping_stones import SteppingStonesTask
 from jat_graph.training.data import TRAIN
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.runner import train
 from jat_graph.training.storage import ANSWERS_FILE, MODEL_FOLDER, RESULTS_FILE, read_json
+
+if TYPE_CHECKING:
+    from jat_graph.experiments.grid import Grid
+    from jat_graph.experiments.sums import Measure
 
 TASK = "steppingstones"
 
 _PLACES = ("model", "output_dir", "resume")
 
 
-def run_cell(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-    """Train an encoder on comparisons and ask it questions; what was interrupted goes on.
+class SteppingStones(Kind):
+    """An encoder is trained on comparisons and asked questions.
 
-    The cell's task names the encoder. Of ``"2 layers"`` all weights are drawn from the seed, and
+    A cell's task names the encoder. Of ``"2 layers"`` all weights are drawn from the seed, and
     it learns the grid's lessons, without heads of an arm. All arms begin with what these left, so
     that they differ in nothing but their heads, which come with the questions of all numbers of
     steps, see :class:`jat_graph.tasks.SteppingStonesTask`. ``"pretrained"`` is the plan's model,
     which begins with the questions.
-
-    Args:
-        cell: The cell.
-        plan: The plan.
-        folder: The cell's folder.
-        progress: Show a bar.
-
-    Returns:
-        The cell, with the scores and the answers of the test set, whose names no training text
-        has. Its time and steps are those of the questions. The trained weights are not kept, but
-        those of the lessons are.
-
-    Raises:
-        ValueError: As :func:`jat_graph.training.train` does.
-        OSError: As :func:`jat_graph.training.train` does.
     """
-    *lessons, questions = _runs(cell, plan, folder)
-    heads = plan.heads(cell)
-    layers = layers_of(cell.task)
-    if layers is not None:
-        with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
-            if not (_encoder(folder) / "config.json").exists():
-                write_encoder(_encoder(folder), layers)
-            for lesson in lessons:
-                if not _is_learnt(lesson):
-                    train(lesson, progress=progress)
-    result = train(questions, heads, progress=progress)
-    shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
-    answers = read_json(folder / ANSWERS_FILE) or {}
-    used, whole = count_examples(questions)
-    return Record(
-        task=cell.task,
-        arm=cell.arm,
-        seed=cell.seed,
-        scores=result.metrics,
-        answers={REPORTED: answers[REPORTED]} if REPORTED in answers else {},
-        seconds=result.seconds,
-        steps=result.steps,
-        device=result.device,
-        heads=None if heads is None else heads.to_dict(),
-        examples={split: used[split] for split in (TRAIN, REPORTED)},
-        all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
-    )
+
+    only_read = ("mastered",)
+    timed = "cells above, without the lessons"
+
+    def check(self, grid: Grid, where: str) -> None:
+        """Refuse encoders, lessons and arms that do not fit each other."""
+        check_curriculum(grid, where)
+
+    def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+        """Teach the lessons, if no other arm has, then train and score on the questions.
+
+        The scores and the answers are those of the test set, whose names no training text has.
+        Time and steps are those of the questions. The trained weights are not kept, but those of
+        the lessons are.
+        """
+        *lessons, questions = _runs(cell, plan, folder)
+        heads = plan.heads(cell)
+        layers = layers_of(cell.task)
+        if layers is not None:
+            with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
+                if not (_encoder(folder) / "config.json").exists():
+                    write_encoder(_encoder(folder), layers)
+                for lesson in lessons:
+                    if not _is_learnt(lesson):
+                        train(lesson, progress=progress)
+        result = train(questions, heads, progress=progress)
+        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+        answers = read_json(folder / ANSWERS_FILE) or {}
+        used, whole = count_examples(questions)
+        return Record(
+            task=cell.task,
+            arm=cell.arm,
+            seed=cell.seed,
+            scores=result.metrics,
+            answers={REPORTED: answers[REPORTED]} if REPORTED in answers else {},
+            seconds=result.seconds,
+            steps=result.steps,
+            device=result.device,
+            heads=None if heads is None else heads.to_dict(),
+            examples={split: used[split] for split in (TRAIN, REPORTED)},
+            all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
+        )
+
+    def own_shape(self, task: str) -> tuple[int, int] | None:
+        """Return layers and heads of an encoder from scratch."""
+        layers = layers_of(task)
+        return None if layers is None else (layers, HEADS)
+
+    def time_cell(self, cell: Cell, plan: Plan) -> float:
+        """Time a few steps of the questions."""
+        questions = plan.options(cell, Path("output"), task=TASK)
+        layers = layers_of(cell.task)
+        if layers is None:
+            return time_run(questions, plan.heads(cell))
+        return _time_drawn(questions, layers, plan.heads(cell))
+
+    def waiting_lessons(
+        self, plan: Plan, cells: Sequence[Cell], output: Path
+    ) -> list[TrainingOptions]:
+        """Return the lessons that are not learnt; one that several arms wait for is there once."""
+        runs = [run for cell in cells for run in _runs(cell, plan, cell_folder(output, cell))[:-1]]
+        return [run for run in dict.fromkeys(runs) if not _is_learnt(run)]
+
+    def time_lesson(self, lesson: TrainingOptions) -> float:
+        """Time a few steps of a lesson, with weights that are drawn."""
+        return _time_drawn(lesson, lesson.depth or 1, None)
+
+    def is_reported(self, split: str) -> bool:
+        """Tell whether a split's names are in no training text; others choose bases."""
+        return split == REPORTED
+
+    def measure(self, task: str) -> Measure:
+        """Return what compares answers: tasks are encoders, which are all asked the same."""
+        return SteppingStonesTask().measure
+
+    def may_compare(self, grid: Grid, base: Record) -> bool:
+        """Tell whether a base masters the questions of one step."""
+        return masters_one_step(grid, base)
+
+    def model_and_data(self, results: Results) -> tuple[str, str]:
+        """Name the encoders, and the model if it was asked, too."""
+        tasks = {record.task for record in results.records}
+        lessons = ", which had lessons" if lessons_of(results.grid) else ""
+        scratch = [f"Encoders from scratch{lessons}"] if tasks - {PRETRAINED} else []
+        models = scratch + [f"Model {results.model}"] * (PRETRAINED in tasks)
+        return "; ".join(models), "texts made by the library"
+
+    def remarks(self, results: Results) -> list[str]:
+        """Say what chance is, and with which bases arms were compared."""
+        return [mastery_line(results)]
 
 
-def waiting_lessons(plan: Plan, cells: Sequence[Cell], output: Path) -> list[TrainingOptions]:
-    """Return the lessons that cells wait for.
-
-    Args:
-        plan: The plan.
-        cells: The cells.
-        output: Folder of the experiment.
-
-    Returns:
-        Their options; a lesson that several arms wait for is there once.
-    """
-    runs = [run for cell in cells for run in _runs(cell, plan, cell_folder(output, cell))[:-1]]
-    return [run for run in dict.fromkeys(runs) if not _is_learnt(run)]
-
-
-def time_questions(cell: Cell, plan: Plan) -> float:
-    """Time a few steps of a cell's questions, and say what they would take.
-
-    Args:
-        cell: The cell.
-        plan: The plan.
-
-    Returns:
-        Seconds, without the time to load model and data.
-
-    Raises:
-        ValueError: If the run cannot begin.
-        OSError: If nothing can be written to the system's folder for temporary files.
-    """
-    questions = plan.options(cell, Path("output"), task=TASK)
-    layers = layers_of(cell.task)
-    if layers is None:
-        return time_run(questions, plan.heads(cell))
-    return _time_drawn(questions, layers, plan.heads(cell))
-
-
-def time_lesson(lesson: TrainingOptions) -> float:
-    """Time a few steps of a lesson, and say what all of it would take.
-
-    Args:
-        lesson: Its options, as :func:`waiting_lessons` returned them.
-
-    Returns:
-        Seconds, without the time to load model and data.
-
-    Raises:
-        ValueError: If the run cannot begin.
-        OSError: If nothing can be written to the system's folder for temporary files.
-    """
-    return _time_drawn(lesson, lesson.depth or 1, None)
+KIND = SteppingStones()
 
 
 def _time_drawn(run: TrainingOptions, layers: int, heads: Heads | None) -> float:

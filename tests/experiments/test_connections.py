@@ -10,7 +10,7 @@ import pytest
 
 from jat_graph.experiments import connections
 from jat_graph.experiments.cells import Cell, Plan
-from jat_graph.experiments.connections import run_cell
+from jat_graph.experiments.connections import KIND
 from jat_graph.experiments.grid import Grid, load_grid
 
 Plans = Callable[..., Plan]
@@ -64,7 +64,7 @@ def test_a_cell_is_trained_and_measured_once(
     plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, folder = Cell("wnut17", "paper", 0), tmp_path / "run"
-    record = run_cell(cell, plan(), folder, False)
+    record = KIND.run_cell(cell, plan(), folder, False)
     assert record.cell == cell and record.steps == 3
     assert record.examples == {"train": 24, "validation": 12}
     assert list(record.scores) == ["validation", "all layers", "layer 1", "layer 2"]
@@ -81,7 +81,7 @@ def test_a_cell_is_trained_and_measured_once(
         raise AssertionError
 
     monkeypatch.setattr(connections, "measure_links", refuse)  # and the weights are gone
-    assert run_cell(cell, plan(), folder, False).scores == record.scores
+    assert KIND.run_cell(cell, plan(), folder, False).scores == record.scores
 
 
 def test_a_kill_before_the_measurement_loses_nothing(
@@ -94,15 +94,15 @@ def test_a_kill_before_the_measurement_loses_nothing(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(connections, "measure_links", die)
-        run_cell(cell, plan(), tmp_path / "killed", False)
-    scores = run_cell(cell, plan(), tmp_path / "killed", False).scores
-    assert scores == run_cell(cell, plan(), tmp_path / "whole", False).scores
+        KIND.run_cell(cell, plan(), tmp_path / "killed", False)
+    scores = KIND.run_cell(cell, plan(), tmp_path / "killed", False).scores
+    assert scores == KIND.run_cell(cell, plan(), tmp_path / "whole", False).scores
 
 
 def test_a_pretrained_model_is_measured_as_it_comes(plan: Plans, tmp_path: Path) -> None:
     untrained = plan(connections={"model": "pretrained"})
     base, jumping = (
-        run_cell(Cell("wnut17", arm, 0), untrained, tmp_path / arm, False)
+        KIND.run_cell(Cell("wnut17", arm, 0), untrained, tmp_path / arm, False)
         for arm in ("base", "paper")
     )
     assert (base.steps, base.heads, base.examples) == (0, None, {"validation": 12})
@@ -110,7 +110,7 @@ def test_a_pretrained_model_is_measured_as_it_comes(plan: Plans, tmp_path: Path)
     assert list(base.scores) == ["all layers", "layer 1", "layer 2"]
     assert base.scores["layer 1"] != jumping.scores["layer 1"]
     fewer = plan(connections={"model": "pretrained"}, training={"max_eval_samples": 4})
-    few = run_cell(Cell("wnut17", "base", 0), fewer, tmp_path / "few", False)
+    few = KIND.run_cell(Cell("wnut17", "base", 0), fewer, tmp_path / "few", False)
     assert few.examples == {"validation": 4}
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_measured_is_no_grid(
 def test_the_grid_asks_for_what_is_measured(plan: Plans, tmp_path: Path) -> None:
     grid = load_grid("connections")
     untrained = plan(connections={"model": "pretrained"})
-    scores = run_cell(Cell("wnut17", "base", 0), untrained, tmp_path, False).scores
+    scores = KIND.run_cell(Cell("wnut17", "base", 0), untrained, tmp_path, False).scores
     known = {"f1", *(name for layer in scores.values() for name in layer)}
     assert set(grid.columns) <= known
     assert set(grid.paper.scores["base"]["wnut17"]) <= set(grid.columns)

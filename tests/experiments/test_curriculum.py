@@ -56,7 +56,6 @@ def test_a_base_has_to_answer_most_questions_of_one_step() -> None:
             scores={"validation": {"accuracy_1": score}, "test": {"accuracy_1": 0.5}},
         )
         assert masters_one_step(asked, base) is masters
-    assert masters_one_step(small_grid(), made_up())
 
 
 def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> None:

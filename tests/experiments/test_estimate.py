@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from jat_graph.experiments import estimate_cells
-from jat_graph.experiments.estimate import describe_time, time_run
+from jat_graph.experiments.estimate import describe_time
 from jat_graph.experiments.records import Store
-from jat_graph.experiments.stepping_stones import time_lesson, time_questions, waiting_lessons
+from jat_graph.experiments.stepping_stones import KIND as STEPPING_STONES
+from jat_graph.experiments.timing import time_run
 from tests.experiments.conftest import Plans
 from tests.experiments.support import CONTENT, made_up
 from tests.experiments.test_tuning import TUNED
@@ -17,7 +18,7 @@ from tests.experiments.test_tuning import TUNED
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every run take ten seconds."""
-    monkeypatch.setattr("jat_graph.experiments.estimate.time_run", lambda options, heads: 10.0)
+    monkeypatch.setattr("jat_graph.experiments.kinds.time_run", lambda options, heads: 10.0)
 
 
 @pytest.mark.usefixtures("untimed")
@@ -61,7 +62,8 @@ def test_lessons_count_once_for_all_arms(
     found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
     assert [found["1 layer", arm].total for arm in ("base", "JAT")] == [2 * 30.0, 2 * 10.0]
     assert [found["pretrained", arm].total for arm in ("base", "JAT")] == [2 * 10.0] * 2
-    for run in waiting_lessons(plan, plan.cells[:1], tmp_path):  # as a finished run leaves them
+    waiting = STEPPING_STONES.waiting_lessons(plan, plan.cells[:1], tmp_path)
+    for run in waiting:  # as a finished run leaves them
         Path(run.output_dir).mkdir(parents=True)
         written = json.dumps({"options": run.to_dict()})
         (Path(run.output_dir) / "results.json").write_text(written, encoding="utf-8")
@@ -74,9 +76,9 @@ KIND = "stepping-stones"
 
 def test_runs_of_an_encoder_from_scratch_are_timed(plans: Plans, tmp_path: Path) -> None:
     plan = plans(kind=KIND, tasks=["2 layers"], **{KIND: {"lessons": [{"task": f"{KIND}-first"}]}})
-    assert time_questions(plan.cells[1], plan) > 0
-    (lesson,) = waiting_lessons(plan, plan.cells[:2], tmp_path)
-    assert lesson.depth == 1 and time_lesson(lesson) > 0
+    assert STEPPING_STONES.time_cell(plan.cells[1], plan) > 0
+    (lesson,) = STEPPING_STONES.waiting_lessons(plan, plan.cells[:2], tmp_path)
+    assert lesson.depth == 1 and STEPPING_STONES.time_lesson(lesson) > 0
 
 
 def test_a_pretrained_model_that_is_only_measured_is_not_timed(

@@ -9,7 +9,7 @@ import pytest
 from jat_graph.config import JatConfig
 from jat_graph.experiments import Cell, fine_tuning
 from jat_graph.experiments.cells import cell_folder
-from jat_graph.experiments.fine_tuning import choose_heads, run_cell
+from jat_graph.experiments.fine_tuning import KIND, choose_heads
 from tests.experiments.conftest import Plans
 from tests.experiments.support import CONTENT
 
@@ -63,15 +63,15 @@ def test_a_timed_run_begins_anew_and_warm(
     monkeypatch.setattr(fine_tuning, "train", train)
     warm = fine_tuning.warm_up
     monkeypatch.setattr(fine_tuning, "warm_up", lambda *a: (warm(*a), steps.append("warm")))
-    record = run_cell(cell, plan, folder, False)
+    record = KIND.run_cell(cell, plan, folder, False)
     assert steps == ["warm", "train"] and record.seconds > 0
-    assert run_cell(cell, plan, folder, False).seconds == record.seconds
+    assert KIND.run_cell(cell, plan, folder, False).seconds == record.seconds
     assert steps == ["warm", "train", "train"]  # which reads what is there
 
 
 def test_a_share_of_the_data_is_counted(plans: Plans, tmp_path: Path) -> None:
     limits = {"max_train_samples": 20, "max_eval_samples": 5}
     plan, cell = plans(training=CONTENT["training"] | limits), Cell("cola", "base", 0)
-    record = run_cell(cell, plan, cell_folder(tmp_path, cell), False)
+    record = KIND.run_cell(cell, plan, cell_folder(tmp_path, cell), False)
     assert record.examples == {"train": 20, "validation": 5}
     assert record.all_examples == {"train": 48, "validation": 24}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jat_graph.experiments import Cell, jobs, run_experiment
-from jat_graph.experiments.jobs import KINDS, Outcome, run_cells, run_of_kind
+from jat_graph.experiments.jobs import Outcome, run_cells
 from tests.experiments.conftest import Plans
 from tests.experiments.test_running import same
 
@@ -39,8 +39,3 @@ def test_a_process_that_is_killed_takes_no_other_cell_with_it(
     killed, *others = (found[cell] for cell in plans().cells)
     assert str(killed) == "failed, its process was killed, as happens where memory runs out"
     assert others == [Outcome(cell) for cell in plans().cells[1:]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_can_run_a_cell(kind: str) -> None:
-    assert callable(run_of_kind(kind))

@@ -8,8 +8,8 @@ import pytest
 
 from jat_graph.config import JatConfig
 from jat_graph.experiments import CellsFailedError, Record, Results, read_results, run_experiment
-from jat_graph.experiments import jobs as jobs_module
 from jat_graph.experiments.cells import cell_folder
+from jat_graph.experiments.fine_tuning import FineTuning
 from jat_graph.tasks import get_task
 from tests.experiments.conftest import Plans
 from tests.experiments.support import CONTENT, made_up
@@ -23,14 +23,14 @@ def cells_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Cells that were run from here on, none of them really."""
     seen: list[str] = []
 
-    def run_cell(cell: Any, plan: Any, folder: Path, progress: bool) -> Record:
+    def run_cell(kind: Any, cell: Any, plan: Any, folder: Path, progress: bool) -> Record:
         seen.append(str(cell))
         if cell.arm == "broken":
             raise ValueError("the loss became nan\nat step 3")
         scores = {"validation": {"matthews": 0.5 + 0.1 * cell.seed}}
         return made_up(cell.task, cell.arm, cell.seed, scores=scores)
 
-    monkeypatch.setattr(jobs_module, "run_of_kind", lambda kind: run_cell)
+    monkeypatch.setattr(FineTuning, "run_cell", run_cell)
     return seen
 
 

@@ -12,7 +12,7 @@ from jat_graph.experiments import stepping_stones
 from jat_graph.experiments.cells import Cell, Plan, cell_folder
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.running import run_experiment
-from jat_graph.experiments.stepping_stones import run_cell, waiting_lessons
+from jat_graph.experiments.stepping_stones import KIND
 from jat_graph.training.runner import train
 from jat_graph.training.storage import read_json
 
@@ -57,7 +57,7 @@ def test_arms_share_the_lessons_and_differ_in_their_heads(plan: Plans, tmp_path:
     records = {}
     for arm in ("base", "JAT"):
         cell = Cell("2 layers", arm, 0)
-        records[arm] = run_cell(cell, plan(), cell_folder(tmp_path, cell), False)
+        records[arm] = KIND.run_cell(cell, plan(), cell_folder(tmp_path, cell), False)
         folder = tmp_path / "lessons" / "2-layers" / "seed-0"
         runs = [folder / name for name in ("1-steppingstonesfirst", "2-steppingstonesone")]
         assert all((run / "results.json").exists() for run in runs)
@@ -84,19 +84,19 @@ def test_a_finished_cell_is_read_and_not_run(
 ) -> None:
     cell = Cell("2 layers", "JAT", 0)
     folder = cell_folder(tmp_path, cell)
-    first = run_cell(cell, plan(), folder, False)
+    first = KIND.run_cell(cell, plan(), folder, False)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("trained again")
 
     monkeypatch.setattr("jat_graph.training.trainer.TaskTrainer.train", refuse)
-    assert run_cell(cell, plan(), folder, False) == first
+    assert KIND.run_cell(cell, plan(), folder, False) == first
 
 
 def test_an_encoder_without_lessons_begins_with_the_questions(plan: Plans, tmp_path: Path) -> None:
     cell = Cell("2 layers", "base", 0)
     folder = cell_folder(tmp_path, cell)
-    record = run_cell(cell, plan(**{"stepping-stones": {}}), folder, False)
+    record = KIND.run_cell(cell, plan(**{"stepping-stones": {}}), folder, False)
     assert record.steps == 1
     options = read_json(folder / "results.json")["options"]  # type: ignore[index]
     assert options["from_scratch"] and options["task"] == stepping_stones.TASK
@@ -106,7 +106,7 @@ def test_the_pretrained_model_has_no_lessons(plan: Plans, tmp_path: Path) -> Non
     cell = Cell("pretrained", "JAT", 0)
     folder = cell_folder(tmp_path, cell)
     asked = plan()
-    record = run_cell(cell, asked, folder, False)
+    record = KIND.run_cell(cell, asked, folder, False)
     assert record.heads is not None and record.steps == 1
     options = read_json(folder / "results.json")["options"]  # type: ignore[index]
     assert options["model"] == asked.model and not options["from_scratch"]
@@ -117,12 +117,12 @@ def test_lessons_are_not_learnt_again_where_the_folder_was_moved(
     plan: Plans, tmp_path: Path
 ) -> None:
     first, second = (Cell("2 layers", arm, 0) for arm in ("base", "JAT"))
-    run_cell(first, plan(), cell_folder(tmp_path / "here", first), False)
+    KIND.run_cell(first, plan(), cell_folder(tmp_path / "here", first), False)
     (tmp_path / "here").rename(tmp_path / "there")
-    assert not waiting_lessons(plan(), [second], tmp_path / "there")
+    assert not KIND.waiting_lessons(plan(), [second], tmp_path / "there")
     lessons = sorted((tmp_path / "there" / "lessons").rglob("results.json"))
     before = [path.read_bytes() for path in lessons]
-    record = run_cell(second, plan(), cell_folder(tmp_path / "there", second), False)
+    record = KIND.run_cell(second, plan(), cell_folder(tmp_path / "there", second), False)
     assert record.steps == 1 and [path.read_bytes() for path in lessons] == before
 
 
@@ -130,7 +130,7 @@ def test_killed_between_lessons_a_cell_goes_on(
     plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = Cell("2 layers", "JAT", 0)
-    whole = run_cell(cell, plan(), cell_folder(tmp_path / "whole", cell), False)
+    whole = KIND.run_cell(cell, plan(), cell_folder(tmp_path / "whole", cell), False)
     calls: list[str] = []
 
     def kill(options: Any, *rest: Any, **settings: Any) -> Any:
@@ -142,10 +142,10 @@ def test_killed_between_lessons_a_cell_goes_on(
     monkeypatch.setattr(stepping_stones, "train", kill)
     folder = cell_folder(tmp_path / "cut", cell)
     with pytest.raises(KeyboardInterrupt):
-        run_cell(cell, plan(), folder, False)
-    (waiting,) = waiting_lessons(plan(), [cell], tmp_path / "cut")
+        KIND.run_cell(cell, plan(), folder, False)
+    (waiting,) = KIND.waiting_lessons(plan(), [cell], tmp_path / "cut")
     assert waiting.task == "steppingstonesone"
-    again = run_cell(cell, plan(), folder, False)
+    again = KIND.run_cell(cell, plan(), folder, False)
     assert calls == [
         *("steppingstonesfirst", "steppingstonesone"),
         *("steppingstonesone", "steppingstones"),
@@ -155,11 +155,11 @@ def test_killed_between_lessons_a_cell_goes_on(
 
 def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) -> None:
     first, second = (Cell("2 layers", arm, 0) for arm in ("base", "JAT"))
-    run_cell(first, plan(), cell_folder(tmp_path, first), False)
+    KIND.run_cell(first, plan(), cell_folder(tmp_path, first), False)
     other = [{"task": "stepping-stones-first", "epochs": 2}, LESSONS[1]]
     changed = plan(**{"stepping-stones": {"lessons": other}})
     with pytest.raises(ValueError, match="holds a run with epochs=1, not 2"):
-        run_cell(second, changed, cell_folder(tmp_path, second), False)
+        KIND.run_cell(second, changed, cell_folder(tmp_path, second), False)
 
 
 def test_a_whole_experiment_is_tabulated_and_drawn(plan: Plans, tmp_path: Path) -> None:
