@@ -103,11 +103,10 @@ def _reading(results: Results) -> str:
     single = "; with one seed the interval is that of new examples alone, and the change not bold"
     return (
         "Scores are means ± standard deviations over the seeds, in percent. A change is "
-        f"{against}; its interval is that of new seeds and new examples at once, conditional on "
-        "nothing: a paired bootstrap over the examples, to which Student's spread of the seeds is "
-        "added (that alone where there are no examples to resample). A change is bold where its "
-        f"interval does not hold 0{single if min(seeds) < 2 else ''}. Intervals are not corrected "
-        "for their number."
+        f"{against}; its interval is that of new seeds and new examples at once: a paired "
+        "bootstrap over the examples, to which Student's spread of the seeds is added (that alone "
+        "where there are no examples to resample). A change is bold where its interval does not "
+        f"hold 0{single if min(seeds) < 2 else ''}. Intervals are not corrected for their number."
     )
 
 

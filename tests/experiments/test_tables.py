@@ -112,7 +112,7 @@ def test_the_caption_names_what_was_really_used() -> None:
     for part in (
         "Model a-model, data folder 'glue', 3 seeds.",
         "Examples: rte 100 (train) and 60 (validation); stsb",
-        "new seeds and new examples at once, conditional on nothing: a paired bootstrap",
+        "new seeds and new examples at once: a paired bootstrap",
         "not corrected for their number",
         "ρ is the one of 4, 6 that did best on 10% of the training data",
         "The paper's numbers (Table 1) are those of BERT-base.",
