@@ -60,7 +60,7 @@ def finding_lines(results: Results, rows: Sequence[Row]) -> list[str]:
         lines.append(
             f"Of {counted(len(found), 'interval')}, {above} {_lie(above)} above 0, {below} "
             f"{_lie(below)} below, and {len(found) - above - below} hold it. If no arm differed, "
-            f"about {_CHANCE * len(found):.0f} would lie off 0 by chance."
+            f"about {_CHANCE * len(found):.2g} would lie off 0 by chance."
         )
     pairs = [
         (row.change.mean, row.paper_change)
