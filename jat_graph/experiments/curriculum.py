@@ -31,7 +31,7 @@ _NOT_OPTIONS = ("depth", "from_scratch")
 
 @dataclass(frozen=True)
 class Lesson:
-    """Something that an encoder from scratch learns before all arms go on from its weights.
+    """Something that an encoder learns before all arms go on from its weights.
 
     Args:
         task: The task.

@@ -107,8 +107,12 @@ def _estimate(
     left = [cell for cell in cells if cell not in finished]
     trials = _trials(plan, left, output) - seen
     kind = kind_of(plan.grid.kind)
-    lessons = {Path(run.output_dir): run for run in kind.waiting_lessons(plan, left, output)}
-    waiting = [run for place, run in lessons.items() if place not in seen]
+    lessons = {
+        Path(run.output_dir): (cell, run)
+        for cell in left
+        for run in kind.waiting_lessons(cell, plan, output)
+    }
+    waiting = [lesson for place, lesson in lessons.items() if place not in seen]
     seen |= trials | lessons.keys()
     same = (cells[0].task, cells[0].arm)
     times = [record.seconds for c, record in finished.items() if (c.task, c.arm) == same]
@@ -122,7 +126,7 @@ def _estimate(
         trials=len(trials),
         seconds=statistics.mean(times) if times else timed,
         source=source,
-        lessons=_time_lessons(kind, waiting),
+        lessons=_time_lessons(kind, plan, waiting),
     )
 
 
@@ -138,9 +142,12 @@ def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
     return {folder for folder in folders if not (folder / TRIAL_FILE).exists()}
 
 
-def _time_lessons(kind: Kind, lessons: Sequence[TrainingOptions]) -> float:
+def _time_lessons(kind: Kind, plan: Plan, lessons: Sequence[tuple[Cell, TrainingOptions]]) -> float:
     """Return the seconds of lessons, of which those that differ in the seed alone take the same."""
-    alike: dict[TrainingOptions, list[TrainingOptions]] = {}
-    for lesson in lessons:
-        alike.setdefault(replace(lesson, seed=0, model="any", output_dir="any"), []).append(lesson)
-    return sum(kind.time_lesson(same[0]) * len(same) for same in alike.values())
+    alike: dict[TrainingOptions, list[tuple[Cell, TrainingOptions]]] = {}
+    for cell, run in lessons:
+        plain = replace(run, seed=0, model=cell.task, output_dir="any")
+        alike.setdefault(plain, []).append((cell, run))
+    return sum(
+        kind.time_lesson(same[0][0], plan, same[0][1]) * len(same) for same in alike.values()
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,23 +86,35 @@ class Kind:
         """
         return time_run(plan.options(cell, Path("output")), plan.heads(cell))
 
-    def waiting_lessons(
-        self, plan: Plan, cells: Sequence[Cell], output: Path
-    ) -> list[TrainingOptions]:
-        """Return the trainings that cells wait for and share.
+    def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
+        """Return the trainings that a cell waits for and shares with others.
 
         Args:
+            cell: The cell.
             plan: The plan.
-            cells: The cells.
             output: Folder of the experiment.
 
         Returns:
-            Their options; none twice.
+            Their options.
         """
         return []
 
-    def time_lesson(self, lesson: TrainingOptions) -> float:
-        """Time a few steps of a training that cells share, and return the seconds of all of it."""
+    def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
+        """Time a few steps of a training that cells share, and return the seconds of all of it.
+
+        Args:
+            cell: A cell that waits for it.
+            plan: The plan.
+            lesson: Its options, as :meth:`waiting_lessons` returned them.
+
+        Returns:
+            Seconds, without the time to load model and data.
+
+        Raises:
+            ValueError: If the run cannot begin.
+            OSError: If data cannot be read, or nothing can be written to the system's folder for
+                temporary files.
+        """
         raise NotImplementedError
 
     def primary_metric(self, task: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,11 +43,10 @@ _PLACES = ("model", "output_dir", "resume")
 class SteppingStones(Kind):
     """An encoder is trained on comparisons and asked questions.
 
-    A cell's task names the encoder. Of ``"2 layers"`` all weights are drawn from the seed, and
-    it learns the grid's lessons, without heads of an arm. All arms begin with what these left, so
-    that they differ in nothing but their heads, which come with the questions of all numbers of
-    steps, see :class:`jat_graph.tasks.SteppingStonesTask`. ``"pretrained"`` is the plan's model,
-    which begins with the questions.
+    A cell's task names the encoder: of ``"2 layers"`` all weights are drawn from the seed,
+    ``"pretrained"`` is the plan's model. It learns the grid's lessons, without heads of an arm. All
+    arms begin with what these left, so that they differ in nothing but their heads, which come with
+    the questions of all numbers of steps, see :class:`jat_graph.tasks.SteppingStonesTask`.
     """
 
     only_read = ("mastered",)
@@ -67,13 +66,12 @@ class SteppingStones(Kind):
         *lessons, questions = _runs(cell, plan, folder)
         heads = plan.heads(cell)
         layers = layers_of(cell.task)
-        if layers is not None:
-            with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
-                if not (_encoder(folder) / "config.json").exists():
-                    write_encoder(_encoder(folder), layers)
-                for lesson in lessons:
-                    if not _is_learnt(lesson):
-                        train(lesson, progress=progress)
+        with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
+            if layers is not None and not (_encoder(folder) / "config.json").exists():
+                write_encoder(_encoder(folder), layers)
+            for lesson in lessons:
+                if not _is_learnt(lesson):
+                    train(lesson, progress=progress)
         result = train(questions, heads, progress=progress)
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         answers = read_json(folder / ANSWERS_FILE) or {}
@@ -99,22 +97,16 @@ class SteppingStones(Kind):
 
     def time_cell(self, cell: Cell, plan: Plan) -> float:
         """Time a few steps of the questions."""
-        questions = plan.options(cell, Path("output"), task=TASK)
-        layers = layers_of(cell.task)
-        if layers is None:
-            return time_run(questions, plan.heads(cell))
-        return _time_drawn(questions, layers, plan.heads(cell))
+        return _time(cell, plan, plan.options(cell, Path("output"), task=TASK), plan.heads(cell))
 
-    def waiting_lessons(
-        self, plan: Plan, cells: Sequence[Cell], output: Path
-    ) -> list[TrainingOptions]:
-        """Return the lessons that are not learnt; one that several arms wait for is there once."""
-        runs = [run for cell in cells for run in _runs(cell, plan, cell_folder(output, cell))[:-1]]
-        return [run for run in dict.fromkeys(runs) if not _is_learnt(run)]
+    def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
+        """Return the lessons that are not learnt."""
+        *lessons, _ = _runs(cell, plan, cell_folder(output, cell))
+        return [lesson for lesson in lessons if not _is_learnt(lesson)]
 
-    def time_lesson(self, lesson: TrainingOptions) -> float:
-        """Time a few steps of a lesson, with weights that are drawn."""
-        return _time_drawn(lesson, lesson.depth or 1, None)
+    def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
+        """Time a few steps of a lesson."""
+        return _time(cell, plan, lesson, None)
 
     def is_reported(self, split: str) -> bool:
         """Tell whether a split's names are in no training text; others choose bases."""
@@ -131,10 +123,10 @@ class SteppingStones(Kind):
     def model_and_data(self, results: Results) -> tuple[str, str]:
         """Name the encoders, and the model if it was asked, too."""
         tasks = {record.task for record in results.records}
+        scratch = ["encoders from scratch"] if tasks - {PRETRAINED} else []
+        models = " and ".join([f"model {results.model}"] * (PRETRAINED in tasks) + scratch)
         lessons = ", which had lessons" if lessons_of(results.grid) else ""
-        scratch = [f"Encoders from scratch{lessons}"] if tasks - {PRETRAINED} else []
-        models = scratch + [f"Model {results.model}"] * (PRETRAINED in tasks)
-        return "; ".join(models), "texts made by the library"
+        return f"{models[:1].upper()}{models[1:]}{lessons}", "texts made by the library"
 
     def remarks(self, results: Results) -> list[str]:
         """Say what chance is, and with which bases arms were compared."""
@@ -144,23 +136,29 @@ class SteppingStones(Kind):
 KIND = SteppingStones()
 
 
-def _time_drawn(run: TrainingOptions, layers: int, heads: Heads | None) -> float:
-    """Time a run with weights that are drawn, as those that it goes on from may not be there."""
+def _time(cell: Cell, plan: Plan, run: TrainingOptions, heads: Heads | None) -> float:
+    """Time a run with its cell's first weights, as those that it goes on from may not be there."""
+    layers = layers_of(cell.task)
+    if layers is None:
+        return time_run(replace(run, model=plan.model), heads)
     with tempfile.TemporaryDirectory() as scratch:
-        write_encoder(Path(scratch), layers)
+        write_encoder(Path(scratch), run.depth or layers)
         return time_run(replace(run, model=scratch, from_scratch=True), heads)
 
 
 def _runs(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
     """Return the options of the lessons and of the questions; each goes on from the one before."""
     layers = layers_of(cell.task)
-    if layers is None:
-        return [plan.options(cell, folder, task=TASK)]
     place = _lessons_folder(folder)
-    begin: dict[str, Any] = {"model": str(_encoder(folder)), "from_scratch": True}
+    begin: dict[str, Any] = {"model": plan.model}
+    if layers is None:
+        layers = plan.shape[0]
+    else:
+        begin = {"model": str(_encoder(folder)), "from_scratch": True}
+    own = plan.grid.task_training.get(cell.task, {})  # a grid's lessons are for all encoders
     runs: list[TrainingOptions] = []
     for number, lesson in enumerate(lessons_of(plan.grid), start=1):
-        asked = {"task": lesson.task, "depth": lesson.depth(layers), **lesson.options}
+        asked = {"task": lesson.task, "depth": lesson.depth(layers), **lesson.options, **own}
         runs.append(plan.options(cell, place / f"{number}-{lesson.task}", **begin | asked))
         begin = {"model": str(Path(runs[-1].output_dir) / MODEL_FOLDER)}
     return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]

@@ -102,15 +102,23 @@ def test_an_encoder_without_lessons_begins_with_the_questions(plan: Plans, tmp_p
     assert options["from_scratch"] and options["task"] == stepping_stones.TASK
 
 
-def test_the_pretrained_model_has_no_lessons(plan: Plans, tmp_path: Path) -> None:
+def test_the_pretrained_model_has_its_lessons_with_options_of_its_own(
+    plan: Plans, tmp_path: Path
+) -> None:
     cell = Cell("pretrained", "JAT", 0)
     folder = cell_folder(tmp_path, cell)
-    asked = plan()
+    training = {"epochs": 1, "batch_size": 24, "pretrained": {"max_train_samples": 10}}
+    asked = plan(training=training, tasks=["2 layers", "pretrained"])
     record = KIND.run_cell(cell, asked, folder, False)
-    assert record.heads is not None and record.steps == 1
-    options = read_json(folder / "results.json")["options"]  # type: ignore[index]
-    assert options["model"] == asked.model and not options["from_scratch"]
-    assert not (tmp_path / "lessons").exists()
+    assert record.heads is not None and record.examples["train"] == 10
+    lessons = tmp_path / "lessons" / "pretrained" / "seed-0"
+    runs = [lessons / "1-steppingstonesfirst", lessons / "2-steppingstonesone", folder]
+    options = [dict(read_json(run / "results.json") or {})["options"] for run in runs]
+    assert [one["model"] for one in options] == [asked.model, *(f"{r}/model" for r in runs[:2])]
+    assert [one["depth"] for one in options] == [1, 2, 2]
+    assert not any(one["from_scratch"] for one in options)
+    assert {one["max_train_samples"] for one in options} == {10}
+    assert not (lessons / "encoder").exists()
 
 
 def test_lessons_are_not_learnt_again_where_the_folder_was_moved(
@@ -119,7 +127,7 @@ def test_lessons_are_not_learnt_again_where_the_folder_was_moved(
     first, second = (Cell("2 layers", arm, 0) for arm in ("base", "JAT"))
     KIND.run_cell(first, plan(), cell_folder(tmp_path / "here", first), False)
     (tmp_path / "here").rename(tmp_path / "there")
-    assert not KIND.waiting_lessons(plan(), [second], tmp_path / "there")
+    assert not KIND.waiting_lessons(second, plan(), tmp_path / "there")
     lessons = sorted((tmp_path / "there" / "lessons").rglob("results.json"))
     before = [path.read_bytes() for path in lessons]
     record = KIND.run_cell(second, plan(), cell_folder(tmp_path / "there", second), False)
@@ -143,7 +151,7 @@ def test_killed_between_lessons_a_cell_goes_on(
     folder = cell_folder(tmp_path / "cut", cell)
     with pytest.raises(KeyboardInterrupt):
         KIND.run_cell(cell, plan(), folder, False)
-    (waiting,) = KIND.waiting_lessons(plan(), [cell], tmp_path / "cut")
+    (waiting,) = KIND.waiting_lessons(cell, plan(), tmp_path / "cut")
     assert waiting.task == "steppingstonesone"
     again = KIND.run_cell(cell, plan(), folder, False)
     assert calls == [
