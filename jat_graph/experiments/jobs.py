@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -83,8 +83,9 @@ def _run_pool(
         try:
             while left or running:
                 while left and len(running) < jobs:  # no more, so that those begun are known
-                    running[pool.submit(run_one, left[0], plan, output, False)] = left[0]
-                    left.popleft()
+                    cell = _choose(left, running.values(), plan, output)
+                    left.remove(cell)
+                    running[pool.submit(run_one, cell, plan, output, False)] = cell
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield future.result()
                     del running[future]
@@ -93,6 +94,17 @@ def _run_pool(
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     return []
+
+
+def _choose(left: Sequence[Cell], running: Collection[Cell], plan: Plan, output: Path) -> Cell:
+    """Return the first cell that need not wait until a running one has learnt what they share."""
+
+    def lessons(cell: Cell) -> set[str]:
+        waiting = kind_of(plan.grid.kind).waiting_lessons(cell, plan, output)
+        return {lesson.output_dir for lesson in waiting}
+
+    busy = set[str]().union(*map(lessons, running))
+    return next((cell for cell in left if not busy or not busy & lessons(cell)), left[0])
 
 
 def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:

@@ -29,7 +29,14 @@ from jat_graph.tasks.stepping_stones import SteppingStonesTask
 from jat_graph.training.data import TRAIN
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.runner import train
-from jat_graph.training.storage import ANSWERS_FILE, MODEL_FOLDER, RESULTS_FILE, read_json
+from jat_graph.training.storage import (
+    ANSWERS_FILE,
+    MODEL_FOLDER,
+    RESULTS_FILE,
+    prepare_folder,
+    read_json,
+    replacing_folder,
+)
 
 if TYPE_CHECKING:
     from jat_graph.experiments.grid import Grid
@@ -67,8 +74,10 @@ class SteppingStones(Kind):
         heads = plan.heads(cell)
         layers = layers_of(cell.task)
         with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
-            if layers is not None and not (_encoder(folder) / "config.json").exists():
-                write_encoder(_encoder(folder), layers)
+            if layers is not None and not _encoder(folder).exists():
+                prepare_folder(_lessons_folder(folder))
+                with replacing_folder(_encoder(folder)) as temporary:
+                    write_encoder(temporary, layers)
             for lesson in lessons:
                 if not _is_learnt(lesson):
                     train(lesson, progress=progress)

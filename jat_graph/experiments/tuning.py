@@ -142,6 +142,6 @@ def _score(
     logger.info("%s, %s: trying threshold %g", cell.task, cell.arm, threshold)
     options = plan.options(cell, folder, held_out=trial.held_out)
     result = train(options, plan.heads(cell, threshold), progress=progress)
-    write_json(path, {**asked, "score": result.primary})
     shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+    write_json(path, {**asked, "score": result.primary})
     return result.primary

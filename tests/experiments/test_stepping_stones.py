@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jat_graph import tasks
-from jat_graph.experiments import stepping_stones
+from jat_graph.experiments import jobs, stepping_stones
 from jat_graph.experiments.cells import Cell, Plan, cell_folder
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.running import run_experiment
@@ -159,6 +159,33 @@ def test_killed_between_lessons_a_cell_goes_on(
         *("steppingstonesone", "steppingstones"),
     ]
     assert (again.scores, again.answers) == (whole.scores, whole.answers)
+
+
+def test_killed_while_the_encoder_is_written_a_cell_goes_on(
+    plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("2 layers", "base", 0)
+    folder = cell_folder(tmp_path, cell)
+
+    def kill(folder: Path, layers: int) -> None:
+        (folder / "config.json").touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(stepping_stones, "write_encoder", kill)
+        KIND.run_cell(cell, plan(), folder, False)
+    assert KIND.run_cell(cell, plan(), folder, False).steps == 1
+
+
+def test_cells_run_at_once_do_not_wait_for_the_same_lessons(plan: Plans, tmp_path: Path) -> None:
+    left = list(plan(tasks=["1 layer", "2 layers"]).cells)
+    first = left.pop(0)
+    chosen = jobs._choose(left, [first], plan(tasks=["1 layer", "2 layers"]), tmp_path)
+    assert (first.task, chosen.task) == ("1 layer", "2 layers")
+    assert jobs._choose(left, [], plan(), tmp_path) == left[0]
+    assert jobs._choose(left[:1], [first], plan(), tmp_path) == left[0]  # rather than nothing
+    KIND.run_cell(first, plan(tasks=["1 layer"]), cell_folder(tmp_path, first), False)
+    assert jobs._choose(left, [first], plan(), tmp_path) == left[0]
 
 
 def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) -> None:
