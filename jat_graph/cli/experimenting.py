@@ -23,6 +23,7 @@ from jat_graph.experiments import (
 )
 from jat_graph.experiments.estimate import describe_time
 from jat_graph.experiments.grid import grid_path
+from jat_graph.experiments.running import check_jobs
 from jat_graph.files import write_text
 
 
@@ -80,6 +81,7 @@ def experiment_command(
         raise ValueError("an experiment needs --model, a folder or a Hub name")
     plan = Plan(grid if seeds is None else grid.with_seeds(seeds), model, data_dir, device)
     index, count = _read_part(part)
+    check_jobs(plan, jobs)
     folder = output or Path(f"experiment-{grid.name}")
     if dry_run:
         cells = plan.part(index, count)
@@ -88,7 +90,8 @@ def experiment_command(
     run_experiment(
         plan, folder, jobs=jobs, part=(index, count), progress=has_terminal() and jobs == 1
     )
-    Console().print(f"Results are in {folder}; the table is {grid.name}.md.")
+    shown = f"the table is {grid.name}.md" if count == 1 else "without --part the table is made"
+    Console().print(f"Results are in {folder}; {shown}.", soft_wrap=True)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -136,7 +139,7 @@ def _print_estimates(
 def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
     totals = [entry.total for entry in estimates]
     known = [total for total in totals if total is not None]
-    if not any(totals) and len(known) == len(totals):
+    if not any(entry.seeds or entry.trials for entry in estimates):
         return "Nothing is left to do."
     if not known or (len(known) < len(totals) and not any(known)):
         return "How long it takes is not known before a cell is finished."

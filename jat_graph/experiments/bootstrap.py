@@ -37,7 +37,9 @@ class Interval:
         return self.low <= 0 <= self.high
 
 
-def paired_bootstrap(arm: Sequence[Scorer], base: Sequence[Scorer], name: str) -> Floats:
+def paired_bootstrap(
+    arm: Sequence[Scorer], base: Sequence[Scorer], name: str, models: str = ""
+) -> Floats:
     """Resample the mean difference between two arms, over examples and seeds together.
 
     Each draw takes examples with replacement, the same for both arms and all seeds, and adds what
@@ -54,6 +56,8 @@ def paired_bootstrap(arm: Sequence[Scorer], base: Sequence[Scorer], name: str) -
         arm: The arm, one scorer a seed.
         base: The base, on the same seeds and examples.
         name: What is compared; it seeds the draws, so that a table is the same each time.
+        models: Which models are compared, if what they say of other examples is compared, too: the
+            draws of other seeds are the same for both, as the models are. (default: "", no others)
 
     Returns:
         Differences ``[R]``, R = :data:`DRAWS`; NaN where the measure is undefined on a resample.
@@ -73,6 +77,7 @@ def paired_bootstrap(arm: Sequence[Scorer], base: Sequence[Scorer], name: str) -
             f"and {', '.join(map(str, sorted(sizes))) or 'no'} examples"
         )
     draw = np.random.default_rng(zlib.crc32(name.encode()))
+    seed_draw = np.random.default_rng(zlib.crc32((models or name).encode()))
     examples, left, parts = sizes.pop(), DRAWS, []
     while left:
         count = min(left, max(1, _ROOM // examples))
@@ -80,7 +85,7 @@ def paired_bootstrap(arm: Sequence[Scorer], base: Sequence[Scorer], name: str) -
         parts.append(_differences(arm, base, counts).mean(axis=0))
         left -= count
     whole = _differences(arm, base, np.ones((1, examples), np.intp))[:, 0]
-    found: Floats = np.concatenate(parts) + _seed_draws(draw, whole, DRAWS)
+    found: Floats = np.concatenate(parts) + _seed_draws(seed_draw, whole, DRAWS)
     return found
 
 

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from jat_graph.experiments.comparing import reference_arm
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.results import Record, Results
+from jat_graph.experiments.rows import Row
+
+if TYPE_CHECKING:
+    from jat_graph.experiments.grid import Grid
 
 
-def caption_lines(results: Results) -> list[str]:
+def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
     """Say what an experiment was made from, and how to read it.
 
     Args:
         results: The finished cells.
+        rows: Its rows.
 
     Returns:
         Sentences.
     """
     grid = results.grid
-    lines = [f"{source_line(results)} {_sizes(results)}", _reading(results)]
+    lines = [f"{source_line(results)} {_sizes(results)}", _reading(results.grid, rows)]
     if grid.tuning is not None and any(arm.tune for arm in grid.arms):
         tried = ", ".join(f"{threshold:g}" for threshold in grid.tuning.thresholds)
         lines.append(
             f"ρ is the one of {tried} that did best on {grid.tuning.held_out:.0%} of the training "
             "data, held out of a training on the rest with a seed that no cell has."
         )
-    if grid.paper.scores:
-        lines.append(f"The paper's numbers ({grid.source}) are those of {grid.paper.model}.")
+    if grid.paper.scores and grid.paper.model:
+        where = f" ({grid.source})" if grid.source else ""
+        lines.append(f"The paper's numbers{where} are those of {grid.paper.model}.")
     elif grid.source:
         lines.append(f"In the paper: {grid.source}.")
     lines += kind_of(grid.kind).remarks(results)
@@ -66,13 +72,16 @@ def counted(number: int, what: str) -> str:
 
 
 def _sizes(results: Results) -> str:
-    """Say how many examples each task was trained on, and scored on."""
+    """Say how many examples each task was trained on and scored on, by arm if that differs."""
     parts = []
     for task in results.grid.tasks:
-        record = next((record for record in results.records if record.task == task), None)
-        if record is not None and record.examples:
-            sizes = (f"{_share(record, name)} ({name})" for name in record.examples)
-            parts.append(f"{task} {' and '.join(sizes)}")
+        arms: dict[str, dict[str, None]] = {}
+        for record in results.records:
+            if record.task == task and record.examples:
+                sizes = (f"{_share(record, name)} ({name})" for name in record.examples)
+                arms.setdefault(" and ".join(sizes), {})[record.arm] = None
+        said = [f"{text} for {', '.join(arms[text])}" for text in arms] if len(arms) > 1 else arms
+        parts += [f"{task} {', '.join(said)}"] if arms else []
     return f"Examples: {'; '.join(parts)}." if parts else ""
 
 
@@ -83,9 +92,8 @@ def _share(record: Record, split: str) -> str:
     return f"{used:,}" if used == whole else f"{used:,} of {whole:,}"
 
 
-def _reading(results: Results) -> str:
+def _reading(grid: Grid, rows: Sequence[Row]) -> str:
     """Say what scores, changes and intervals are."""
-    grid = results.grid
     if SECONDS in grid.columns:
         return (
             "Times are means ± standard deviations over the seeds, whole trainings; a change is "
@@ -93,8 +101,8 @@ def _reading(results: Results) -> str:
         )
     bases = {reference_arm(grid, arm).name for arm in grid.arms}
     against = f"against {grid.base.name!r}" if len(bases) == 1 else "against the base at its place"
-    seeds = Counter((record.task, record.arm) for record in results.records).values()
-    if max(seeds, default=0) < 2:
+    compared = [len(row.change.by_seed) for row in rows if row.change is not None]
+    if max((len(row.values) for row in rows), default=0) < 2:
         return (
             f"Scores are in percent, of one seed. A change is {against}; its interval is that of "
             "new examples alone, a paired bootstrap: it says nothing of other seeds, so that no "
@@ -106,7 +114,7 @@ def _reading(results: Results) -> str:
         f"{against}; its interval is that of new seeds and new examples at once: a paired "
         "bootstrap over the examples, to which Student's spread of the seeds is added (that alone "
         "where there are no examples to resample). A change is bold where its interval does not "
-        f"hold 0{single if min(seeds) < 2 else ''}. Intervals are not corrected for their number."
+        f"hold 0{single if 1 in compared else ''}. Intervals are not corrected for their number."
     )
 
 

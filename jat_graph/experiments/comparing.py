@@ -133,7 +133,8 @@ class _Table:
         if measure is None or not self._same_examples(place, arm, base, by_seed):
             return over_seeds(by_seed)
         sides = [[self._scorer(measure, place, a.name, s) for s in by_seed] for a in (arm, base)]
-        draws = paired_bootstrap(sides[0], sides[1], f"{place.task} {place.split}")
+        name = f"{place.task} {place.split}"
+        draws = paired_bootstrap(sides[0], sides[1], name, place.task)
         return Change(by_seed, interval(draws), draws)
 
     def _same_examples(

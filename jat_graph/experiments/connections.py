@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.fine_tuning import Chosen, choose_heads, make_record
-from jat_graph.experiments.grid_checks import check_tasks
+from jat_graph.experiments.grid_checks import check_columns, check_tasks
 from jat_graph.experiments.kinds import Kind
-from jat_graph.experiments.links import DIFFERENT, EXAMPLE, WHOLE, TypedText, measure_links
+from jat_graph.experiments.links import (
+    ALL,
+    DIFFERENT,
+    EXAMPLE,
+    WHOLE,
+    TypedText,
+    link_names,
+    measure_links,
+)
 from jat_graph.experiments.results import Record
 from jat_graph.hf import attach, attached_config
 from jat_graph.tasks import TaggingTask, get_task
@@ -60,10 +68,14 @@ class Connections(Kind):
         if unknown or own.get("model", MODELS[0]) not in MODELS:
             got = unknown[0] if unknown else f"model = {own['model']!r}"
             raise ValueError(f"{where}: [connections] must say {wanted}, got {got}")
-        for name in grid.tasks:
-            if not isinstance(get_task(name), TaggingTask):
+        tasks = [get_task(name) for name in grid.tasks]
+        for task in tasks:
+            if not isinstance(task, TaggingTask):
                 kind = "tasks of connections must be of named entities, as wnut17"
-                raise ValueError(f"{where}: {kind}, got {name!r}")
+                raise ValueError(f"{where}: {kind}, got {task.name!r}")
+        metrics = (name for task in tasks for name in (task.primary_metric, *task.other_metrics))
+        counted = [*link_names(DIFFERENT), *link_names(ALL), *link_names(THINGS)]
+        check_columns(grid, (*metrics, *counted), where)
         for arm in grid.arms:
             if arm.heads == "triplet":
                 raise ValueError(

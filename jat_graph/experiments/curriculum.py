@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.experiments.arms import build_heads, check_size
+from jat_graph.experiments.grid_checks import check_columns
 from jat_graph.experiments.grid_fields import check_keys, check_options, number, text
 from jat_graph.experiments.small_encoder import HEADS
 from jat_graph.tasks import TaggingTask, get_task
+from jat_graph.tasks.stepping_stones import SteppingStonesTask
 
 if TYPE_CHECKING:
     from jat_graph.experiments.grid import Grid
@@ -167,6 +169,9 @@ def check_curriculum(grid: Grid, where: str) -> None:
     check_keys(grid.own, ("mastered", "lessons"), f"{where}, [{grid.kind}]")
     mastery(grid, where)
     lessons_of(grid, where)
+    asked = SteppingStonesTask()
+    by_steps = (f"{asked.primary_metric}_{step}" for step in asked.steps)
+    check_columns(grid, (asked.primary_metric, *by_steps), where)
     for setting in grid.tasks:
         try:
             layers_of(setting)

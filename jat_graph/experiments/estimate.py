@@ -115,7 +115,8 @@ def _estimate(
     waiting = [lesson for place, lesson in lessons.items() if place not in seen]
     seen |= trials | lessons.keys()
     same = (cells[0].task, cells[0].arm)
-    times = [record.seconds for c, record in finished.items() if (c.task, c.arm) == same]
+    mine = (record for c, record in finished.items() if (c.task, c.arm) == same)
+    times = [record.seconds for record in mine if record.steps]  # else nothing was trained
     timed = _time(kind, plan, left[0]) if left and not times else None
     source = MEASURED if times else UNKNOWN if timed is None else TIMED
     return Estimate(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
 from jat_graph.experiments.cells import Cell, Plan, output_of
-from jat_graph.experiments.grid_checks import check_tasks
+from jat_graph.experiments.grid_checks import check_columns, check_tasks
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.results import Record
@@ -65,13 +65,12 @@ class FineTuning(Kind):
     def check(self, grid: Grid, where: str) -> None:
         """Refuse unknown tasks, and columns that no task has."""
         check_tasks(grid, where)
-        known = {SECONDS: None}
-        for task in map(get_task, grid.tasks):
-            known |= dict.fromkeys((task.primary_metric, *task.other_metrics))
-        for name in grid.columns:
-            if name not in known:
-                wanted = f"{', '.join(known)}, which its tasks have"
-                raise ValueError(f"{where}: columns must be among {wanted}, got {name!r}")
+        tasks = [get_task(name) for name in grid.tasks]
+        metrics = (name for task in tasks for name in (task.primary_metric, *task.other_metrics))
+        check_columns(grid, (SECONDS, *metrics), where)
+        if SECONDS in grid.columns and len(grid.columns) > 1:
+            asked = f"got {', '.join(grid.columns)}"
+            raise ValueError(f"{where}: columns must be {SECONDS} alone where times are, {asked}")
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         """Train and score one cell; the trained weights are not kept."""

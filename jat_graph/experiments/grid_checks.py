@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jat_graph.experiments.arms import check_arm
@@ -56,6 +56,24 @@ def check_tasks(grid: Grid, where: str) -> None:
             raise ValueError(f"{where}: {error}") from None
         if known != name:  # names are keys of other tables, too
             raise ValueError(f"{where}: task must be written {known!r}, got {name!r}")
+
+
+def check_columns(grid: Grid, known: Iterable[str], where: str) -> None:
+    """Refuse columns that a table could not have.
+
+    Args:
+        grid: The grid.
+        known: What it could have.
+        where: What messages call it.
+
+    Raises:
+        ValueError: With the first that is unknown.
+    """
+    names = tuple(dict.fromkeys(known))
+    for name in grid.columns:
+        if name not in names:
+            wanted = f"{', '.join(names)}, which its tasks have"
+            raise ValueError(f"{where}: columns must be among {wanted}, got {name!r}")
 
 
 def _quoted_tasks(grid: Grid) -> Iterator[str]:

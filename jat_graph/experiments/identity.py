@@ -12,7 +12,7 @@ from typing import Any
 
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.grid import Grid
-from jat_graph.experiments.grid_parts import GridArm
+from jat_graph.experiments.grid_parts import SECONDS, GridArm
 from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.results import Results
 
@@ -54,6 +54,8 @@ def describe_cell(grid: Grid, cell: Cell) -> dict[str, Any]:
     """
     arm = grid.arm(cell.arm)
     described = _describe_arm(grid, cell.task, arm)
+    if SECONDS in grid.columns:  # such cells begin anew and are warmed up
+        described["timed"] = True
     if isinstance(arm.tune, str):
         described["tuned as"] = _describe_arm(grid, cell.task, grid.arm(arm.tune))
     return dict(json.loads(json.dumps(described, default=dict)))

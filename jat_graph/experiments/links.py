@@ -96,6 +96,18 @@ def find_stepping_stones(links: Tensor) -> Tensor:
     return (looks @ looks.mT > 0) & _pairs(links)
 
 
+def link_names(kind: str) -> tuple[str, ...]:
+    """Return what is counted of a kind of pairs.
+
+    Args:
+        kind: What the pairs are called.
+
+    Returns:
+        The names of its shares: links for each c, then δ.
+    """
+    return (*(f"{kind} > {name}" for name in SPREADS), f"δ, {kind}")
+
+
 def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
     r"""Count the links of one text, layer by layer.
 
@@ -127,9 +139,10 @@ def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
     apart = ~(direct | direct.mT)
     counted = {}
     for kind, pairs in {DIFFERENT: _different(types), ALL: _pairs(rows)}.items():
-        for name, links in found.items():
-            counted[f"{kind} > {name}"] = _count(links, pairs)
-        counted[f"δ, {kind}"] = _count(stones, apart & pairs)
+        *linked, delta = link_names(kind)
+        for name, links in zip(linked, found.values(), strict=True):
+            counted[name] = _count(links, pairs)
+        counted[delta] = _count(stones, apart & pairs)
     return counted
 
 

@@ -75,14 +75,16 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     figure.suptitle("\n".join(title), fontsize=10)
     axes = figure.subplots(lines, columns, squeeze=False).flatten()
     for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
-        _draw_panel(axis, panel, first=place % columns == 0)
+        left = panels[place - place % columns]
+        named = panel is left or panel.ticks != left.ticks
+        _draw_panel(axis, panel, named=named)
     for axis in axes[len(panels) :]:
         axis.remove()
     _add_legend(figure, list(axes[: len(panels)]))
     return figure
 
 
-def _draw_panel(axis: Axes, panel: Panel, *, first: bool) -> None:
+def _draw_panel(axis: Axes, panel: Panel, *, named: bool) -> None:
     for number, line in enumerate(panel.lines):
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         spread = [line.below, line.above]
@@ -112,17 +114,17 @@ def _draw_panel(axis: Axes, panel: Panel, *, first: bool) -> None:
             linewidth=1.0,
             linestyle="none" if panel.ticks else ":",
         )
-    _label(axis, panel, first=first)
+    _label(axis, panel, named=named)
 
 
-def _label(axis: Axes, panel: Panel, *, first: bool) -> None:
+def _label(axis: Axes, panel: Panel, *, named: bool) -> None:
     axis.set_title(panel.title, fontsize=9)
     axis.tick_params(labelsize=8)
     axis.grid(alpha=0.3)
     axis.set_xlabel(panel.x_label, fontsize=8)
     if panel.ticks:
         axis.axvline(0.0, color=GREY, linewidth=0.8)
-        axis.set_yticks(range(len(panel.ticks)), panel.ticks if first else [""] * len(panel.ticks))
+        axis.set_yticks(range(len(panel.ticks)), panel.ticks if named else [""] * len(panel.ticks))
         axis.set_ylim(len(panel.ticks) - 0.5, -0.5)
         return
     axis.set_ylabel(panel.y_label, fontsize=8)

@@ -154,6 +154,8 @@ def _mean_change(changes: Sequence[Change | None]) -> Change | None:
     values = {seed: value for seed, value in by_seed.items() if value is not None}
     if len(known) < len(changes) or not values:
         return None
+    if any(change.by_seed.keys() != values.keys() for change in known):
+        return Change(values, None)  # draws of other seeds than the mean's
     draws = [change.draws for change in known if change.draws is not None]
     if len(draws) < len(known):
         return over_seeds(values)

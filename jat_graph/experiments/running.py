@@ -60,12 +60,7 @@ def run_experiment(
     """
     require_extra()
     check_alone()
-    if jobs < 1:
-        raise ValueError(f"jobs must be a positive integer, got {jobs}")
-    if jobs > 1 and SECONDS in plan.grid.columns:
-        raise ValueError(
-            f"jobs must be 1 where times are compared, as cells slow each other, got {jobs}"
-        )
+    check_jobs(plan, jobs)
     cells = plan.part(*part)
     plan.check()
     folder = prepare_folder(output)
@@ -109,6 +104,24 @@ def show_results(results: Results, folder: Path) -> None:
         logger.warning("no picture: it needs matplotlib (pip install 'jat_graph[viz]')")
     elif can_draw(results, rows):
         save_figure(draw_experiment(results, rows), folder / f"{name}.png")
+
+
+def check_jobs(plan: Plan, jobs: int) -> None:
+    """Refuse a number of cells at a time that a plan cannot be run with.
+
+    Args:
+        plan: The plan.
+        jobs: The number.
+
+    Raises:
+        ValueError: If it is none, or times are compared and it is above 1.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be a positive integer, got {jobs}")
+    if jobs > 1 and SECONDS in plan.grid.columns:
+        raise ValueError(
+            f"jobs must be 1 where times are compared, as cells slow each other, got {jobs}"
+        )
 
 
 def check_alone() -> None:

@@ -32,11 +32,13 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
     """
     if not rows:
         return "No cell is finished yet."
-    lines = (*finding_lines(results, rows), *caption_lines(results))
+    lines = [*finding_lines(results, rows), *caption_lines(results, rows)]
     plain = [row for row in rows if number_of(row) is None or row.paper is not None]
     tables = [_table(results, plain)] if plain else []
     if numbered := [row for row in rows if number_of(row) is not None]:
         tables.append(_numbered_table(results, numbered))
+        where = f"In the table by {number_label(results.grid, numbered[0])}"
+        lines.insert(0, f"{where}, changes are in brackets, without their intervals.")
     text = "\n\n".join("\n".join(table) for table in tables)
     return "\n".join([text, "", *(f"- {line}" for line in lines)])
 
@@ -88,17 +90,17 @@ def _numbered_table(results: Results, rows: Sequence[Row]) -> list[str]:
     lines = [["measure", "arm", *(f"{label} {number}" for number in numbers)]]
     for group in group_rows(rows, lambda row: f"{stem_name(row)}, {row.arm.name}"):
         found = {number_of(row): row for row in group}
-        cells = [_short(found[number]) if number in found else NOTHING for number in numbers]
+        cells = [_short(results, found.get(number)) for number in numbers]
         lines.append([stem_name(group[0]), group[0].arm.name, *cells])
     return _markdown(lines)
 
 
-def _short(row: Row) -> str:
-    """Show a mean score and its change."""
-    if row.summary is None:
-        return "undefined"
+def _short(results: Results, row: Row | None) -> str:
+    """Show a score and its change."""
+    if row is None:
+        return NOTHING
     change, _ = _change(row.change, row.metric)
-    text = _number(row.summary.mean, row.metric)
+    text = _score(results, row)
     return text if change == NOTHING else f"{text} ({change})"
 
 

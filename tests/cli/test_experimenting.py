@@ -51,6 +51,9 @@ def test_an_experiment_is_estimated_run_and_shown(
     assert len(read_results(output / "results.jsonl").records) == 2
     assert {path.name for path in output.iterdir()} >= {"results.jsonl", "mine.md", "mine.png"}
     assert "Nothing is left to do." in run(*common, "--dry-run").output
+    (output / "mine.md").unlink()
+    assert "without --part the table is made" in run(*common, "--part", "1/2").output
+    assert not (output / "mine.md").exists()
     shown = run(*common, "--dry-run", "--seeds", "3", "--part", "2/2").output
     assert "3 cells, 1 of them finished; 2 to run" in shown and "finished cells" in shown
     assert "one after another" in shown
@@ -78,6 +81,7 @@ def test_a_grid_is_copied_to_be_changed(run: Run, tmp_path: Path) -> None:
         (["layers", "--part", "3/2"], "part must be I/N with I from 1 to N, got 3/2"),
         (["layers", "--part", "a/b"], "--part must be I/N, as 2/8, got 'a/b'"),
         (["layers", "--seeds", "0"], "seeds must be a whole number from 1"),
+        (["layers", "--dry-run", "--jobs", "0"], "jobs must be a positive integer, got 0"),
         (["layers", "--jobs", "0"], "jobs must be a positive integer, got 0"),
         (["layers", "--device", "tpu"], "device must be one of auto, cpu, got 'tpu'"),
     ],

@@ -103,6 +103,16 @@ def test_the_same_name_gives_the_same_draws() -> None:
     assert not np.array_equal(first, other)
 
 
+def test_other_seeds_do_the_same_to_what_the_same_models_say_of_other_examples() -> None:
+    hits = np.random.default_rng(0).integers(2, size=(3, 50))
+    base = [of_hits([0] * 50)] * 3
+    here = paired_bootstrap([of_hits(run.tolist()) for run in hits], base, "here", "models")
+    there = paired_bootstrap([of_hits(run.tolist()) for run in hits], base, "there", "models")
+    apart = paired_bootstrap([of_hits(run.tolist()) for run in hits], base, "there")
+    together, alone = (np.corrcoef(here, other)[0, 1] for other in (there, apart))
+    assert together > 0.3 > abs(alone)
+
+
 def test_what_both_arms_share_does_not_widen_the_interval() -> None:
     common = np.random.default_rng(0).integers(2, size=200)
     better = common.copy()

@@ -83,6 +83,16 @@ def test_the_mean_is_that_of_the_tasks() -> None:
     assert width < one
 
 
+def test_a_mean_of_tasks_that_have_other_seeds_has_no_interval() -> None:
+    whole = made_up.results()
+    left = [r for r in whole.records if (r.task, r.arm, r.seed) != ("stsb", "JAT", 2)]
+    rows = experiment_rows(replace(whole, records=tuple(left)))
+    mean = find(rows, MEAN, "JAT").change
+    assert mean is not None and set(mean.by_seed) == {0, 1} and mean.interval is None
+    other = find(rows, MEAN, "JAT†").change
+    assert other is not None and set(other.by_seed) == {0, 1, 2} and other.interval is not None
+
+
 def test_numbers_by_metric_are_found_by_it() -> None:
     paper = {"model": "m", "base": {"cb": {"accuracy": 94.6, "macro_f1": 93.7}}}
     grid = made_up.grid(tasks=["cb"], columns=["accuracy", "macro_f1"], paper=paper)
@@ -199,16 +209,18 @@ def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> Non
             for seed in range(3)
         ]
         whole = made_up.results(grid, records)
-        change = find(experiment_rows(whole), "1 layer", "JAT", "accuracy_2").change
+        rows = experiment_rows(whole)
+        caption = caption_lines(whole, rows)
+        change = find(rows, "1 layer", "JAT", "accuracy_2").change
         assert set(change.by_seed if change else ()) == compared
-        (line,) = [line for line in caption_lines(whole) if "one step" in line]
+        (line,) = [line for line in caption if "one step" in line]
         line = line[line.index("Arms are") :]
         left_out = ", ".join(str(seed) for seed in sorted({0, 1, 2} - compared))
         rest = f", which leaves out 1 layer, seed {left_out}." if left_out else "."
         asked = f"Arms are compared where 'base' answers at least {100 * level:g} % of the "
         assert line == f"{asked}questions of one step to validate on{rest}"
-        assert {row.split for row in experiment_rows(whole)} == {"test"}
-        assert caption_lines(whole)[0].startswith("Encoders from scratch, texts made by")
+        assert {row.split for row in rows} == {"test"}
+        assert caption[0].startswith("Encoders from scratch, texts made by")
 
 
 def test_settings_of_stepping_stones_are_no_tasks() -> None:

@@ -86,6 +86,9 @@ def test_a_pretrained_model_that_is_only_measured_is_not_timed(
 ) -> None:
     kind = {"kind": "connections", "tasks": ["wnut17"], "connections": {"model": "pretrained"}}
     assert {entry.total for entry in estimate_cells(plans(**kind), tmp_path)} == {None}
+    Store(plans(**kind), tmp_path).save(made_up("wnut17", steps=0))
+    base, _ = estimate_cells(plans(**kind), tmp_path)
+    assert (base.seeds, base.finished, base.total) == ((1,), 1, None)
 
 
 def test_a_few_steps_are_timed(plans: Plans) -> None:

@@ -117,6 +117,19 @@ def test_every_grid_of_the_library_is_one(name: str) -> None:
         ({"tuning": {"thresholds": [4], "held_out": 1}}, "held_out must be between 0 and 1, got"),
         ({"paper": {"base": {"rta": 1}}}, "task must be one of cola, .* got 'rta'"),
         ({"paper": {"base": {"cola": "1"}}}, "cola must be a finite number, got '1'"),
+        ({"columns": ["seconds", "matthews"]}, "columns must be seconds alone where times are"),
+        (
+            {"kind": "connections", "tasks": ["wnut17"], "columns": ["all words > mean + sd"]},
+            "columns must be among f1, .*all words > mean . std.* got 'all words > mean . sd'",
+        ),
+        (
+            {"kind": "connections", "tasks": ["wnut17"], "columns": ["seconds"]},
+            "columns must be among f1, .* got 'seconds'",
+        ),
+        (
+            {"kind": "stepping-stones", "tasks": ["1 layer"], "columns": ["accuracy_5"]},
+            "columns must be among accuracy, accuracy_1, .* got 'accuracy_5'",
+        ),
         ({"columns": ["matthew"]}, "columns must be among seconds, matthews, .* got 'matthew'"),
         ({"mean": "yes"}, "mean must be true or false, got 'yes'"),
         (

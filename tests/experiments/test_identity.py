@@ -100,6 +100,12 @@ def test_what_only_decides_how_results_are_read_does_not_count() -> None:
     check_results(results(old, records=()), new, "here")
 
 
+def test_times_are_not_taken_from_cells_that_were_not_run_for_them() -> None:
+    old, new = plan(), plan(columns=["seconds"])
+    with pytest.raises(ValueError, match="with timed=None, not True"):
+        check_results(results(old), new, "here")
+
+
 def test_two_models_of_one_name_differ(tmp_path: Path) -> None:
     weights = tmp_path / "model" / "model.safetensors"
     weights.parent.mkdir()

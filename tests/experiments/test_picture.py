@@ -42,6 +42,14 @@ def test_a_panel_for_each_measure_and_one_legend() -> None:
     assert not any(label.get_text() for label in figure.axes[1].get_yticklabels())
 
 
+def test_a_panel_with_other_arms_has_names_of_its_own() -> None:
+    whole = made_up.results()
+    left = [r for r in whole.records if (r.task, r.arm) != ("rte", "JAT")]
+    figure = draw(replace(whole, records=tuple(left)))
+    names = [[label.get_text() for label in axis.get_yticklabels()] for axis in figure.axes]
+    assert names[:2] == [["JAT†"], ["JAT", "JAT†"]]
+
+
 def test_the_title_names_what_was_really_used() -> None:
     figure = draw(made_up.results())
     title = figure.get_suptitle()

@@ -78,14 +78,15 @@ def test_numbered_measures_stand_side_by_side() -> None:
         for arm in (BASE, JAT)
     ]
     rows.append(row(BASE, [0.5], split="all layers", **fields))
-    lines = experiment_markdown(made_up.results(), rows).splitlines()
+    lines = experiment_markdown(made_up.results(made_up.grid(seeds=2)), rows).splitlines()
     assert lines[2] == "| wnut17, all layers, share | base | 50.0 (1 seed) |"
     assert lines[4:8] == [
         "| measure | arm | layer 1 | layer 2 |",
         "| --- | --- | ---: | ---: |",
-        "| wnut17, share | base | 25.0 | 50.0 |",
-        "| wnut17, share | JAT | 25.0 (**+5.0**) | 50.0 (**+5.0**) |",
+        "| wnut17, share | base | 25.0 ± 0.0 | 50.0 ± 0.0 |",
+        "| wnut17, share | JAT | 25.0 ± 0.0 (**+5.0**) | 50.0 ± 0.0 (**+5.0**) |",
     ]
+    assert "- In the table by layer, changes are in brackets, without their intervals." in lines
 
 
 def test_findings_count_intervals_and_signs() -> None:
@@ -108,7 +109,7 @@ def test_findings_name_the_best_arm_here_and_there() -> None:
 
 
 def test_the_caption_names_what_was_really_used() -> None:
-    text = "\n".join(caption_lines(made_up.results()))
+    text = "\n".join(caption_lines(made_up.results(), ROWS))
     for part in (
         "Model a-model, data folder 'glue', 3 seeds.",
         "Examples: rte 100 (train) and 60 (validation); stsb",
@@ -126,7 +127,7 @@ def test_the_caption_names_what_was_really_used() -> None:
 def test_the_caption_says_no_more_than_is_true() -> None:
     grid = made_up.grid(paper={}, tuning={"thresholds": [4.0]}, budget="", seeds=1)
     results = replace(made_up.results(grid), data=None, machine={"gpu": "A GPU"})
-    text = "\n".join(caption_lines(results))
+    text = "\n".join(caption_lines(results, ROWS))
     assert "Model a-model, data by name, 1 seed." in text
     assert "In the paper: Table 1." in text
     assert "Run on A GPU, unknown processor, ? cores" in text
@@ -164,10 +165,35 @@ def test_an_arm_of_one_seed_among_others_is_not_bold() -> None:
     assert "with one seed the interval is that of new examples alone" in text
 
 
+def test_seeds_that_only_one_arm_has_are_not_compared_and_the_caption_knows() -> None:
+    few = replace(ROWS[1], change=Change({2: 0.1}, Interval(0.05, 0.15)))
+    text = experiment_markdown(made_up.results(), (ROWS[0], few))
+    assert "| +10.0 | +5.0 to +15.0 |" in text
+    assert "with one seed the interval is that of new examples alone" in text
+    assert "with one seed" not in experiment_markdown(made_up.results(), ROWS)
+
+
+def test_the_papers_model_is_named_if_it_is_known() -> None:
+    grid = made_up.grid(paper={"base": {"rte": 69.3}}, source="Table 1")
+    text = "\n".join(caption_lines(made_up.results(grid), ROWS))
+    assert "In the paper: Table 1." in text and "those of ." not in text
+
+
+def test_arms_that_train_on_other_examples_are_named() -> None:
+    whole = made_up.results()
+    records = [
+        replace(r, examples={"train": 50}) if r.arm == "JAT" and r.task == "rte" else r
+        for r in whole.records
+    ]
+    text = "\n".join(caption_lines(replace(whole, records=tuple(records)), ROWS))
+    both = "rte 100 (train) and 60 (validation) for base, JAT†, 50 (train) for JAT; stsb 100"
+    assert both in text
+
+
 def test_a_share_of_the_data_is_stated() -> None:
     whole = made_up.results()
     records = [replace(r, all_examples={"train": 2500, "validation": 60}) for r in whole.records]
-    text = "\n".join(caption_lines(replace(whole, records=tuple(records))))
+    text = "\n".join(caption_lines(replace(whole, records=tuple(records)), ROWS))
     assert "rte 100 of 2,500 (train) and 60 (validation)" in text
 
 
@@ -176,7 +202,7 @@ def test_all_machines_and_versions_are_named() -> None:
     whole = made_up.results(grid)
     other = {"processor": "Another", "cores": 8, "gpu": "A GPU", "torch": "2.14.0"}
     records = (replace(whole.records[0], machine=other), *whole.records[1:])
-    line = caption_lines(replace(whole, records=records))[-1]
+    line = caption_lines(replace(whole, records=records), ROWS)[-1]
     assert "Run on A GPU, Another, 8 cores and A Processor, 2 cores;" in line
     assert "torch 2.14.0 or 2.13.0." in line and "Times of different machines" in line
-    assert "Times of different machines" not in caption_lines(whole)[-1]
+    assert "Times of different machines" not in caption_lines(whole, ROWS)[-1]
