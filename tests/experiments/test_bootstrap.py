@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.experiments.bootstrap import Interval, interval, paired_bootstrap
+from jat_graph.experiments.bootstrap import DRAWS, Interval, interval, paired_bootstrap
 from jat_graph.experiments.sums import Scorer, scorer
 from jat_graph.tasks import get_task
 from jat_graph.training.statistics import paired_difference
@@ -126,7 +126,7 @@ def test_many_examples_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -
     arm, base = [of_hits([1, 0, 1, 1])], [of_hits([0, 0, 1, 1])]
     monkeypatch.setattr("jat_graph.experiments.bootstrap._ROOM", 40)
     draws = paired_bootstrap(arm, base, "x")
-    assert draws.shape == (1000,)
+    assert draws.shape == (DRAWS,)
     assert len(set(draws)) > 1
 
 
