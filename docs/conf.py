@@ -14,7 +14,7 @@ extensions = [
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "experiments/findings.md"]  # findings are a part of experiments.md
 myst_enable_extensions = ["dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 
