@@ -129,7 +129,7 @@ def _machine_line(results: Results) -> str:
         f"{name} {' or '.join(dict.fromkeys(all_))}" for name, all_ in names.items()
     )
     hours = sum(record.seconds for record in results.records) / 3600
-    what = kind_of(results.grid.kind).timed
+    what = kind_of(results.grid.kind).trained
     line = f"Run on {machines}; {hours:.1f} hours of training for the {what}; {versions}."
     if SECONDS in results.grid.columns and len({_machine(one) for one in ran}) > 1:
         line += " Times of different machines are compared: changes are partly theirs."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.fine_tuning import Chosen, choose_heads, make_record
-from jat_graph.experiments.grid_checks import check_columns, check_tasks
+from jat_graph.experiments.grid_checks import check_columns, check_tasks, task_metrics
 from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.links import (
     ALL,
@@ -68,14 +68,12 @@ class Connections(Kind):
         if unknown or own.get("model", MODELS[0]) not in MODELS:
             got = unknown[0] if unknown else f"model = {own['model']!r}"
             raise ValueError(f"{where}: [connections] must say {wanted}, got {got}")
-        tasks = [get_task(name) for name in grid.tasks]
-        for task in tasks:
+        for task in map(get_task, grid.tasks):
             if not isinstance(task, TaggingTask):
                 kind = "tasks of connections must be of named entities, as wnut17"
                 raise ValueError(f"{where}: {kind}, got {task.name!r}")
-        metrics = (name for task in tasks for name in (task.primary_metric, *task.other_metrics))
         counted = [*link_names(DIFFERENT), *link_names(ALL), *link_names(THINGS)]
-        check_columns(grid, (*metrics, *counted), where)
+        check_columns(grid, (*task_metrics(grid), *counted), where)
         for arm in grid.arms:
             if arm.heads == "triplet":
                 raise ValueError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
 from jat_graph.experiments.cells import Cell, Plan, output_of
-from jat_graph.experiments.grid_checks import check_columns, check_tasks
+from jat_graph.experiments.grid_checks import check_columns, check_tasks, task_metrics
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.results import Record
@@ -65,9 +65,7 @@ class FineTuning(Kind):
     def check(self, grid: Grid, where: str) -> None:
         """Refuse unknown tasks, and columns that no task has."""
         check_tasks(grid, where)
-        tasks = [get_task(name) for name in grid.tasks]
-        metrics = (name for task in tasks for name in (task.primary_metric, *task.other_metrics))
-        check_columns(grid, (SECONDS, *metrics), where)
+        check_columns(grid, (SECONDS, *task_metrics(grid)), where)
         if SECONDS in grid.columns and len(grid.columns) > 1:
             asked = f"got {', '.join(grid.columns)}"
             raise ValueError(f"{where}: columns must be {SECONDS} alone where times are, {asked}")

@@ -58,6 +58,19 @@ def check_tasks(grid: Grid, where: str) -> None:
             raise ValueError(f"{where}: task must be written {known!r}, got {name!r}")
 
 
+def task_metrics(grid: Grid) -> Iterator[str]:
+    """Yield the metrics of a grid's tasks.
+
+    Args:
+        grid: The grid, whose tasks are known.
+
+    Yields:
+        Their names, the primary one of each task first.
+    """
+    for task in map(get_task, grid.tasks):
+        yield from (task.primary_metric, *task.other_metrics)
+
+
 def check_columns(grid: Grid, known: Iterable[str], where: str) -> None:
     """Refuse columns that a table could not have.
 

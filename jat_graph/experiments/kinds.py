@@ -33,8 +33,8 @@ class Kind:
     # Names in the kind's own table that say how results are read, and change no run.
     only_read: tuple[str, ...] = ()
 
-    # What the time of training in a caption is the time of.
-    timed = "cells above"
+    # In a caption after "hours of training for the".
+    trained = "cells above"
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse a grid that could not be run, or whose table would lack what it asks for.

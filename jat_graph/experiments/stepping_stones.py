@@ -57,7 +57,7 @@ class SteppingStones(Kind):
     """
 
     only_read = ("mastered",)
-    timed = "cells above, without the lessons"
+    trained = "cells above, without the lessons"
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse encoders, lessons and arms that do not fit each other."""
