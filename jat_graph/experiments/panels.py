@@ -10,7 +10,6 @@ from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.rows import Row, is_share
 
-CHANGE = "change against the base"
 _NUMBERED_SPLIT = r"(\D+) (\d+)"
 
 
@@ -77,7 +76,7 @@ def choose_panels(grid: Grid, rows: Sequence[Row]) -> list[Panel]:
     if any(row.arm.x is not None for row in rows):
         changed = [row for row in changed if row.arm.x is not None]
         return [_line_panel(grid, group) for group in group_rows(changed, place_name)]
-    return [_arms_panel(group) for group in group_rows(changed, place_name)]
+    return [_arms_panel(grid, group) for group in group_rows(changed, place_name)]
 
 
 def place_name(row: Row) -> str:
@@ -175,17 +174,18 @@ def _line_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
         lines.append(_changes(group[0].arm.line or "", points))
         shown = [(x, row.paper_change) for x, row in points if row.paper_change is not None]
         printed += [_paper(shown)] if shown else []
-    return Panel(place_name(rows[0]), grid.x_label, _change_label(rows[0]), lines, printed)
+    label = _change_label(grid, rows[0])
+    return Panel(place_name(rows[0]), grid.x_label, label, lines, printed)
 
 
-def _arms_panel(rows: Sequence[Row]) -> Panel:
+def _arms_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
     found = _changes("", list(enumerate(rows)))
     line = Line("here, with its 95 % interval", found.y, found.x, found.below, found.above)
     shown = [(y, row.paper_change) for y, row in enumerate(rows) if row.paper_change is not None]
     printed = [_paper(shown)] if shown else []
     printed = [Line(one.name, one.y, one.x, [], []) for one in printed]
     ticks = tuple(row.arm.name for row in rows)
-    return Panel(place_name(rows[0]), _change_label(rows[0]), "", [line], printed, ticks)
+    return Panel(place_name(rows[0]), _change_label(grid, rows[0]), "", [line], printed, ticks)
 
 
 def _scores(name: str, points: list[tuple[float, Row]]) -> Line:
@@ -222,5 +222,6 @@ def _unit(row: Row) -> str:
     return "score in percent" if is_share(row.metric) else row.metric
 
 
-def _change_label(row: Row) -> str:
-    return "percent of more time" if row.metric == SECONDS else CHANGE
+def _change_label(grid: Grid, row: Row) -> str:
+    against = f"change against {grid.base.name!r}"
+    return "percent of more time" if row.metric == SECONDS else against

@@ -22,6 +22,8 @@ MARKERS = "os^Dvp"
 PANEL = (3.7, 2.9)  # inches
 LETTERS_PER_INCH = 12  # of the title, about
 LINE_HEIGHT = 0.24  # inches of an arm that has a line of its own
+AROUND_LINES = 0.8  # inches above and below these: the panel's title, and its axis
+AROUND_PANELS = 1.0  # inches of the picture's title and its legend
 MOST_COLUMNS = 3
 ASIDE = 0.06  # how far lines are moved apart, so that their bars do not hide each other
 PAPER = "the paper's change"
@@ -67,8 +69,7 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
         raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
     columns = min(MOST_COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
-    longest = max(len(panel.ticks) for panel in panels)
-    height = max(PANEL[1], 1.0 + LINE_HEIGHT * longest) * lines + 1.0
+    height = max(map(_height, panels)) * lines + AROUND_PANELS
     figure = Figure(figsize=(PANEL[0] * columns + 0.6, height), layout="constrained")
     width = int(LETTERS_PER_INCH * figure.get_figwidth())
     title = [*wrap(results.grid.title, width), *wrap(source_line(results), width)]
@@ -82,6 +83,10 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
         axis.remove()
     _add_legend(figure, list(axes[: len(panels)]))
     return figure
+
+
+def _height(panel: Panel) -> float:
+    return AROUND_LINES + LINE_HEIGHT * len(panel.ticks) if panel.ticks else PANEL[1]
 
 
 def _draw_panel(axis: Axes, panel: Panel, *, named: bool) -> None:

@@ -65,6 +65,7 @@ def write_page(folder: str | Path) -> Path:
     found = read_folder(folder)
     rows = {results.grid.name: experiment_rows(results) for results in found}
     pictures = folder.parent / "pictures"
+    pictures.mkdir(exist_ok=True)
     for results in found:
         own = rows[results.grid.name]
         if can_draw(results, own):
