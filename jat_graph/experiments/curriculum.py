@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.experiments.arms import build_heads, check_size
 from jat_graph.experiments.grid_checks import check_columns
-from jat_graph.experiments.grid_fields import check_keys, check_options, number, text
+from jat_graph.experiments.grid_fields import check_keys, check_options, count, number, text
 from jat_graph.experiments.small_encoder import HEADS
 from jat_graph.tasks import TaggingTask, get_task
 from jat_graph.tasks.stepping_stones import SteppingStonesTask
@@ -26,6 +26,7 @@ REPORTED, JUDGED = "test", "validation"
 
 _ONE_STEP = "accuracy_1"
 _MASTERED = 0.9
+_MOST_ATTEMPTS = 100
 
 # What the lessons and the size of an encoder decide.
 _NOT_OPTIONS = ("depth", "from_scratch")
@@ -38,10 +39,27 @@ class Lesson:
     Args:
         task: The task.
         options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's.
+        pass_mark: The share of the task's own measure, on its texts to validate on, with less of
+            which an encoder from scratch begins anew. (default: None, none)
     """
 
     task: str
     options: Mapping[str, Any]
+    pass_mark: float | None = None
+
+    def is_failed(self, metrics: Mapping[str, Mapping[str, float | None]] | None) -> bool:
+        """Tell whether an encoder has learnt this and does not do it well enough.
+
+        Args:
+            metrics: Scores of each dev set; None before it has learnt.
+
+        Returns:
+            Whether there are scores, a pass mark, and less than that.
+        """
+        if metrics is None or self.pass_mark is None:
+            return False
+        score = metrics[JUDGED][get_task(self.task).primary_metric]
+        return score is None or score < self.pass_mark
 
     def depth(self, layers: int) -> int:
         """Return how many layers of an encoder learn this.
@@ -98,6 +116,25 @@ def lessons_of(grid: Grid, where: str | None = None) -> tuple[Lesson, ...]:
     return tuple(_read_lesson(entry, here) for entry in found)
 
 
+def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
+    """Return how many times weights of an encoder are drawn, until it fails no lesson.
+
+    Args:
+        grid: The grid.
+        setting: Names the encoder; the pretrained one has its weights, and one attempt.
+        where: What messages call the grid. (default: None, by its name)
+
+    Returns:
+        The number. (default: 1)
+
+    Raises:
+        ValueError: If it is no number of attempts.
+    """
+    here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
+    found = count(grid.own, "attempts", here, default=1, below=_MOST_ATTEMPTS)
+    return 1 if setting == PRETRAINED else found
+
+
 def masters_one_step(grid: Grid, base: Record) -> bool:
     """Tell whether a base is good enough that arms may be compared with it.
 
@@ -127,9 +164,7 @@ def mastery(grid: Grid, where: str | None = None) -> float:
         ValueError: If it is no share.
     """
     here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
-    found = number(grid.own, "mastered", here)
-    if found is not None and not 0 < found <= 1:
-        raise ValueError(f"{here}: mastered must be a share above 0, got {found}")
+    found = _share(grid.own, "mastered", here)
     return _MASTERED if found is None else found
 
 
@@ -166,8 +201,9 @@ def check_curriculum(grid: Grid, where: str) -> None:
     Raises:
         ValueError: With the first thing that does not fit.
     """
-    check_keys(grid.own, ("mastered", "lessons"), f"{where}, [{grid.kind}]")
+    check_keys(grid.own, ("mastered", "attempts", "lessons"), f"{where}, [{grid.kind}]")
     mastery(grid, where)
+    attempts_of(grid, PRETRAINED, where)
     lessons_of(grid, where)
     asked = SteppingStonesTask()
     by_steps = (f"{asked.primary_metric}_{step}" for step in asked.steps)
@@ -198,7 +234,8 @@ def _check_arm(grid: Grid, arm: GridArm, where: str) -> None:
 
 
 def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
-    options = {name: value for name, value in content.items() if name != "task"}
+    options = {k: value for k, value in content.items() if k not in ("task", "pass_mark")}
+    pass_mark = _share(content, "pass_mark", where)
     try:
         task = get_task(text(content, "task", where)).name
         check_options(options, where)
@@ -206,7 +243,14 @@ def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
         message = str(error)
         raise ValueError(message if message.startswith(where) else f"{where}: {error}") from None
     _check_no(options, _NOT_OPTIONS, where)
-    return Lesson(task, options)
+    return Lesson(task, options, pass_mark)
+
+
+def _share(content: Mapping[str, Any], name: str, where: str) -> float | None:
+    found = number(content, name, where)
+    if found is not None and not 0 < found <= 1:
+        raise ValueError(f"{where}: {name} must be a share above 0, got {found}")
+    return found
 
 
 def _check_no(options: Mapping[str, Any], names: Sequence[str], where: str) -> None:

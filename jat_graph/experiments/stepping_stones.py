@@ -13,6 +13,7 @@ from jat_graph.experiments.cells import Cell, Plan, cell_folder, output_of
 from jat_graph.experiments.curriculum import (
     PRETRAINED,
     REPORTED,
+    attempts_of,
     check_curriculum,
     layers_of,
     lessons_of,
@@ -45,15 +46,17 @@ if TYPE_CHECKING:
 TASK = "steppingstones"
 
 _PLACES = ("model", "output_dir", "resume")
+_SEEDS_APART = 10_000  # of two attempts; no cell has as high a seed
 
 
 class SteppingStones(Kind):
     """An encoder is trained on comparisons and asked questions.
 
     A cell's task names the encoder: of ``"2 layers"`` all weights are drawn from the seed,
-    ``"pretrained"`` is the plan's model. It learns the grid's lessons, without heads of an arm. All
-    arms begin with what these left, so that they differ in nothing but their heads, which come with
-    the questions of all numbers of steps, see :class:`jat_graph.tasks.SteppingStonesTask`.
+    ``"pretrained"`` is the plan's model. It learns the grid's lessons, without heads of an arm; one
+    from scratch that fails a lesson is drawn anew. All arms begin with what these left, so that
+    they differ in nothing but their heads, which come with the questions of all numbers of steps,
+    see :class:`jat_graph.tasks.SteppingStonesTask`.
     """
 
     only_read = ("mastered",)
@@ -70,7 +73,6 @@ class SteppingStones(Kind):
         Time and steps are those of the questions. The trained weights are not kept, but those of
         the lessons are.
         """
-        *lessons, questions = _runs(cell, plan, folder)
         heads = plan.heads(cell)
         layers = layers_of(cell.task)
         with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
@@ -78,9 +80,9 @@ class SteppingStones(Kind):
                 prepare_folder(_lessons_folder(folder))
                 with replacing_folder(_encoder(folder)) as temporary:
                     write_encoder(temporary, layers)
-            for lesson in lessons:
-                if not _is_learnt(lesson):
-                    train(lesson, progress=progress)
+            while waiting := _waiting(cell, plan, folder):
+                train(waiting[0], progress=progress)
+            *_, questions = _last_attempt(cell, plan, folder)
         result = train(questions, heads, progress=progress)
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         answers = read_json(folder / ANSWERS_FILE) or {}
@@ -109,9 +111,8 @@ class SteppingStones(Kind):
         return _time(cell, plan, plan.options(cell, Path("output"), task=TASK), plan.heads(cell))
 
     def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
-        """Return the lessons that are not learnt."""
-        *lessons, _ = _runs(cell, plan, cell_folder(output, cell))
-        return [lesson for lesson in lessons if not _is_learnt(lesson)]
+        """Return the lessons that are not learnt, without those of attempts that may come."""
+        return _waiting(cell, plan, cell_folder(output, cell))
 
     def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
         """Time a few steps of a lesson."""
@@ -155,28 +156,51 @@ def _time(cell: Cell, plan: Plan, run: TrainingOptions, heads: Heads | None) -> 
         return time_run(replace(run, model=scratch, from_scratch=True), heads)
 
 
-def _runs(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
+def _waiting(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
+    """Return the lessons of the last attempt that are not learnt."""
+    *lessons, _ = _last_attempt(cell, plan, folder)
+    return [lesson for lesson in lessons if _scores(lesson) is None]
+
+
+def _last_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
+    """Return the runs of the first attempt that has failed no lesson yet, or of the last one."""
+    lessons = lessons_of(plan.grid)
+    for attempt in range(attempts_of(plan.grid, cell.task)):
+        runs = _runs(cell, plan, folder, attempt)
+        if not any(
+            lesson.is_failed(_scores(run)) for lesson, run in zip(lessons, runs[:-1], strict=True)
+        ):
+            break
+    return runs
+
+
+def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOptions]:
     """Return the options of the lessons and of the questions; each goes on from the one before."""
     layers = layers_of(cell.task)
-    place = _lessons_folder(folder)
+    place = _lessons_folder(folder) / f"attempt-{attempt + 1}"
     begin: dict[str, Any] = {"model": plan.model}
     if layers is None:
         layers = plan.shape[0]
     else:
         begin = {"model": str(_encoder(folder)), "from_scratch": True}
     own = plan.grid.task_training.get(cell.task, {})  # a grid's lessons are for all encoders
+    seed = cell.seed + attempt * _SEEDS_APART
     runs: list[TrainingOptions] = []
     for number, lesson in enumerate(lessons_of(plan.grid), start=1):
         asked = {"task": lesson.task, "depth": lesson.depth(layers), **lesson.options, **own}
-        runs.append(plan.options(cell, place / f"{number}-{lesson.task}", **begin | asked))
-        begin = {"model": str(Path(runs[-1].output_dir) / MODEL_FOLDER)}
+        output = place / f"{number}-{lesson.task}"
+        runs.append(plan.options(cell, output, seed=seed, **begin | asked))
+        begin = {"model": str(output / MODEL_FOLDER)}
     return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]
 
 
-def _is_learnt(lesson: TrainingOptions) -> bool:
-    """Tell whether a lesson is finished, wherever the folder of the experiment was by then."""
+def _scores(lesson: TrainingOptions) -> dict[str, Any] | None:
+    """Return what a finished lesson scored, wherever the folder of the experiment was by then."""
     found = read_json(Path(lesson.output_dir) / RESULTS_FILE)
-    return found is not None and _plain(found["options"]) == _plain(lesson.to_dict())
+    if found is None or _plain(found["options"]) != _plain(lesson.to_dict()):
+        return None
+    scores: dict[str, Any] = found["metrics"]
+    return scores
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

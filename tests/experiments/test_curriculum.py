@@ -73,7 +73,10 @@ def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> 
             "must be 'pretrained', '1 layer', '2 layers' …, got '0 layers'",
         ),
         ({"tasks": ["cola"]}, "tasks must be 'pretrained', '1 layer', '2 layers' …, got 'cola'"),
-        ({"stepping-stones": {"mastery": 1}}, "unknown 'mastery', wanted one of mastered, lessons"),
+        (
+            {"stepping-stones": {"mastery": 1}},
+            "unknown 'mastery', wanted one of mastered, attempts",
+        ),
         ({"stepping-stones": {"mastered": 0}}, "mastered must be a share above 0, got 0.0"),
         ({"stepping-stones": {"mastered": 90}}, "mastered must be a share above 0, got 90.0"),
         ({"stepping-stones": {"mastered": "all"}}, "mastered must be a finite number, got 'all'"),

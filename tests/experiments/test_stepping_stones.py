@@ -58,7 +58,7 @@ def test_arms_share_the_lessons_and_differ_in_their_heads(plan: Plans, tmp_path:
     for arm in ("base", "JAT"):
         cell = Cell("2 layers", arm, 0)
         records[arm] = KIND.run_cell(cell, plan(), cell_folder(tmp_path, cell), False)
-        folder = tmp_path / "lessons" / "2-layers" / "seed-0"
+        folder = tmp_path / "lessons" / "2-layers" / "seed-0" / "attempt-1"
         runs = [folder / name for name in ("1-steppingstonesfirst", "2-steppingstonesone")]
         assert all((run / "results.json").exists() for run in runs)
         depths = [read_json(run / "model" / "config.json")["num_hidden_layers"] for run in runs]
@@ -112,7 +112,8 @@ def test_the_pretrained_model_has_its_lessons_with_options_of_its_own(
     record = KIND.run_cell(cell, asked, folder, False)
     assert record.heads is not None and record.examples["train"] == 10
     lessons = tmp_path / "lessons" / "pretrained" / "seed-0"
-    runs = [lessons / "1-steppingstonesfirst", lessons / "2-steppingstonesone", folder]
+    first = lessons / "attempt-1"
+    runs = [first / "1-steppingstonesfirst", first / "2-steppingstonesone", folder]
     options = [dict(read_json(run / "results.json") or {})["options"] for run in runs]
     assert [one["model"] for one in options] == [asked.model, *(f"{r}/model" for r in runs[:2])]
     assert [one["depth"] for one in options] == [1, 2, 2]
