@@ -39,8 +39,8 @@ class Lesson:
     Args:
         task: The task.
         options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's.
-        pass_mark: The share of the task's own measure, on its texts to validate on, with less of
-            which an encoder from scratch begins anew. (default: None, none)
+        pass_mark: The share of the task's own measure, on its first dev set, with less of which an
+            encoder from scratch begins anew. (default: None, none)
     """
 
     task: str
@@ -58,7 +58,7 @@ class Lesson:
         """
         if metrics is None or self.pass_mark is None:
             return False
-        score = metrics[JUDGED][get_task(self.task).primary_metric]
+        score = next(iter(metrics.values()))[get_task(self.task).primary_metric]
         return score is None or score < self.pass_mark
 
     def depth(self, layers: int) -> int:

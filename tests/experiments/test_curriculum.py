@@ -7,6 +7,7 @@ import pytest
 
 from jat_graph.experiments.curriculum import (
     Lesson,
+    attempts_of,
     layers_of,
     lessons_of,
     masters_one_step,
@@ -47,6 +48,21 @@ def test_lessons_are_read_in_their_order() -> None:
     assert lessons_of(grid()) == ()
 
 
+def test_a_lesson_is_failed_below_its_pass_mark() -> None:
+    for name, metric in (("steppingstonesboth", "f1"), ("steppingstonesone", "accuracy")):
+        for score, failed in ((0.79, True), (0.8, False), (None, True)):
+            metrics = {"validation": {metric: score}, "test": {metric: 1.0}}
+            assert Lesson(name, {}, pass_mark=0.8).is_failed(metrics) is failed
+            assert not Lesson(name, {}).is_failed(metrics)
+        assert not Lesson(name, {}, pass_mark=0.8).is_failed(None)  # not learnt yet
+
+
+def test_an_encoder_from_scratch_may_have_several_attempts() -> None:
+    assert attempts_of(grid(), "1 layer") == 1
+    asked = grid(**{"stepping-stones": {"attempts": 3}})
+    assert [attempts_of(asked, setting) for setting in ("1 layer", "pretrained")] == [3, 1]
+
+
 def test_a_base_has_to_answer_most_questions_of_one_step() -> None:
     asked = grid(**{"stepping-stones": {"mastered": 0.8}})
     assert mastery(asked) == 0.8 and mastery(grid()) == 0.9
@@ -80,6 +96,14 @@ def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> 
         ({"stepping-stones": {"mastered": 0}}, "mastered must be a share above 0, got 0.0"),
         ({"stepping-stones": {"mastered": 90}}, "mastered must be a share above 0, got 90.0"),
         ({"stepping-stones": {"mastered": "all"}}, "mastered must be a finite number, got 'all'"),
+        (
+            {"stepping-stones": {"attempts": 0}},
+            "attempts must be a whole number from 1 to 99, got 0",
+        ),
+        (
+            {"stepping-stones": {"lessons": [{"task": "cola", "pass_mark": 80}]}},
+            "pass_mark must be a share above 0, got 80.0",
+        ),
         ({"stepping-stones": {"lessons": "one"}}, "[[stepping-stones.lessons]] must be tables"),
         ({"stepping-stones": {"lessons": [{"task": "x"}]}}, "task must be one of"),
         ({"stepping-stones": {"lessons": [{}]}}, "task must be a text, got nothing"),

@@ -122,6 +122,35 @@ def test_the_pretrained_model_has_its_lessons_with_options_of_its_own(
     assert not (lessons / "encoder").exists()
 
 
+def test_an_encoder_that_fails_a_lesson_is_drawn_anew(plan: Plans, tmp_path: Path) -> None:
+    failed = [{**LESSONS[0], "pass_mark": 1.0}, LESSONS[1]]
+    asked = plan(**{"stepping-stones": {"lessons": failed, "attempts": 2}})
+    cell = Cell("2 layers", "base", 0)
+    KIND.run_cell(cell, asked, cell_folder(tmp_path, cell), False)
+    place = tmp_path / "lessons" / "2-layers" / "seed-0"
+    found = sorted(str(path.parent.relative_to(place)) for path in place.rglob("results.json"))
+    assert found == [
+        *("attempt-1/1-steppingstonesfirst", "attempt-2/1-steppingstonesfirst"),
+        "attempt-2/2-steppingstonesone",
+    ]
+    first, second = (dict(read_json(place / run / "results.json") or {}) for run in found[:2])
+    assert first["options"]["seed"] != second["options"]["seed"]
+    assert first["metrics"] != second["metrics"] or first["history"] != second["history"]
+    questions = dict(read_json(cell_folder(tmp_path, cell) / "results.json") or {})["options"]
+    assert questions["model"] == str(place / found[2] / "model") and questions["seed"] == 0
+    assert not KIND.waiting_lessons(cell, asked, tmp_path)
+
+
+def test_what_passes_and_what_was_not_drawn_has_one_attempt(plan: Plans, tmp_path: Path) -> None:
+    for mark, setting in ((0.01, "2 layers"), (1.0, "pretrained")):
+        lessons = [{"task": "stepping-stones-one", "pass_mark": mark}]
+        asked = plan(**{"stepping-stones": {"lessons": lessons, "attempts": 3}})
+        cell = Cell(setting, "base", 0)
+        KIND.run_cell(cell, asked, cell_folder(tmp_path, cell), False)
+    places = sorted(path.name for path in tmp_path.glob("lessons/*/seed-0/attempt-*"))
+    assert places == ["attempt-1", "attempt-1"]
+
+
 def test_lessons_are_not_learnt_again_where_the_folder_was_moved(
     plan: Plans, tmp_path: Path
 ) -> None:
