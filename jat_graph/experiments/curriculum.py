@@ -27,6 +27,7 @@ REPORTED, JUDGED = "test", "validation"
 _ONE_STEP = "accuracy_1"
 _MASTERED = 0.9
 _MOST_ATTEMPTS = 100
+_TAGGERS = 2  # layers
 
 # What the lessons and the size of an encoder decide.
 _NOT_OPTIONS = ("depth", "from_scratch")
@@ -61,19 +62,24 @@ class Lesson:
         score = next(iter(metrics.values()))[get_task(self.task).primary_metric]
         return score is None or score < self.pass_mark
 
-    def depth(self, layers: int) -> int:
+    def depth(self, layers: int, *, drawn: bool) -> int:
         """Return how many layers of an encoder learn this.
 
-        Words are tagged by one layer fewer, and a copy of the last one is put on top for the
-        questions: where the top layer tags words, the token that answers has nothing to read.
+        Words are tagged by one layer fewer, of drawn weights at most by two, and copies of the last
+        one are put on top for the questions: where the top layer tags words, the token that answers
+        has nothing to read, and three drawn layers seldom find what two do.
 
         Args:
             layers: Layers of the encoder.
+            drawn: Whether its weights are drawn.
 
         Returns:
             The number, at least 1.
         """
-        return max(1, layers - 1) if isinstance(get_task(self.task), TaggingTask) else layers
+        if not isinstance(get_task(self.task), TaggingTask):
+            return layers
+        most = _TAGGERS if drawn else layers
+        return max(1, min(layers - 1, most))
 
 
 def layers_of(setting: str) -> int | None:

@@ -178,6 +178,7 @@ def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOp
     """Return the options of the lessons and of the questions; each goes on from the one before."""
     layers = layers_of(cell.task)
     place = _lessons_folder(folder) / f"attempt-{attempt + 1}"
+    drawn = layers is not None
     begin: dict[str, Any] = {"model": plan.model}
     if layers is None:
         layers = plan.shape[0]
@@ -187,7 +188,8 @@ def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOp
     seed = cell.seed + attempt * _SEEDS_APART
     runs: list[TrainingOptions] = []
     for number, lesson in enumerate(lessons_of(plan.grid), start=1):
-        asked = {"task": lesson.task, "depth": lesson.depth(layers), **lesson.options, **own}
+        depth = lesson.depth(layers, drawn=drawn)
+        asked = {"task": lesson.task, "depth": depth, **lesson.options, **own}
         output = place / f"{number}-{lesson.task}"
         runs.append(plan.options(cell, output, seed=seed, **begin | asked))
         begin = {"model": str(output / MODEL_FOLDER)}

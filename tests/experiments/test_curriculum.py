@@ -35,10 +35,11 @@ def test_a_setting_says_how_many_layers_an_encoder_has(setting: str, layers: int
     assert layers_of(setting) == layers
 
 
-def test_words_are_tagged_by_one_layer_fewer() -> None:
+def test_words_are_tagged_by_fewer_layers() -> None:
     words, questions = Lesson("steppingstonesboth", {}), Lesson("steppingstonesone", {})
-    assert [words.depth(layers) for layers in (1, 2, 3)] == [1, 1, 2]
-    assert [questions.depth(layers) for layers in (1, 2, 3)] == [1, 2, 3]
+    for drawn, depths in ((True, [1, 1, 2, 2]), (False, [1, 1, 2, 3])):
+        assert [words.depth(layers, drawn=drawn) for layers in (1, 2, 3, 4)] == depths
+        assert [questions.depth(layers, drawn=drawn) for layers in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_lessons_are_read_in_their_order() -> None:
