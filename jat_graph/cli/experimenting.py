@@ -87,9 +87,13 @@ def experiment_command(
         cells = plan.part(index, count)
         _print_estimates(grid, cells, estimate_cells(plan, folder, cells), jobs)
         return
-    run_experiment(
-        plan, folder, jobs=jobs, part=(index, count), progress=has_terminal() and jobs == 1
-    )
+    try:
+        run_experiment(
+            plan, folder, jobs=jobs, part=(index, count), progress=has_terminal() and jobs == 1
+        )
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command goes on where it stopped", err=True)
+        raise
     shown = f"the table is {grid.name}.md" if count == 1 else "without --part the table is made"
     Console().print(f"Results are in {folder}; {shown}.", soft_wrap=True)
 
@@ -147,4 +151,8 @@ def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
     rest = f", and {missing} arms of which nothing is known" if missing else ""
     how = "one after another" if jobs == 1 else f"{jobs} at a time if they do not slow each other"
     time = describe_time(sum(known) / jobs)
-    return f"About {time} of training here, {how}{rest}; loading and measuring come on top."
+    shared = sum(entry.lessons for entry in estimates)
+    lessons = f", of which lessons {describe_time(shared / jobs)}" if shared else ""
+    return (
+        f"About {time} of training here{lessons}, {how}{rest}; loading and measuring come on top."
+    )

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
 from jat_graph.experiments.cells import Cell, Plan, output_of
+from jat_graph.experiments.examples import count_examples
 from jat_graph.experiments.grid_checks import check_columns, check_tasks, task_metrics
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.results import Record
 from jat_graph.experiments.timing import warm_up
 from jat_graph.experiments.tuning import choose_threshold, tuned_arm
-from jat_graph.tasks import LabelledTask, get_task
+from jat_graph.tasks import get_task
 from jat_graph.training.calibrated import calibrate_on_task
-from jat_graph.training.data import TRAIN, dev_splits
-from jat_graph.training.objectives.base import draw
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.results import RunResult
 from jat_graph.training.runner import train
@@ -35,8 +34,6 @@ from jat_graph.training.storage import (
 )
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from jat_graph.experiments.grid import Grid
 
 CALIBRATED_FILE = "calibrated.json"
@@ -146,28 +143,6 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
     )
 
 
-def count_examples(options: TrainingOptions) -> tuple[dict[str, int], dict[str, int]]:
-    """Count the examples of each split that a run uses, and all that there are.
-
-    Args:
-        options: The run's options.
-
-    Returns:
-        The number used by split, and the number there are.
-
-    Raises:
-        OSError: If data cannot be read.
-    """
-    task = get_task(options.task)
-    folder = None if options.data_dir is None else Path(options.data_dir)
-    group = task.group if isinstance(task, LabelledTask) else None
-    limits = dict.fromkeys(dev_splits(task, options), options.max_eval_samples)
-    limits = {TRAIN: options.max_train_samples, **limits}
-    splits = task.load(folder, list(limits))
-    used = {name: _examples(draw(splits[name], limits[name], group), group) for name in limits}
-    return used, {name: _examples(splits[name], group) for name in limits}
-
-
 def _begin_anew(folder: Path) -> None:
     """Forget a run that was interrupted."""
     shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
@@ -195,7 +170,3 @@ def _calibrated(
     config = calibrate_on_task(options, heads, density)
     write_json(path, {**asked, "config": config.to_dict()})
     return config
-
-
-def _examples(rows: Dataset, group: str | None) -> int:
-    return len(rows) if group is None else len(set(rows[group]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,8 @@ def check_results(results: Results, plan: Plan, where: str) -> None:
     Raises:
         ValueError: If a setting differs, or the plan has no such cell.
     """
+    if not results.records:  # of an experiment that never came to its first cell
+        return
     pairs = {
         "grid": (results.grid.name, plan.grid.name),
         "kind": (results.grid.kind, plan.grid.kind),
@@ -99,8 +101,11 @@ def check_results(results: Results, plan: Plan, where: str) -> None:
         check_same({name: old}, {name: new}, where)
     for record in results.records:
         if record.cell not in plan.cells:
+            more = record.cell in replace(plan, grid=plan.grid.with_seeds(record.seed + 1)).cells
+            how = f"ask for --seeds {record.seed + 1} or more, or " if more else ""
             raise ValueError(
-                f"{where} holds the cell {record.cell}, which this grid lacks: name another folder"
+                f"{where} holds the cell {record.cell}, which this grid lacks: {how}name another "
+                "folder"
             )
         old, new = (describe_cell(grid, record.cell) for grid in (results.grid, plan.grid))
         check_same(old, new, where)

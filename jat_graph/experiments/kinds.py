@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jat_graph.experiments.examples import count_examples
 from jat_graph.experiments.timing import time_run
 from jat_graph.tasks import get_task
 
@@ -65,6 +66,19 @@ class Kind:
             OSError: As :func:`jat_graph.training.train` does.
         """
         raise NotImplementedError
+
+    def check_data(self, cell: Cell, plan: Plan) -> None:
+        """Refuse data that a cell cannot read, which are those of all cells of its task.
+
+        Args:
+            cell: The cell.
+            plan: The plan.
+
+        Raises:
+            ValueError: If a file does not hold what the task needs.
+            OSError: If data cannot be read.
+        """
+        count_examples(plan.options(cell, Path("output")))
 
     def own_shape(self, task: str) -> tuple[int, int] | None:
         """Return layers and heads of the model of a task; None if it is the plan's."""

@@ -139,11 +139,11 @@ def _label(axis: Axes, panel: Panel, *, named: bool) -> None:
 
 
 def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend under all panels, if it says more than one name."""
+    """Put one legend under all panels, if there are names."""
     found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
     handles = {name: handle for pairs in found for handle, name in pairs}
     handles |= {PAPER: handles.pop(PAPER)} if PAPER in handles else {}  # matplotlib has it first
-    if len(handles) > 1:
+    if handles:
         figure.legend(
             list(handles.values()),
             list(handles),

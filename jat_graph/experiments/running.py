@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from jat_graph.experiments.cells import Plan
+from jat_graph.experiments.captions import counted
+from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.comparing import experiment_rows
 from jat_graph.experiments.grid_parts import SECONDS
 from jat_graph.experiments.jobs import Outcome, run_cells
+from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.picture import can_draw, draw_experiment
 from jat_graph.experiments.records import Store
 from jat_graph.experiments.results import Results
@@ -55,7 +58,7 @@ def run_experiment(
     Raises:
         ValueError: If the model does not fit the grid, an argument does not fit, or the folder
             holds another experiment.
-        OSError: If the folder cannot be written to.
+        OSError: If the data cannot be read, or the folder cannot be written to.
         CellsFailedError: If a cell failed, when all others are through.
     """
     require_extra()
@@ -63,10 +66,11 @@ def run_experiment(
     check_jobs(plan, jobs)
     cells = plan.part(*part)
     plan.check()
-    folder = prepare_folder(output)
-    store = Store(plan, folder)
+    store = Store(plan, Path(output))
     finished = store.finished()
     todo = [cell for cell in cells if cell not in finished]
+    check_data(plan, todo)
+    folder = prepare_folder(output)
     logger.info("%d cells, %d of them finished", len(cells), len(cells) - len(todo))
     failed: list[Outcome] = []
     outcomes = run_cells(todo, plan, folder, jobs=jobs, progress=progress)
@@ -81,8 +85,8 @@ def run_experiment(
         show_results(results, folder)
     if failed:
         raise CellsFailedError(
-            f"{len(failed)} of {len(todo)} cells failed, the others are in {store.path}; the "
-            f"first: {failed[0].cell}: {failed[0].error}"
+            f"{len(failed)} of {counted(len(todo), 'cell')} failed; the first: {failed[0].cell}: "
+            f"{failed[0].error}"
         )
     return results
 
@@ -104,6 +108,22 @@ def show_results(results: Results, folder: Path) -> None:
         logger.warning("no picture: it needs matplotlib (pip install 'jat_graph[viz]')")
     elif can_draw(results, rows):
         save_figure(draw_experiment(results, rows), folder / f"{name}.png")
+
+
+def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
+    """Refuse data that cannot be read, before anything is run or written.
+
+    Args:
+        plan: The plan.
+        cells: The cells that are to be run.
+
+    Raises:
+        ValueError: If a file does not hold what its task needs.
+        OSError: If data cannot be read.
+    """
+    kind = kind_of(plan.grid.kind)
+    for cell in {cell.task: cell for cell in cells}.values():
+        kind.check_data(cell, plan)
 
 
 def check_jobs(plan: Plan, jobs: int) -> None:

@@ -20,7 +20,7 @@ from jat_graph.experiments.curriculum import (
     masters_one_step,
     mastery_line,
 )
-from jat_graph.experiments.fine_tuning import count_examples
+from jat_graph.experiments.examples import count_examples
 from jat_graph.experiments.kinds import Kind
 from jat_graph.experiments.records import locked
 from jat_graph.experiments.results import Record, Results
@@ -100,6 +100,9 @@ class SteppingStones(Kind):
             examples={split: used[split] for split in (TRAIN, REPORTED)},
             all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
         )
+
+    def check_data(self, cell: Cell, plan: Plan) -> None:
+        """Do nothing: texts are made."""
 
     def own_shape(self, task: str) -> tuple[int, int] | None:
         """Return layers and heads of an encoder from scratch."""

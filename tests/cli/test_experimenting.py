@@ -1,11 +1,13 @@
 """The command experiment, thin over jat_graph.experiments."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jat_graph.cli import main
 from jat_graph.experiments import load_grid, read_results
+from jat_graph.experiments.fine_tuning import FineTuning
 from tests.cli.conftest import Run
 
 GRID = """
@@ -97,17 +99,54 @@ def test_wrong_use_is_named(
 
 def test_failed_cells_are_one_line_and_exit_1(
     tiny_model: str,
+    cola_dir: str,
     grid: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = [str(grid), "--model", tiny_model, "--data-dir", str(tmp_path / "none")]
+    def fail(*_: Any) -> None:
+        raise ValueError("the loss became nan")
+
+    monkeypatch.setattr(FineTuning, "run_cell", fail)
+    arguments = [str(grid), "--model", tiny_model, "--data-dir", cola_dir]
     monkeypatch.setattr("sys.argv", ["jat-graph", "experiment", *arguments])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("jat-graph: error: 2 of 2 cells failed")
+    assert last.startswith("jat-graph: error: 2 of 2 cells failed; the first: ")
+    assert last.endswith("the loss became nan")
     assert (tmp_path / "experiment-mine" / "results.jsonl").exists()
+
+
+def test_an_interrupted_command_says_that_it_can_go_on(
+    tiny_model: str,
+    cola_dir: str,
+    grid: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FineTuning, "run_cell", interrupt)
+    arguments = [str(grid), "--model", tiny_model, "--data-dir", cola_dir]
+    monkeypatch.setattr("sys.argv", ["jat-graph", "experiment", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 130
+    assert "interrupted; the same command goes on" in capsys.readouterr().err
+
+
+def test_a_missing_folder_of_data_leaves_nothing_behind(
+    run: Run, tiny_model: str, grid: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    common = ("experiment", grid, "--model", tiny_model, "--output", output)
+    with pytest.raises(OSError, match="none does not exist"):
+        run(*common, "--data-dir", tmp_path / "none")
+    assert not output.exists()

@@ -80,7 +80,8 @@ def test_other_results_are_refused(changes: dict[str, Any], words: str) -> None:
 
 def test_fewer_seeds_than_there_are_is_refused() -> None:
     more = results(plan(), records=(made_up(seed=1),))
-    with pytest.raises(ValueError, match="holds the cell cola, base, seed 1, which this grid"):
+    wanted = "which this grid lacks: ask for --seeds 2 or more, or name another folder"
+    with pytest.raises(ValueError, match=f"holds the cell cola, base, seed 1, {wanted}"):
         check_results(more, plan(seeds=1), "here")
 
 
@@ -90,14 +91,19 @@ LESSONS = [{"task": "stepping-stones-one"}]
 def test_a_kinds_own_table_counts() -> None:
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
     old, new = (plan(**kind, **{"stepping-stones": own}) for own in ({}, {"lessons": LESSONS}))
+    records = (made_up(task="1 layer"),)
     with pytest.raises(ValueError, match=r"with stepping-stones\.lessons=None, not \["):
-        check_results(results(old, records=()), new, "here")
+        check_results(results(old, records=records), new, "here")
 
 
 def test_what_only_decides_how_results_are_read_does_not_count() -> None:
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
     old, new = (plan(**kind, **{"stepping-stones": {"mastered": n}}) for n in (0.6, 0.7))
-    check_results(results(old, records=()), new, "here")
+    check_results(results(old, records=(made_up(task="1 layer"),)), new, "here")
+
+
+def test_a_header_without_cells_holds_nothing_to_lose() -> None:
+    check_results(results(plan(), records=()), plan("org/else", "/else/data"), "here")
 
 
 def test_times_are_not_taken_from_cells_that_were_not_run_for_them() -> None:

@@ -96,6 +96,15 @@ def test_findings_count_intervals_and_signs() -> None:
     assert second == "The change has the sign of the paper's in 1 of 2 places."
 
 
+def test_findings_tell_arms_that_score_alike() -> None:
+    alike = replace(row(JAT, [0.5, 0.5]), change=Change({0: 0.0, 1: 0.0}, Interval(0.0, 0.0)))
+    (line,) = finding_lines(made_up.results(), (alike, alike, row(DAGGER, [0.5, 0.5], 0.0)))
+    assert line.startswith(
+        "Of 3 intervals, 0 lie above 0, 0 lie below, and 3 hold it, 2 of them of arms that score "
+        "alike with each seed. If no arm differed, about 0.05 would lie off 0 by chance."
+    )
+
+
 def test_findings_name_the_best_arm_here_and_there() -> None:
     means = (
         row(JAT, [0.5, 0.5], 0.005, task=MEAN, metric="", paper_change=2.0),
