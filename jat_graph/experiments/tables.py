@@ -60,10 +60,10 @@ def finding_lines(results: Results, rows: Sequence[Row]) -> list[str]:
     if found:
         above, below = (sum(one.low > 0 for one in found), sum(one.high < 0 for one in found))
         alike = sum(one.low == one.high == 0 for one in found)
-        same = f", {alike} of them of arms that score alike with each seed" if alike else ""
+        equal = f", {alike} of them of arms that score alike with each seed" if alike else ""
         lines.append(
             f"Of {counted(len(found), 'interval')}, {above} {_lie(above)} above 0, {below} "
-            f"{_lie(below)} below, and {len(found) - above - below} hold it{same}. If no arm "
+            f"{_lie(below)} below, and {len(found) - above - below} hold it{equal}. If no arm "
             f"differed, about {_CHANCE * (len(found) - alike):.2g} would lie off 0 by chance."
         )
     pairs = [
