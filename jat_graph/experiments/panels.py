@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS
@@ -44,6 +44,7 @@ class Panel:
         printed: The paper's, without bars; of an empty list it has none.
         ticks: Names of lines of text, where each arm has its own; else nothing.
         of_changes: Whether 0 is the base.
+        measure: What several panels show of other tasks, on one scale; empty for one of its own.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Panel:
     printed: list[Line]
     ticks: tuple[str, ...] = ()
     of_changes: bool = True
+    measure: str = ""
 
 
 def choose_panels(grid: Grid, rows: Sequence[Row]) -> list[Panel]:
@@ -153,8 +155,10 @@ def _numbered_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
         _scores(group[0].arm.name, [(float(number_of(row) or 0), row) for row in group])
         for group in group_rows(rows, lambda row: row.arm.name)
     ]
-    label = number_label(grid, rows[0])
-    return Panel(stem_name(rows[0]), label, _unit(rows[0]), lines, [], of_changes=False)
+    first = rows[0]
+    label, measure = number_label(grid, first), stem_name(replace(first, task=""))
+    unit = _unit(first)
+    return Panel(stem_name(first), label, unit, lines, [], of_changes=False, measure=measure)
 
 
 def _scores_panel(grid: Grid, rows: Sequence[Row]) -> Panel:

@@ -78,11 +78,19 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
         left = panels[place - place % columns]
         named = panel is left or panel.ticks != left.ticks
+        alike = next(one for one, other in zip(axes, panels, strict=False) if _share(panel, other))
+        if alike is not axis:
+            axis.sharey(alike)
         _draw_panel(axis, panel, named=named)
     for axis in axes[len(panels) :]:
         axis.remove()
     _add_legend(figure, list(axes[: len(panels)]))
     return figure
+
+
+def _share(panel: Panel, other: Panel) -> bool:
+    """Tell whether two panels have one scale."""
+    return panel is other or (panel.measure != "" and panel.measure == other.measure)
 
 
 def _height(panel: Panel) -> float:

@@ -1,6 +1,7 @@
 """The picture: a panel for each measure, everything inside."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -54,6 +55,23 @@ def test_the_title_names_what_was_really_used() -> None:
     figure = draw(made_up.results())
     title = figure.get_suptitle()
     assert "Model a-model, data folder 'glue', 3 seeds." in title
+
+
+def test_one_measure_of_several_tasks_has_one_scale() -> None:
+    arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}]
+    kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer", "2 layers"]}
+    grid = made_up.grid(**kind, arms=arms, paper={})
+    records = [
+        made_up.plain(task, arm.name, seed, {"test": {"accuracy_1": score, "accuracy_2": score}})
+        for task, score in (("1 layer", 0.2), ("2 layers", 0.9))
+        for arm in grid.arms
+        for seed in (0, 1)
+    ]
+    figure = draw(made_up.results(grid, records))
+    first, second = figure.axes
+    low, high = first.get_ylim()
+    assert low < 20 < 90 < high
+    assert second.get_ylim() == (low, high)
 
 
 def test_lines_are_drawn_over_their_number() -> None:
