@@ -78,7 +78,9 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
         left = panels[place - place % columns]
         named = panel is left or panel.ticks != left.ticks
-        alike = next(one for one, other in zip(axes, panels, strict=False) if _share(panel, other))
+        alike = next(
+            one for one, other in zip(axes, panels, strict=False) if _same_scale(panel, other)
+        )
         if alike is not axis:
             axis.sharey(alike)
         _draw_panel(axis, panel, named=named)
@@ -88,7 +90,7 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _share(panel: Panel, other: Panel) -> bool:
+def _same_scale(panel: Panel, other: Panel) -> bool:
     """Tell whether two panels have one scale."""
     return panel is other or (panel.measure != "" and panel.measure == other.measure)
 

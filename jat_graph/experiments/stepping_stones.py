@@ -82,7 +82,7 @@ class SteppingStones(Kind):
                     write_encoder(temporary, layers)
             while waiting := _waiting(cell, plan, folder):
                 train(waiting[0], progress=progress)
-            *_, questions = _last_attempt(cell, plan, folder)
+            *_, questions = _current_attempt(cell, plan, folder)
         result = train(questions, heads, progress=progress)
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         answers = read_json(folder / ANSWERS_FILE) or {}
@@ -160,12 +160,12 @@ def _time(cell: Cell, plan: Plan, run: TrainingOptions, heads: Heads | None) -> 
 
 
 def _waiting(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
-    """Return the lessons of the last attempt that are not learnt."""
-    *lessons, _ = _last_attempt(cell, plan, folder)
+    """Return the lessons of the current attempt that are not learnt."""
+    *lessons, _ = _current_attempt(cell, plan, folder)
     return [lesson for lesson in lessons if _scores(lesson) is None]
 
 
-def _last_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
+def _current_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
     """Return the runs of the first attempt that has failed no lesson yet, or of the last one."""
     lessons = lessons_of(plan.grid)
     for attempt in range(attempts_of(plan.grid, cell.task)):
@@ -179,19 +179,17 @@ def _last_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]
 
 def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOptions]:
     """Return the options of the lessons and of the questions; each goes on from the one before."""
-    layers = layers_of(cell.task)
-    place = _lessons_folder(folder) / f"attempt-{attempt + 1}"
-    drawn = layers is not None
+    drawn = layers_of(cell.task)
+    layers = drawn or plan.shape[0]
     begin: dict[str, Any] = {"model": plan.model}
-    if layers is None:
-        layers = plan.shape[0]
-    else:
+    if drawn is not None:
         begin = {"model": str(_encoder(folder)), "from_scratch": True}
+    place = _lessons_folder(folder) / f"attempt-{attempt + 1}"
     own = plan.grid.task_training.get(cell.task, {})  # a grid's lessons are for all encoders
     seed = cell.seed + attempt * _SEEDS_APART
     runs: list[TrainingOptions] = []
     for number, lesson in enumerate(lessons_of(plan.grid), start=1):
-        depth = lesson.depth(layers, drawn=drawn)
+        depth = lesson.depth(layers, drawn=drawn is not None)
         asked = {"task": lesson.task, "depth": depth, **lesson.options, **own}
         output = place / f"{number}-{lesson.task}"
         runs.append(plan.options(cell, output, seed=seed, **begin | asked))

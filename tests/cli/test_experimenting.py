@@ -97,7 +97,20 @@ def test_wrong_use_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_failed_cells_are_one_line_and_exit_1(
+def exit_code(error: BaseException, arguments: list[str], patch: pytest.MonkeyPatch) -> object:
+    """Run the command where each cell raises something, and return its exit code."""
+
+    def raise_it(*_: Any) -> None:
+        raise error
+
+    patch.setattr(FineTuning, "run_cell", raise_it)
+    patch.setattr("sys.argv", ["jat-graph", "experiment", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return caught.value.code
+
+
+def test_cells_that_fail_or_are_interrupted_end_in_one_line(
     tiny_model: str,
     cola_dir: str,
     grid: Path,
@@ -105,40 +118,14 @@ def test_failed_cells_are_one_line_and_exit_1(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise ValueError("the loss became nan")
-
-    monkeypatch.setattr(FineTuning, "run_cell", fail)
-    arguments = [str(grid), "--model", tiny_model, "--data-dir", cola_dir]
-    monkeypatch.setattr("sys.argv", ["jat-graph", "experiment", *arguments])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 1
+    arguments = [str(grid), "--model", tiny_model, "--data-dir", cola_dir]
+    assert exit_code(ValueError("the loss became nan"), arguments, monkeypatch) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("jat-graph: error: 2 of 2 cells failed; the first: ")
     assert last.endswith("the loss became nan")
     assert (tmp_path / "experiment-mine" / "results.jsonl").exists()
-
-
-def test_an_interrupted_command_says_that_it_can_go_on(
-    tiny_model: str,
-    cola_dir: str,
-    grid: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(FineTuning, "run_cell", interrupt)
-    arguments = [str(grid), "--model", tiny_model, "--data-dir", cola_dir]
-    monkeypatch.setattr("sys.argv", ["jat-graph", "experiment", *arguments])
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 130
+    assert exit_code(KeyboardInterrupt(), arguments, monkeypatch) == 130
     assert "interrupted; the same command goes on" in capsys.readouterr().err
 
 
