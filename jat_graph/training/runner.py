@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -87,7 +86,8 @@ def train(
             lambda: _prepare(objective, config, processes, folder, progress)
         )
         processes.on_main(lambda: write_json(folder / RUN_FILE, description))
-        seconds = _fit(trainer, folder, processes, resume=options.resume)
+        _fit(trainer, folder, processes, resume=options.resume)
+        seconds = trainer.clock.seconds
         metrics, answers = score(trainer, objective, processes, splits)
         place = folder / MODEL_FOLDER
         with replacing_folder(place) if processes.is_main else nullcontext(place) as temporary:
@@ -148,13 +148,12 @@ def _prepare(
     return build_trainer(model, objective, processes, args, splits, folder), splits
 
 
-def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bool) -> float:
-    """Train, from the last checkpoint if there is one; return the seconds it took."""
+def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bool) -> None:
+    """Train, from the last checkpoint if there is one."""
     checkpoints = folder / CHECKPOINT_FOLDER
     checkpoint = processes.on_main(
         lambda: last_checkpoint(checkpoints, processes.count) if resume else None
     )
-    start = time.perf_counter()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except FloatingPointError as error:
@@ -165,7 +164,6 @@ def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bo
         if processes.is_main and last_checkpoint(checkpoints, processes.count) is None:
             _discard(folder)  # nothing was begun that could go on
         raise
-    return time.perf_counter() - start
 
 
 def _finished_run(

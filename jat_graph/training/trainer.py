@@ -6,7 +6,6 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +16,17 @@ from transformers import (
     EvalPrediction,
     PrinterCallback,
     Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
     TrainingArguments,
 )
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from jat_graph.hf import attached_config, keep_graphs
+from jat_graph.training.callbacks import LogBeforeSave, TrainingTime, tensorboard
 from jat_graph.training.data import TRAIN, dev_splits
 from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.processes import Processes
 from jat_graph.training.results import Metrics, finite
-from jat_graph.training.storage import LOG_FOLDER, one_line_errors
+from jat_graph.training.storage import one_line_errors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -66,27 +63,10 @@ class SeededLengthSampler(LengthGroupedSampler):
         return order
 
 
-class LogBeforeSave(TrainerCallback):
-    """Log the loss before each checkpoint, so that no part of a mean is lost with a resume."""
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Log if a checkpoint follows.
-
-        Args:
-            args: The Trainer's arguments.
-            state: The Trainer's state.
-            control: What the Trainer shall do next.
-            kwargs: Unused.
-        """
-        control.should_log = control.should_log or control.should_save
-
-    on_epoch_end = on_step_end
-
-
 class TaskTrainer(Trainer):
-    """The Trainer of any task here."""
+    """The Trainer of any task here, which knows how long it has trained."""
+
+    clock: TrainingTime
 
     def training_step(
         self,
@@ -183,6 +163,7 @@ def build_trainer(
         model.accepts_loss_kwargs = False  # type: ignore[assignment]
     # While training only the first dev set is scored: the one that decides what is best.
     name = dev_splits(objective.task, objective.options)[0]
+    clock = TrainingTime()
     trainer = TaskTrainer(
         model=model,
         args=args,
@@ -193,8 +174,9 @@ def build_trainer(
         compute_loss_func=objective.loss,
         compute_metrics=_metrics_on(splits[name], objective, processes),
         preprocess_logits_for_metrics=objective.reduce,
-        callbacks=[LogBeforeSave(), *_tensorboard(log_folder)],
+        callbacks=[LogBeforeSave(), clock, *tensorboard(log_folder)],
     )
+    trainer.clock = clock
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -239,13 +221,3 @@ def _metrics_on(
         return processes.agree(lambda: objective.judge(*outputs, split)[0])
 
     return compute
-
-
-def _tensorboard(folder: Path | None) -> list[TrainerCallback]:
-    if folder is None or find_spec("tensorboard") is None:
-        return []
-    from transformers.integrations.integration_utils import TensorBoardCallback
-
-    callback = TensorBoardCallback()  # type: ignore[no-untyped-call]
-    callback.logging_dir = str(folder / LOG_FOLDER)
-    return [callback]

@@ -96,6 +96,22 @@ def test_a_killed_run_resumes_exactly(options: Options, tmp_path: Path) -> None:
     assert same_weights(whole.output_dir, cut.output_dir)
 
 
+def test_the_time_of_all_parts_of_a_run_is_counted(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = options(resume=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_after(patch, 4)
+        train(cut, progress=False)
+    path = next(Path(cut.output_dir, "checkpoints").iterdir()) / "trainer_state.json"
+    state = json.loads(path.read_text())
+    kept = state["stateful_callbacks"]["TrainingTime"]["attributes"]
+    assert kept["seconds"] > 0
+    kept["seconds"] = 10_000.0
+    path.write_text(json.dumps(state))
+    assert 10_000 < train(cut, progress=False).seconds < 20_000
+
+
 def test_a_run_killed_before_its_results_are_written(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
