@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 PRETRAINED = "pretrained"
 
-# Arms are compared on the one, with bases that are good enough on the other.
-REPORTED, JUDGED = "test", "validation"
+# Among the scores of a cell: the split that arms are compared on, and what its encoder had in each
+# of its lessons.
+REPORTED, LESSONS = "test", "lessons"
 
-_ONE_STEP = "accuracy_1"
-_MASTERED = 0.9
 _MOST_ATTEMPTS = 100
 _TAGGERS = 2  # layers
 
@@ -48,26 +47,34 @@ class Lesson:
     options: Mapping[str, Any]
     pass_mark: float | None = None
 
-    def is_failed(self, metrics: Mapping[str, Mapping[str, float | None]] | None) -> bool:
-        """Tell whether an encoder has learnt this and does not do it well enough.
+    def score(self, metrics: Mapping[str, Mapping[str, float | None]]) -> float | None:
+        """Return what counts of the scores of a lesson.
 
         Args:
-            metrics: Scores of each dev set; None before it has learnt.
+            metrics: Scores of each dev set.
 
         Returns:
-            Whether there are scores, a pass mark, and less than that.
+            The task's own measure on its first dev set; None where it is undefined.
         """
-        if metrics is None or self.pass_mark is None:
-            return False
-        score = next(iter(metrics.values()))[get_task(self.task).primary_metric]
-        return score is None or score < self.pass_mark
+        return next(iter(metrics.values()))[get_task(self.task).primary_metric]
+
+    def is_failed(self, score: float | None) -> bool:
+        """Tell whether an encoder does not do this well enough.
+
+        Args:
+            score: What it scored; None where that is undefined.
+
+        Returns:
+            Whether there is a pass mark, and it scored less.
+        """
+        return self.pass_mark is not None and (score is None or score < self.pass_mark)
 
     def depth(self, layers: int, *, drawn: bool) -> int:
         """Return how many layers of an encoder learn this.
 
-        Words are tagged by one layer fewer, of drawn weights at most by two, and copies of the last
-        one are put on top for the questions: where the top layer tags words, the token that answers
-        has nothing to read, and three drawn layers seldom find what two do.
+        Words are tagged by one layer fewer, of drawn weights at most by two, which are enough, and
+        copies of the last one are put on top for the questions: where the top layer tags words, the
+        token that answers has nothing to read.
 
         Args:
             layers: Layers of the encoder.
@@ -141,41 +148,38 @@ def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
     return 1 if setting == PRETRAINED else found
 
 
-def masters_one_step(grid: Grid, base: Record) -> bool:
-    """Tell whether a base is good enough that arms may be compared with it.
+def lesson_name(number: int, lesson: Lesson) -> str:
+    """Return what a lesson is called in folders and results.
+
+    Args:
+        number: Its place among the lessons, from 1.
+        lesson: The lesson.
+
+    Returns:
+        Number and task.
+    """
+    return f"{number}-{lesson.task}"
+
+
+def has_passed(grid: Grid, record: Record) -> bool:
+    """Tell whether the encoder of a cell reached the pass mark of each lesson.
 
     Args:
         grid: The grid.
-        base: A finished cell of the base.
+        record: A finished cell, of any arm: they all have the same lessons.
 
     Returns:
-        Whether it answers the questions of one step, of the texts to validate on: to judge by those
-        that are compared would favour the base.
+        Whether it did.
     """
-    score = base.score(JUDGED, _ONE_STEP)
-    return score is not None and score >= mastery(grid)
+    scores = record.scores.get(LESSONS, {})
+    lessons = enumerate(lessons_of(grid), start=1)
+    return not any(
+        lesson.is_failed(scores.get(lesson_name(number, lesson))) for number, lesson in lessons
+    )
 
 
-def mastery(grid: Grid, where: str | None = None) -> float:
-    """Return the share of questions of one step that a base must answer to be compared with.
-
-    Args:
-        grid: The grid.
-        where: What messages call it. (default: None, by its name)
-
-    Returns:
-        The share. (default: 0.9)
-
-    Raises:
-        ValueError: If it is no share.
-    """
-    here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
-    found = _share(grid.own, "mastered", here)
-    return _MASTERED if found is None else found
-
-
-def mastery_line(results: Results) -> str:
-    """Say what chance is, with which bases arms were compared, and with which they were not.
+def passing_line(results: Results) -> str:
+    """Say what chance is, with which encoders arms were compared, and with which they were not.
 
     Args:
         results: The finished cells.
@@ -186,14 +190,14 @@ def mastery_line(results: Results) -> str:
     grid = results.grid
     left_out: dict[str, list[str]] = {}
     for record in results.records:
-        if record.arm == grid.base.name and not masters_one_step(grid, record):
+        if record.arm == grid.base.name and not has_passed(grid, record):
             left_out.setdefault(record.task, []).append(str(record.seed))
     where = "; ".join(f"{task}, seed {', '.join(seeds)}" for task, seeds in left_out.items())
     return (
         "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
         "stands higher in its chain, as the ends of a chain tell, and follows no step. Arms are "
-        f"compared where {grid.base.name!r} answers at least {100 * mastery(grid):g} % of the "
-        f"questions of one step to validate on{f', which leaves out {where}' if where else ''}."
+        "compared where the encoder has passed all of its lessons"
+        f"{f', which leaves out {where}' if where else ''}."
     )
 
 
@@ -207,8 +211,7 @@ def check_curriculum(grid: Grid, where: str) -> None:
     Raises:
         ValueError: With the first thing that does not fit.
     """
-    check_keys(grid.own, ("mastered", "attempts", "lessons"), f"{where}, [{grid.kind}]")
-    mastery(grid, where)
+    check_keys(grid.own, ("attempts", "lessons"), f"{where}, [{grid.kind}]")
     attempts_of(grid, PRETRAINED, where)
     lessons_of(grid, where)
     asked = SteppingStonesTask()

@@ -71,7 +71,7 @@ class FineTuning(Kind):
         """Train and score one cell; the trained weights are not kept."""
         chosen = choose_heads(cell, plan, folder, progress)
         if SECONDS in plan.grid.columns and not (folder / RESULTS_FILE).exists():
-            _begin_anew(folder)  # of a run that goes on only the rest would be timed
+            _begin_anew(folder)  # a run may go on where other things are running, too
             warm_up(plan.options(cell, folder), plan.heads(cell))
         result = train(chosen.options, chosen.heads, progress=progress)
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)

@@ -13,7 +13,6 @@ from typing import Any
 from jat_graph.experiments.cells import Cell, Plan
 from jat_graph.experiments.grid import Grid
 from jat_graph.experiments.grid_parts import SECONDS, GridArm
-from jat_graph.experiments.kinds import kind_of
 from jat_graph.experiments.results import Results
 
 _WEIGHTS = ("config.json", "*.safetensors", "*.bin")
@@ -33,7 +32,7 @@ def fingerprint(plan: Plan) -> str:
     shared = [
         grid.name,
         grid.kind,
-        _own(grid),
+        grid.own,
         plan.model_name,
         plan.data_name,
         _weights(plan.model),
@@ -94,7 +93,7 @@ def check_results(results: Results, plan: Plan, where: str) -> None:
         "kind": (results.grid.kind, plan.grid.kind),
         "model": (results.model, plan.model_name),
         "data": (results.data, plan.data_name),
-        plan.grid.kind: (_own(results.grid), _own(plan.grid)),
+        plan.grid.kind: (results.grid.own, plan.grid.own),
         f"weights of {plan.model_name}": (results.fingerprint, fingerprint(plan)),
     }
     for name, (old, new) in pairs.items():
@@ -140,12 +139,6 @@ def _describe_arm(grid: Grid, task: str, arm: GridArm) -> dict[str, Any]:
         "density": arm.density,
         "tuning": tuning,
     }
-
-
-def _own(grid: Grid) -> dict[str, Any]:
-    """Return what a grid's kind is told and runs depend on."""
-    only_read = kind_of(grid.kind).only_read
-    return {name: value for name, value in grid.own.items() if name not in only_read}
 
 
 def _weights(model: str) -> str:

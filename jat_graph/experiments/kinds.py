@@ -31,9 +31,6 @@ class Kind:
     What a kind says nothing about is as where each cell trains the plan's model on its task.
     """
 
-    # Names in the kind's own table that say how results are read, and change no run.
-    only_read: tuple[str, ...] = ()
-
     # In a caption after "hours of training for the".
     trained = "cells above"
 

@@ -32,7 +32,7 @@ class Record:
         scores: ``scores[split][metric]``; None where undefined.
         answers: ``answers[split]["said"]`` and ``["right"]``, one entry an example, which the
             task's ``measure`` reads. (default: nothing)
-        seconds: Time of training; of a cell that was interrupted, since it went on last.
+        seconds: Wall-clock time of training.
             (default: 0.0)
         steps: Optimizer steps. (default: 0)
         device: Where it ran. (default: "cpu")

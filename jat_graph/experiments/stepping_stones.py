@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.experiments.cells import Cell, Plan, cell_folder, output_of
 from jat_graph.experiments.curriculum import (
+    LESSONS,
     PRETRAINED,
     REPORTED,
     attempts_of,
     check_curriculum,
+    has_passed,
     layers_of,
+    lesson_name,
     lessons_of,
-    masters_one_step,
-    mastery_line,
+    passing_line,
 )
 from jat_graph.experiments.examples import count_examples
 from jat_graph.experiments.kinds import Kind
@@ -59,7 +61,6 @@ class SteppingStones(Kind):
     see :class:`jat_graph.tasks.SteppingStonesTask`.
     """
 
-    only_read = ("mastered",)
     trained = "cells above, without the lessons"
 
     def check(self, grid: Grid, where: str) -> None:
@@ -69,9 +70,8 @@ class SteppingStones(Kind):
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         """Teach the lessons, if no other arm has, then train and score on the questions.
 
-        The scores and the answers are those of the test set, whose names no training text has.
-        Time and steps are those of the questions. The trained weights are not kept, but those of
-        the lessons are.
+        The answers are those of the test set, whose names no training text has. Time and steps are
+        those of the questions. The trained weights are not kept, but those of the lessons are.
         """
         heads = plan.heads(cell)
         layers = layers_of(cell.task)
@@ -82,7 +82,7 @@ class SteppingStones(Kind):
                     write_encoder(temporary, layers)
             while waiting := _waiting(cell, plan, folder):
                 train(waiting[0], progress=progress)
-            *_, questions = _current_attempt(cell, plan, folder)
+            *lessons, questions = _current_attempt(cell, plan, folder)
         result = train(questions, heads, progress=progress)
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         answers = read_json(folder / ANSWERS_FILE) or {}
@@ -91,7 +91,7 @@ class SteppingStones(Kind):
             task=cell.task,
             arm=cell.arm,
             seed=cell.seed,
-            scores=result.metrics,
+            scores=result.metrics | {LESSONS: _lesson_scores(plan.grid, lessons)},
             answers={REPORTED: answers[REPORTED]} if REPORTED in answers else {},
             seconds=result.seconds,
             steps=result.steps,
@@ -122,7 +122,7 @@ class SteppingStones(Kind):
         return _time(cell, plan, lesson, None)
 
     def is_reported(self, split: str) -> bool:
-        """Tell whether a split's names are in no training text; others choose bases."""
+        """Tell whether a split is the one whose names are in no training text."""
         return split == REPORTED
 
     def measure(self, task: str) -> Measure:
@@ -130,8 +130,8 @@ class SteppingStones(Kind):
         return SteppingStonesTask().measure
 
     def may_compare(self, grid: Grid, base: Record) -> bool:
-        """Tell whether a base masters the questions of one step."""
-        return masters_one_step(grid, base)
+        """Tell whether a base's encoder has passed its lessons."""
+        return has_passed(grid, base)
 
     def model_and_data(self, results: Results) -> tuple[str, str]:
         """Name the encoders, and the model if it was asked, too."""
@@ -142,8 +142,8 @@ class SteppingStones(Kind):
         return f"{models[:1].upper()}{models[1:]}{lessons}", "texts made by the library"
 
     def remarks(self, results: Results) -> list[str]:
-        """Say what chance is, and with which bases arms were compared."""
-        return [mastery_line(results)]
+        """Say what chance is, and with which encoders arms were compared."""
+        return [passing_line(results)]
 
 
 KIND = SteppingStones()
@@ -162,19 +162,34 @@ def _time(cell: Cell, plan: Plan, run: TrainingOptions, heads: Heads | None) -> 
 def _waiting(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
     """Return the lessons of the current attempt that are not learnt."""
     *lessons, _ = _current_attempt(cell, plan, folder)
-    return [lesson for lesson in lessons if _scores(lesson) is None]
+    return [lesson for lesson in lessons if _metrics(lesson) is None]
 
 
 def _current_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
     """Return the runs of the first attempt that has failed no lesson yet, or of the last one."""
-    lessons = lessons_of(plan.grid)
     for attempt in range(attempts_of(plan.grid, cell.task)):
         runs = _runs(cell, plan, folder, attempt)
-        if not any(
-            lesson.is_failed(_scores(run)) for lesson, run in zip(lessons, runs[:-1], strict=True)
-        ):
+        if not _is_failed(plan.grid, runs[:-1]):
             break
     return runs
+
+
+def _is_failed(grid: Grid, runs: Sequence[TrainingOptions]) -> bool:
+    """Tell whether a lesson that is learnt was failed."""
+    learnt = [(lesson, _metrics(run)) for lesson, run in zip(lessons_of(grid), runs, strict=True)]
+    return any(
+        lesson.is_failed(lesson.score(metrics)) for lesson, metrics in learnt if metrics is not None
+    )
+
+
+def _lesson_scores(grid: Grid, runs: Sequence[TrainingOptions]) -> dict[str, float | None]:
+    """Return what counts of each lesson, when all are learnt."""
+    learnt = enumerate(zip(lessons_of(grid), map(_metrics, runs), strict=True), start=1)
+    return {
+        lesson_name(number, lesson): lesson.score(metrics)
+        for number, (lesson, metrics) in learnt
+        if metrics is not None
+    }
 
 
 def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOptions]:
@@ -191,19 +206,19 @@ def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOp
     for number, lesson in enumerate(lessons_of(plan.grid), start=1):
         depth = lesson.depth(layers, drawn=drawn is not None)
         asked = {"task": lesson.task, "depth": depth, **lesson.options, **own}
-        output = place / f"{number}-{lesson.task}"
+        output = place / lesson_name(number, lesson)
         runs.append(plan.options(cell, output, seed=seed, **begin | asked))
         begin = {"model": str(output / MODEL_FOLDER)}
     return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]
 
 
-def _scores(lesson: TrainingOptions) -> dict[str, Any] | None:
+def _metrics(lesson: TrainingOptions) -> dict[str, Any] | None:
     """Return what a finished lesson scored, wherever the folder of the experiment was by then."""
     found = read_json(Path(lesson.output_dir) / RESULTS_FILE)
     if found is None or _plain(found["options"]) != _plain(lesson.to_dict()):
         return None
-    scores: dict[str, Any] = found["metrics"]
-    return scores
+    metrics: dict[str, Any] = found["metrics"]
+    return metrics
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -193,17 +193,21 @@ def test_several_dev_sets_are_named() -> None:
 SCORES = {"accuracy": 0.5, "accuracy_1": 0.95, "accuracy_2": 0.25}
 
 
-def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> None:
+def test_nothing_is_compared_where_an_encoder_failed_a_lesson() -> None:
     arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}]
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"], "arms": arms}
-    for level, compared in ((0.9, {0, 2}), (0.5, {0, 1, 2}), (1.0, set())):
-        grid = made_up.grid(**kind, paper={}, **{"stepping-stones": {"mastered": level}})
+    for mark, compared in ((0.9, {0, 2}), (0.5, {0, 1, 2}), (1.0, set())):
+        lessons = [{"task": "stepping-stones-one", "pass_mark": mark}]
+        grid = made_up.grid(**kind, paper={}, **{"stepping-stones": {"lessons": lessons}})
         records = [
             made_up.plain(
                 "1 layer",
                 arm,
                 seed,
-                {"validation": {"accuracy_1": 0.6 if seed == 1 else 0.95}, "test": dict(SCORES)},
+                {
+                    "test": dict(SCORES),
+                    "lessons": {"1-steppingstonesone": 0.6 if seed == 1 else 0.95},
+                },
             )
             for arm in ("base", "JAT")
             for seed in range(3)
@@ -213,14 +217,13 @@ def test_nothing_is_compared_with_a_base_that_has_not_mastered_one_step() -> Non
         caption = caption_lines(whole, rows)
         change = find(rows, "1 layer", "JAT", "accuracy_2").change
         assert set(change.by_seed if change else ()) == compared
-        (line,) = [line for line in caption if "one step" in line]
+        (line,) = [line for line in caption if "Arms are" in line]
         line = line[line.index("Arms are") :]
         left_out = ", ".join(str(seed) for seed in sorted({0, 1, 2} - compared))
         rest = f", which leaves out 1 layer, seed {left_out}." if left_out else "."
-        asked = f"Arms are compared where 'base' answers at least {100 * level:g} % of the "
-        assert line == f"{asked}questions of one step to validate on{rest}"
+        assert line == f"Arms are compared where the encoder has passed all of its lessons{rest}"
         assert {row.split for row in rows} == {"test"}
-        assert caption[0].startswith("Encoders from scratch, texts made by")
+        assert caption[0].startswith("Encoders from scratch, which had lessons, texts")
 
 
 def test_settings_of_stepping_stones_are_no_tasks() -> None:

@@ -8,10 +8,9 @@ import pytest
 from jat_graph.experiments.curriculum import (
     Lesson,
     attempts_of,
+    has_passed,
     layers_of,
     lessons_of,
-    masters_one_step,
-    mastery,
 )
 from jat_graph.experiments.grid import Grid, load_grid
 from jat_graph.tasks import get_task
@@ -51,11 +50,11 @@ def test_lessons_are_read_in_their_order() -> None:
 
 def test_a_lesson_is_failed_below_its_pass_mark() -> None:
     for name, metric in (("steppingstonesboth", "f1"), ("steppingstonesone", "accuracy")):
+        marked = Lesson(name, {}, pass_mark=0.8)
+        assert marked.score({"validation": {metric: 0.3}, "test": {metric: 1.0}}) == 0.3
         for score, failed in ((0.79, True), (0.8, False), (None, True)):
-            metrics = {"validation": {metric: score}, "test": {metric: 1.0}}
-            assert Lesson(name, {}, pass_mark=0.8).is_failed(metrics) is failed
-            assert not Lesson(name, {}).is_failed(metrics)
-        assert not Lesson(name, {}, pass_mark=0.8).is_failed(None)  # not learnt yet
+            assert marked.is_failed(score) is failed
+            assert not Lesson(name, {}).is_failed(score)
 
 
 def test_an_encoder_from_scratch_may_have_several_attempts() -> None:
@@ -64,15 +63,23 @@ def test_an_encoder_from_scratch_may_have_several_attempts() -> None:
     assert [attempts_of(asked, setting) for setting in ("1 layer", "pretrained")] == [3, 1]
 
 
-def test_a_base_has_to_answer_most_questions_of_one_step() -> None:
-    asked = grid(**{"stepping-stones": {"mastered": 0.8}})
-    assert mastery(asked) == 0.8 and mastery(grid()) == 0.9
-    for score, masters in ((0.79, False), (0.8, True), (None, False)):
-        base = made_up(
-            task="1 layer",
-            scores={"validation": {"accuracy_1": score}, "test": {"accuracy_1": 0.5}},
-        )
-        assert masters_one_step(asked, base) is masters
+def test_an_encoder_has_to_reach_each_pass_mark() -> None:
+    first, second = ({"task": "stepping-stones-one", "pass_mark": mark} for mark in (0.6, 0.9))
+    free = {"task": "stepping-stones-both"}
+    asked = grid(**{"stepping-stones": {"lessons": [first, free, second]}})
+    names = [f"{n}-steppingstones{task}" for n, task in ((1, "one"), (2, "both"), (3, "one"))]
+    for scores, passes in (
+        ((0.6, 0.0, 0.9), True),
+        ((0.6, None, 0.9), True),
+        ((0.5, 1.0, 0.9), False),
+        ((0.6, 1.0, 0.8), False),
+        ((0.6, 1.0, None), False),
+    ):
+        lessons = dict(zip(names, scores, strict=True))
+        record = made_up(task="1 layer", scores={"test": {"accuracy": 0.5}, "lessons": lessons})
+        assert has_passed(asked, record) is passes
+        assert has_passed(grid(), record)
+    assert not has_passed(asked, made_up(task="1 layer", scores={"test": {"accuracy": 0.5}}))
 
 
 def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> None:
@@ -91,12 +98,9 @@ def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> 
         ),
         ({"tasks": ["cola"]}, "tasks must be 'pretrained', '1 layer', '2 layers' …, got 'cola'"),
         (
-            {"stepping-stones": {"mastery": 1}},
-            "unknown 'mastery', wanted one of mastered, attempts",
+            {"stepping-stones": {"attempt": 1}},
+            "unknown 'attempt', wanted one of attempts, lessons",
         ),
-        ({"stepping-stones": {"mastered": 0}}, "mastered must be a share above 0, got 0.0"),
-        ({"stepping-stones": {"mastered": 90}}, "mastered must be a share above 0, got 90.0"),
-        ({"stepping-stones": {"mastered": "all"}}, "mastered must be a finite number, got 'all'"),
         (
             {"stepping-stones": {"attempts": 0}},
             "attempts must be a whole number from 1 to 99, got 0",
@@ -104,6 +108,14 @@ def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> 
         (
             {"stepping-stones": {"lessons": [{"task": "cola", "pass_mark": 80}]}},
             "pass_mark must be a share above 0, got 80.0",
+        ),
+        (
+            {"stepping-stones": {"lessons": [{"task": "cola", "pass_mark": 0}]}},
+            "pass_mark must be a share above 0, got 0.0",
+        ),
+        (
+            {"stepping-stones": {"lessons": [{"task": "cola", "pass_mark": "all"}]}},
+            "pass_mark must be a finite number, got 'all'",
         ),
         ({"stepping-stones": {"lessons": "one"}}, "[[stepping-stones.lessons]] must be tables"),
         ({"stepping-stones": {"lessons": [{"task": "x"}]}}, "task must be one of"),

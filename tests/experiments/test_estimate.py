@@ -65,7 +65,8 @@ def test_lessons_count_once_for_all_arms(
     waiting = STEPPING_STONES.waiting_lessons(plan.cells[0], plan, tmp_path)
     for run in waiting:  # as a finished run leaves them
         Path(run.output_dir).mkdir(parents=True)
-        written = json.dumps({"options": run.to_dict(), "metrics": {}})
+        scores = {"validation": {"accuracy": 1.0, "f1": 1.0}}
+        written = json.dumps({"options": run.to_dict(), "metrics": scores})
         (Path(run.output_dir) / "results.json").write_text(written, encoding="utf-8")
     found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
     assert found["1 layer", "base"].total == 30.0 + 10.0

@@ -158,9 +158,9 @@ def test_a_kind_has_a_table_of_its_own() -> None:
     content = {
         "kind": "stepping-stones",
         "tasks": ["1 layer"],
-        "stepping-stones": {"mastered": 0.8},
+        "stepping-stones": {"attempts": 2},
     }
-    assert small_grid(**content).own == {"mastered": 0.8}
+    assert small_grid(**content).own == {"attempts": 2}
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,6 @@ def test_a_kinds_own_table_counts() -> None:
         check_results(results(old, records=records), new, "here")
 
 
-def test_what_only_decides_how_results_are_read_does_not_count() -> None:
-    kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
-    old, new = (plan(**kind, **{"stepping-stones": {"mastered": n}}) for n in (0.6, 0.7))
-    check_results(results(old, records=(made_up(task="1 layer"),)), new, "here")
-
-
 def test_a_header_without_cells_holds_nothing_to_lose() -> None:
     check_results(results(plan(), records=()), plan("org/else", "/else/data"), "here")
 

@@ -73,10 +73,15 @@ def test_arms_share_the_lessons_and_differ_in_their_heads(plan: Plans, tmp_path:
         assert record.examples == {"train": 24, "test": 36}
         assert record.all_examples == {"train": 48, "test": 36}
         assert record.steps == 1
-        assert list(record.scores) == ["validation", "test"] and list(record.answers) == ["test"]
+        assert list(record.scores) == ["validation", "test", "lessons"]
+        assert list(record.answers) == ["test"]
+        assert list(record.scores["lessons"]) == ["1-steppingstonesfirst", "2-steppingstonesone"]
         names = ["accuracy", *(f"accuracy_{step}" for step in (1, 2, 3, 4))]
         assert list(record.scores["test"]) == names
     assert base.answers["test"]["right"] == jump.answers["test"]["right"]
+    learnt = dict(read_json(runs[1] / "results.json") or {})["metrics"]["validation"]["accuracy"]
+    assert base.scores["lessons"] == jump.scores["lessons"]
+    assert base.scores["lessons"]["2-steppingstonesone"] == learnt
 
 
 def test_a_finished_cell_is_read_and_not_run(
@@ -228,7 +233,9 @@ def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) ->
 
 
 def test_a_whole_experiment_is_tabulated_and_drawn(plan: Plans, tmp_path: Path) -> None:
-    run_experiment(plan(tasks=["1 layer"], x_label="steps"), tmp_path, progress=False)
+    lessons = {"lessons": [LESSONS[0], {**LESSONS[1], "pass_mark": 1.0}]}
+    asked = plan(tasks=["1 layer"], x_label="steps", **{"stepping-stones": lessons})
+    run_experiment(asked, tmp_path, progress=False)
     text = (tmp_path / "stones.md").read_text(encoding="utf-8")
     assert (
         "steps 1" in text
