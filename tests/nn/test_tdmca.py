@@ -69,8 +69,9 @@ def test_nothing_leaks_from_later_tokens() -> None:
 def test_far_tokens_are_read() -> None:
     """A stack of local layers alone would never leave its block."""
     model, x = make(layers=2), features(1, 11).requires_grad_()
-    (grad,) = torch.autograd.grad(model(x)[0, -1].sum(), x)
-    assert grad[0].any(-1).all()
+    # One entry of the output: the sum of a normalised token is the same for every input.
+    (grad,) = torch.autograd.grad(model(x)[0, -1, 0], x)
+    assert (grad[0].abs().amax(-1) > 1e-6).all()
 
 
 def test_local_layers_store_no_square() -> None:
@@ -82,13 +83,13 @@ def test_local_layers_store_no_square() -> None:
 
 
 def test_padding_changes_nothing() -> None:
-    model, x = make(), features(2, 9)
+    model, x, cotangent = make(), features(2, 9), features(2, 9, seed=1)
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[1, 5:] = False
     results = []
     for tokens in (x, x.masked_fill(~mask.unsqueeze(-1), torch.nan)):
         out = model(tokens, mask)
-        results.append((out, *torch.autograd.grad(out.square().sum(), model.parameters())))
+        results.append((out, *torch.autograd.grad(out, model.parameters(), cotangent)))
     for clean, got in zip(*results, strict=True):
         assert torch.equal(clean, got)
     assert_close(results[0][0][1, :5], model(x[1:, :5])[0], rtol=1e-10, atol=1e-10)
