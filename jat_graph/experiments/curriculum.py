@@ -40,7 +40,8 @@ class Lesson:
         task: The task.
         options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's.
         pass_mark: The share of the task's own measure, on its first dev set, with less of which an
-            encoder from scratch begins anew. (default: None, none)
+            encoder from scratch begins anew, and nothing is compared with any that stays below.
+            (default: None, none)
     """
 
     task: str
@@ -109,7 +110,7 @@ def layers_of(setting: str) -> int | None:
     return int(found[1])
 
 
-def lessons_of(grid: Grid, where: str | None = None) -> tuple[Lesson, ...]:
+def lessons_of(grid: Grid, where: str | None = None) -> dict[str, Lesson]:
     """Return the lessons of a grid, in their order.
 
     Args:
@@ -117,7 +118,7 @@ def lessons_of(grid: Grid, where: str | None = None) -> tuple[Lesson, ...]:
         where: What messages call it. (default: None, by its name)
 
     Returns:
-        The lessons; none if it says nothing.
+        The lessons by number and task, as folders and results name them; none if it says nothing.
 
     Raises:
         ValueError: If one is not a task with options.
@@ -126,7 +127,8 @@ def lessons_of(grid: Grid, where: str | None = None) -> tuple[Lesson, ...]:
     found = grid.own.get("lessons", [])
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
         raise ValueError(f"{here} must be tables, got {found!r}")
-    return tuple(_read_lesson(entry, here) for entry in found)
+    lessons = [_read_lesson(entry, here) for entry in found]
+    return {f"{number}-{lesson.task}": lesson for number, lesson in enumerate(lessons, start=1)}
 
 
 def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
@@ -148,19 +150,6 @@ def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
     return 1 if setting == PRETRAINED else found
 
 
-def lesson_name(number: int, lesson: Lesson) -> str:
-    """Return what a lesson is called in folders and results.
-
-    Args:
-        number: Its place among the lessons, from 1.
-        lesson: The lesson.
-
-    Returns:
-        Number and task.
-    """
-    return f"{number}-{lesson.task}"
-
-
 def has_passed(grid: Grid, record: Record) -> bool:
     """Tell whether the encoder of a cell reached the pass mark of each lesson.
 
@@ -172,10 +161,7 @@ def has_passed(grid: Grid, record: Record) -> bool:
         Whether it did.
     """
     scores = record.scores.get(LESSONS, {})
-    lessons = enumerate(lessons_of(grid), start=1)
-    return not any(
-        lesson.is_failed(scores.get(lesson_name(number, lesson))) for number, lesson in lessons
-    )
+    return not any(lesson.is_failed(scores.get(name)) for name, lesson in lessons_of(grid).items())
 
 
 def passing_line(results: Results) -> str:
@@ -185,18 +171,22 @@ def passing_line(results: Results) -> str:
         results: The finished cells.
 
     Returns:
-        Two sentences.
+        Two sentences; the first alone where no lesson has a pass mark, and all are compared.
     """
     grid = results.grid
+    chance = (
+        "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
+        "stands higher in its chain, as the ends of a chain tell, and follows no step."
+    )
+    if all(lesson.pass_mark is None for lesson in lessons_of(grid).values()):
+        return chance
     left_out: dict[str, list[str]] = {}
     for record in results.records:
         if record.arm == grid.base.name and not has_passed(grid, record):
             left_out.setdefault(record.task, []).append(str(record.seed))
     where = "; ".join(f"{task}, seed {', '.join(seeds)}" for task, seeds in left_out.items())
     return (
-        "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
-        "stands higher in its chain, as the ends of a chain tell, and follows no step. Arms are "
-        "compared where the encoder has passed all of its lessons"
+        f"{chance} Arms are compared where the encoder has passed all of its lessons"
         f"{f', which leaves out {where}' if where else ''}."
     )
 

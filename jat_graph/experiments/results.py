@@ -32,8 +32,7 @@ class Record:
         scores: ``scores[split][metric]``; None where undefined.
         answers: ``answers[split]["said"]`` and ``["right"]``, one entry an example, which the
             task's ``measure`` reads. (default: nothing)
-        seconds: Wall-clock time of training.
-            (default: 0.0)
+        seconds: Wall-clock time of training. (default: 0.0)
         steps: Optimizer steps. (default: 0)
         device: Where it ran. (default: "cpu")
         heads: Settings of the heads; None for a model without. (default: None)

@@ -18,7 +18,6 @@ from jat_graph.experiments.curriculum import (
     check_curriculum,
     has_passed,
     layers_of,
-    lesson_name,
     lessons_of,
     passing_line,
 )
@@ -70,7 +69,8 @@ class SteppingStones(Kind):
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         """Teach the lessons, if no other arm has, then train and score on the questions.
 
-        The answers are those of the test set, whose names no training text has. Time and steps are
+        Beside the scores of the questions, ``scores["lessons"]`` has that of each lesson. The
+        answers are those of the test set, whose names no training text has. Time and steps are
         those of the questions. The trained weights are not kept, but those of the lessons are.
         """
         heads = plan.heads(cell)
@@ -176,19 +176,16 @@ def _current_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptio
 
 def _is_failed(grid: Grid, runs: Sequence[TrainingOptions]) -> bool:
     """Tell whether a lesson that is learnt was failed."""
-    learnt = [(lesson, _metrics(run)) for lesson, run in zip(lessons_of(grid), runs, strict=True)]
-    return any(
-        lesson.is_failed(lesson.score(metrics)) for lesson, metrics in learnt if metrics is not None
-    )
+    lessons = lessons_of(grid)
+    return any(lessons[name].is_failed(it) for name, it in _lesson_scores(grid, runs).items())
 
 
 def _lesson_scores(grid: Grid, runs: Sequence[TrainingOptions]) -> dict[str, float | None]:
-    """Return what counts of each lesson, when all are learnt."""
-    learnt = enumerate(zip(lessons_of(grid), map(_metrics, runs), strict=True), start=1)
+    """Return what counts of each lesson that is learnt, by its name."""
     return {
-        lesson_name(number, lesson): lesson.score(metrics)
-        for number, (lesson, metrics) in learnt
-        if metrics is not None
+        name: lesson.score(metrics)
+        for (name, lesson), run in zip(lessons_of(grid).items(), runs, strict=True)
+        if (metrics := _metrics(run)) is not None
     }
 
 
@@ -203,10 +200,10 @@ def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOp
     own = plan.grid.task_training.get(cell.task, {})  # a grid's lessons are for all encoders
     seed = cell.seed + attempt * _SEEDS_APART
     runs: list[TrainingOptions] = []
-    for number, lesson in enumerate(lessons_of(plan.grid), start=1):
+    for name, lesson in lessons_of(plan.grid).items():
         depth = lesson.depth(layers, drawn=drawn is not None)
         asked = {"task": lesson.task, "depth": depth, **lesson.options, **own}
-        output = place / lesson_name(number, lesson)
+        output = place / name
         runs.append(plan.options(cell, output, seed=seed, **begin | asked))
         begin = {"model": str(output / MODEL_FOLDER)}
     return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]

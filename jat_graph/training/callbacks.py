@@ -41,7 +41,7 @@ class TrainingTime(TrainerCallback, ExportableState):
 
     @property
     def seconds(self) -> float:
-        """The time until now, evaluations included; without what a resumed run does again."""
+        """The time until now, evaluations included; a resumed run begins with its checkpoint's."""
         return self._earlier + (0 if self._began is None else time.perf_counter() - self._began)
 
     def state(self) -> dict[str, Any]:
@@ -60,7 +60,9 @@ class TrainingTime(TrainerCallback, ExportableState):
             kwargs: Unused.
         """
         kept: Any = state.stateful_callbacks
-        self._earlier = kept[type(self).__name__]["attributes"]["seconds"]
+        # A checkpoint from before times were kept has none; the Trainer saves to what is there.
+        own = kept.setdefault(type(self).__name__, self.state())
+        self._earlier = own["attributes"]["seconds"]
         self._began = time.perf_counter()
 
 

@@ -28,7 +28,8 @@ class RunResult:
             ``<dev set>_loss`` and ``<dev set>_<metric>`` of the first dev set.
         steps: Optimizer steps of the whole training.
         best_step: Step whose weights were kept; None if the last were.
-        seconds: Wall-clock time of training, evaluations included, in all parts of a resumed run.
+        seconds: Wall-clock time of training, evaluations included; of a resumed run that of all
+            parts, each up to its last checkpoint.
         started: When the run began, ISO 8601 in UTC.
         device: Where it ran: ``"cpu"``, ``"cuda"`` …
         options: The run's options.

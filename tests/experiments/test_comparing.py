@@ -196,8 +196,10 @@ SCORES = {"accuracy": 0.5, "accuracy_1": 0.95, "accuracy_2": 0.25}
 def test_nothing_is_compared_where_an_encoder_failed_a_lesson() -> None:
     arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}]
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"], "arms": arms}
-    for mark, compared in ((0.9, {0, 2}), (0.5, {0, 1, 2}), (1.0, set())):
-        lessons = [{"task": "stepping-stones-one", "pass_mark": mark}]
+    everything = {0, 1, 2}
+    for mark, compared in ((0.9, {0, 2}), (0.5, everything), (1.0, set()), (None, everything)):
+        marked = {} if mark is None else {"pass_mark": mark}
+        lessons = [{"task": "stepping-stones-one", **marked}]
         grid = made_up.grid(**kind, paper={}, **{"stepping-stones": {"lessons": lessons}})
         records = [
             made_up.plain(
@@ -217,11 +219,11 @@ def test_nothing_is_compared_where_an_encoder_failed_a_lesson() -> None:
         caption = caption_lines(whole, rows)
         change = find(rows, "1 layer", "JAT", "accuracy_2").change
         assert set(change.by_seed if change else ()) == compared
-        (line,) = [line for line in caption if "Arms are" in line]
-        line = line[line.index("Arms are") :]
-        left_out = ", ".join(str(seed) for seed in sorted({0, 1, 2} - compared))
+        (line,) = [line for line in caption if line.startswith("Guessing")]
+        left_out = ", ".join(str(seed) for seed in sorted(everything - compared))
         rest = f", which leaves out 1 layer, seed {left_out}." if left_out else "."
-        assert line == f"Arms are compared where the encoder has passed all of its lessons{rest}"
+        passed = f" Arms are compared where the encoder has passed all of its lessons{rest}"
+        assert line.endswith(f"follows no step.{passed if marked else ''}")
         assert {row.split for row in rows} == {"test"}
         assert caption[0].startswith("Encoders from scratch, which had lessons, texts")
 

@@ -44,8 +44,11 @@ def test_words_are_tagged_by_fewer_layers() -> None:
 def test_lessons_are_read_in_their_order() -> None:
     lessons = [{"task": "stepping-stones-both", "epochs": 2}, {"task": "stepping-stones-one"}]
     found = lessons_of(grid(**{"stepping-stones": {"lessons": lessons}}))
-    assert found == (Lesson("steppingstonesboth", {"epochs": 2}), Lesson("steppingstonesone", {}))
-    assert lessons_of(grid()) == ()
+    assert list(found.items()) == [
+        ("1-steppingstonesboth", Lesson("steppingstonesboth", {"epochs": 2})),
+        ("2-steppingstonesone", Lesson("steppingstonesone", {})),
+    ]
+    assert lessons_of(grid()) == {}
 
 
 def test_a_lesson_is_failed_below_its_pass_mark() -> None:
@@ -85,7 +88,7 @@ def test_an_encoder_has_to_reach_each_pass_mark() -> None:
 def test_the_grid_that_comes_with_the_library_has_lessons_of_its_own_texts() -> None:
     found = load_grid("stepping-stones")
     assert [layers_of(setting) for setting in found.tasks] == [1, 2, 3, 4, None]
-    kinds = [get_task(lesson.task) for lesson in lessons_of(found)]
+    kinds = [get_task(lesson.task) for lesson in lessons_of(found).values()]
     assert all(kind.name.startswith("steppingstones") for kind in kinds)
 
 

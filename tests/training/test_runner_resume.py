@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from jat_graph.config import JatConfig
-from jat_graph.training import RunResult, train
+from jat_graph.training import RunResult, TrainingOptions, train
+from jat_graph.training.storage import last_checkpoint
 from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import JUMP, Options, same_weights
 
@@ -96,20 +97,38 @@ def test_a_killed_run_resumes_exactly(options: Options, tmp_path: Path) -> None:
     assert same_weights(whole.output_dir, cut.output_dir)
 
 
-def test_the_time_of_all_parts_of_a_run_is_counted(
-    options: Options, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut = options(resume=True)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        interrupt_after(patch, 4)
+def state_when_interrupted(cut: TrainingOptions, steps: int) -> tuple[Path, dict[str, Any]]:
+    """Interrupt a run and return the Trainer's state in its newest checkpoint, and its place."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_after(patch, steps)
         train(cut, progress=False)
-    path = next(Path(cut.output_dir, "checkpoints").iterdir()) / "trainer_state.json"
-    state = json.loads(path.read_text())
+    checkpoint = last_checkpoint(Path(cut.output_dir, "checkpoints"))
+    assert checkpoint is not None
+    path = checkpoint / "trainer_state.json"
+    return path, json.loads(path.read_text())
+
+
+def test_the_time_of_all_parts_of_a_run_is_counted(options: Options) -> None:
+    cut = options(resume=True)
+    path, state = state_when_interrupted(cut, 4)
     kept = state["stateful_callbacks"]["TrainingTime"]["attributes"]
     assert kept["seconds"] > 0
     kept["seconds"] = 10_000.0
     path.write_text(json.dumps(state))
+    _, state = state_when_interrupted(cut, 7)
+    assert state["global_step"] == 6
+    assert 10_000 < state["stateful_callbacks"]["TrainingTime"]["attributes"]["seconds"] < 20_000
     assert 10_000 < train(cut, progress=False).seconds < 20_000
+
+
+def test_a_checkpoint_that_kept_no_time_goes_on(options: Options) -> None:
+    cut = options(resume=True)
+    path, state = state_when_interrupted(cut, 4)
+    del state["stateful_callbacks"]["TrainingTime"]
+    path.write_text(json.dumps(state))
+    result = train(cut, progress=False)
+    assert result.steps == 9
+    assert result.seconds > 0
 
 
 def test_a_run_killed_before_its_results_are_written(
