@@ -97,14 +97,19 @@ def _run_pool(
 
 
 def _choose(left: Sequence[Cell], running: Collection[Cell], plan: Plan, output: Path) -> Cell:
-    """Return the first cell that need not wait until a running one has learnt what they share."""
+    """Return a cell that need not wait until a running one has learnt what they share.
+
+    Those that have lessons to learn come first: where they came last, all others would wait for
+    them, and they for nobody.
+    """
 
     def lessons(cell: Cell) -> set[str]:
         waiting = kind_of(plan.grid.kind).waiting_lessons(cell, plan, output)
         return {lesson.output_dir for lesson in waiting}
 
     busy = set[str]().union(*map(lessons, running))
-    return next((cell for cell in left if not busy or not busy & lessons(cell)), left[0])
+    free = {cell: found for cell in left if not busy & (found := lessons(cell))}
+    return next((cell for cell in free if free[cell]), next(iter(free), left[0]))
 
 
 def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:

@@ -220,7 +220,8 @@ def test_cells_run_at_once_do_not_wait_for_the_same_lessons(plan: Plans, tmp_pat
     assert jobs._choose(left, [], plan(), tmp_path) == left[0]
     assert jobs._choose(left[:1], [first], plan(), tmp_path) == left[0]  # rather than nothing
     KIND.run_cell(first, plan(tasks=["1 layer"]), cell_folder(tmp_path, first), False)
-    assert jobs._choose(left, [first], plan(), tmp_path) == left[0]
+    assert jobs._choose(left, [first], plan(), tmp_path) == chosen  # lessons before arms
+    assert jobs._choose(left, [first, chosen], plan(), tmp_path) == left[0]
 
 
 def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) -> None:
