@@ -184,7 +184,10 @@ def passing_line(results: Results) -> str:
     for record in results.records:
         if record.arm == grid.base.name and not has_passed(grid, record):
             left_out.setdefault(record.task, []).append(str(record.seed))
-    where = "; ".join(f"{task}, seed {', '.join(seeds)}" for task, seeds in left_out.items())
+    where = "; ".join(
+        f"{task}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        for task, seeds in left_out.items()
+    )
     return (
         f"{chance} Arms are compared where the encoder has passed all of its lessons"
         f"{f', which leaves out {where}' if where else ''}."

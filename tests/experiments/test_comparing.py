@@ -221,7 +221,8 @@ def test_nothing_is_compared_where_an_encoder_failed_a_lesson() -> None:
         assert set(change.by_seed if change else ()) == compared
         (line,) = [line for line in caption if line.startswith("Guessing")]
         left_out = ", ".join(str(seed) for seed in sorted(everything - compared))
-        rest = f", which leaves out 1 layer, seed {left_out}." if left_out else "."
+        seeds = "seeds" if "," in left_out else "seed"
+        rest = f", which leaves out 1 layer, {seeds} {left_out}." if left_out else "."
         passed = f" Arms are compared where the encoder has passed all of its lessons{rest}"
         assert line.endswith(f"follows no step.{passed if marked else ''}")
         assert {row.split for row in rows} == {"test"}
