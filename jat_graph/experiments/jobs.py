@@ -99,8 +99,8 @@ def _run_pool(
 def _choose(left: Sequence[Cell], running: Collection[Cell], plan: Plan, output: Path) -> Cell:
     """Return a cell that need not wait until a running one has learnt what they share.
 
-    Those that have lessons to learn come first: where they came last, all others would wait for
-    them, and they for nobody.
+    Those that have lessons to learn come first: the other arms of their encoder wait for these, and
+    at the end of a grid there would be nothing else to run meanwhile.
     """
 
     def lessons(cell: Cell) -> set[str]:

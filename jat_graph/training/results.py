@@ -29,7 +29,7 @@ class RunResult:
         steps: Optimizer steps of the whole training.
         best_step: Step whose weights were kept; None if the last were.
         seconds: Wall-clock time of training, evaluations included; of a resumed run that of all
-            parts, each up to its last checkpoint.
+            parts, each up to the checkpoint that the next one went on from.
         started: When the run began, ISO 8601 in UTC.
         device: Where it ran: ``"cpu"``, ``"cuda"`` …
         options: The run's options.

@@ -98,7 +98,7 @@ def test_a_killed_run_resumes_exactly(options: Options, tmp_path: Path) -> None:
 
 
 def state_when_interrupted(cut: TrainingOptions, steps: int) -> tuple[Path, dict[str, Any]]:
-    """Interrupt a run and return the Trainer's state in its newest checkpoint, and its place."""
+    """Interrupt a run; return its newest checkpoint's state file and the state of the Trainer."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_after(patch, steps)
         train(cut, progress=False)
