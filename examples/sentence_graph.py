@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach, calibrate
-from jat_graph.inspection import view_head
-from jat_graph.reports import HeadView
+from jat_graph.inspection.reports import HeadView
+from jat_graph.inspection.text import view_head
 from jat_graph.viz import save_figure
 
 SENTENCE = "Book costs more than pencil. Book costs less than computer."

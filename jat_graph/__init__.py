@@ -3,14 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from jat_graph.attention import jump_attention, jump_operator
-from jat_graph.config import JatConfig
-from jat_graph.graph import attention_graph
-
 if TYPE_CHECKING:
     from jat_graph import nn, transforms
-    from jat_graph.calibration import calibrate
+    from jat_graph.attention import jump_attention, jump_operator
+    from jat_graph.config import JatConfig
+    from jat_graph.graphs import attention_graph
     from jat_graph.hf import attach, detach, disabled, from_pretrained
+    from jat_graph.inspection.calibration import calibrate
 
 __version__ = "0.1.0"
 
@@ -28,13 +27,17 @@ __all__ = [
     "transforms",
 ]
 
-# Imported at their first use: what works on tensors needs neither the models nor the layers.
+# Imported at their first use: nobody waits for what is not used.
 _MODULE_OF = {
+    "JatConfig": "jat_graph.config",
     "attach": "jat_graph.hf",
-    "calibrate": "jat_graph.calibration",
+    "attention_graph": "jat_graph.graphs",
+    "calibrate": "jat_graph.inspection.calibration",
     "detach": "jat_graph.hf",
     "disabled": "jat_graph.hf",
     "from_pretrained": "jat_graph.hf",
+    "jump_attention": "jat_graph.attention",
+    "jump_operator": "jat_graph.attention",
 }
 _SUBMODULES = ("nn", "transforms")
 

@@ -298,3 +298,9 @@ class JatConfig:
             raise ValueError(
                 f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
             )
+
+
+def check_config(config: object) -> None:
+    """Refuse what is no config, with a ValueError."""
+    if not isinstance(config, JatConfig):
+        raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")

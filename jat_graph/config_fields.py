@@ -9,6 +9,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from jat_graph.checks.numbers import (
+    check_choice,
+    check_flag,
+    check_indices,
+    check_inside,
+    check_integer,
+    check_number,
+    is_integer,
+)
 from jat_graph.patterns import Pattern, parse_pattern
 
 HopWeights: TypeAlias = tuple[float, ...]
@@ -23,62 +32,6 @@ def check_field(name: str, value: Any) -> Any:
     if value is None and name in _OPTIONAL:
         return None
     return _CHECKS[name](value)
-
-
-def check_number(name: str, value: Any, *, least: float = -math.inf) -> float:
-    """Return a number of at least ``least``; infinity is one, NaN is not."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least:g}, got {value}")
-    return float(value)
-
-
-def check_inside(name: str, value: Any, low: float, high: float) -> float:
-    """Return a number between two bounds, neither of them included."""
-    number = check_number(name, value)
-    if number <= low:
-        raise ValueError(f"{name} must be above {low:g}, got {value}")
-    if number >= high:
-        wanted = "finite" if high == math.inf else f"below {high:g}"
-        raise ValueError(f"{name} must be {wanted}, got {value}")
-    return number
-
-
-def check_integer(name: str, value: Any, *, least: int, below: int = 2**63) -> int:
-    """Return an integer of at least ``least`` and below ``below``."""
-    if not is_integer(value):
-        raise ValueError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    if value >= below:
-        raise ValueError(f"{name} must be below {below}, got {value}")
-    return int(value)
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """Return one of ``choices``."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-    return str(value)
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """Return a bool."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
-def check_indices(name: str, value: Any) -> tuple[int, ...]:
-    """Return one or more different indices from 0, in rising order."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"{name} must be a sequence of indices, got {value!r}")
-    if not value or any(not is_integer(index) or index < 0 for index in value):
-        raise ValueError(f"{name} must be one or more indices from 0, got {value!r}")
-    if len(set(value)) != len(value):
-        raise ValueError(f"{name} must not name an index twice, got {value!r}")
-    return tuple(sorted(value))
 
 
 def check_heads(value: Any) -> int | str | tuple[int, ...]:
@@ -174,11 +127,6 @@ def hops_by_position(
             f"hop_weights must name each jump head once, wanted {sorted(heads)}, got {named}"
         )
     return {tuple(heads.index(head) for head in group): w for group, w in mapping.items()}
-
-
-def is_integer(value: Any) -> bool:
-    """Return whether a value is an int, and no bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def to_plain(value: Any) -> Any:

@@ -23,10 +23,10 @@ from jat_graph.reference import (
     reference_jump_attention,
     reference_mask,
 )
-from jat_graph.sampling import sampled_positions
-from jat_graph.scores import QueryKeyScores
 from jat_graph.testing import random_padding_mask
-from jat_graph.thresholds import _sampled_triples
+from jat_graph.voting.sampling import sampled_positions
+from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.voting.thresholds import _sampled_triples
 
 PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")
 CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.config_fields import check_hops, check_indices, check_threshold, to_plain
+from jat_graph.checks.numbers import check_indices
+from jat_graph.config_fields import check_hops, check_threshold, to_plain
 
 FIELDS = [field.name for field in dataclasses.fields(JatConfig)]
 

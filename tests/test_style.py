@@ -15,39 +15,30 @@ PACKAGE = ROOT / "jat_graph"
 
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
-    ("files",),
-    ("heads", "masks", "tensor_checks", "wide_attention"),
+    ("files", "kernels"),
+    ("masks",),
+    ("checks",),
     ("patterns",),
     ("config_fields",),
     ("config",),
-    ("checks", "reports", "votes"),
-    ("kernels",),
-    ("scores",),
-    ("sampling",),
-    ("key_selection",),
-    ("thresholds",),
-    ("ballot",),
+    ("voting",),
     ("operators",),
-    ("graph", "incremental"),
-    ("propagation",),
-    ("head_attention",),
     ("attention",),
-    ("nn", "transforms"),
+    ("graphs",),
+    ("transforms",),
+    ("nn",),
     ("hf",),
-    ("tracing",),
-    ("calibration",),
     ("inspection", "tasks"),
-    ("training", "viz"),
-    ("benchmarks",),
-    ("experiments",),
-    ("demo",),
+    ("calibration", "reports", "training", "viz"),
+    ("lab",),
+    ("benchmarks", "experiments"),
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}
 APART = ("reference", "testing")  # reference knows nothing of ours, testing only reference and Â
-MEASURING = "benchmarks"  # times the one, and checks results with the other before it does
+MEASURING = "lab"  # times the one, and checks results with the other before it does
 
-MEDIAN_BODY, NINTH_DECILE_BODY, FILE = 12, 40, 300  # lines
+MEDIAN_BODY, NINTH_DECILE_BODY, FILE = 12, 40, 250  # lines, those of a file without docstrings
 
 
 class Function(NamedTuple):
@@ -181,7 +172,7 @@ def test_the_helpers_for_tests_import_only_the_reference_and_operators() -> None
 def test_the_library_imports_no_models_examples_or_tests() -> None:
     for path in _files():
         tops = {name.split(".")[0] for name in _imported_names(path)}
-        assert not tops & {"benchmarks", "docs", "examples", "models", "tests"}, path
+        assert not tops & {"docs", "examples", "models", "tests"}, path
 
 
 # --- length --------------------------------------------------------------------------------------
@@ -193,8 +184,25 @@ def test_functions_are_short() -> None:
     assert statistics.quantiles(lengths, n=10)[-1] <= NINTH_DECILE_BODY
 
 
+def _code_lines(path: Path) -> int:
+    """Count the lines of a file, its docstrings, comments and empty lines left out."""
+    described = {
+        line
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    return sum(
+        number not in described and bool(line.strip()) and not line.lstrip().startswith("#")
+        for number, line in lines
+    )
+
+
 def test_files_are_short() -> None:
-    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in _files()}
+    lines = {path: _code_lines(path) for path in _files()}
     assert not {str(path): count for path, count in lines.items() if count > FILE}
 
 

@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from jat_graph.benchmarks import CheckError
 from jat_graph.cli.benchmarking import bench_command
 from jat_graph.cli.experimenting import experiment_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command
 from jat_graph.cli.showing import demo_command
 from jat_graph.cli.training import eval_command, train_command
-from jat_graph.experiments import CellsFailedError
+from jat_graph.lab.speed import CheckError
+from jat_graph.lab.studies import CellsFailedError
 
 app = typer.Typer(
     name="jat-graph",

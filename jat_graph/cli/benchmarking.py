@@ -9,15 +9,15 @@ import torch
 import typer
 from rich.console import Console
 
-from jat_graph.benchmarks import (
+from jat_graph.cli.inputs import has_terminal
+from jat_graph.lab.speed import (
     BENCHMARKS,
     draw_results,
     refit_prices,
     results_table,
     run_benchmark,
 )
-from jat_graph.benchmarks.series import Settings
-from jat_graph.cli.inputs import has_terminal
+from jat_graph.lab.speed.series import Settings
 from jat_graph.viz import save_figure
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from jat_graph.cli.inputs import has_terminal
-from jat_graph.experiments import (
+from jat_graph.files import write_text
+from jat_graph.lab.studies import (
     Cell,
     Estimate,
     Grid,
@@ -21,10 +22,9 @@ from jat_graph.experiments import (
     load_grid,
     run_experiment,
 )
-from jat_graph.experiments.estimate import describe_time
-from jat_graph.experiments.grid import grid_path
-from jat_graph.experiments.running import check_jobs
-from jat_graph.files import write_text
+from jat_graph.lab.studies.estimate import describe_time
+from jat_graph.lab.studies.grid import grid_path
+from jat_graph.lab.studies.running import check_jobs
 
 
 def experiment_command(

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jat_graph.calibration import calibrate
 from jat_graph.cli.gather import gather
 from jat_graph.cli.inputs import ModelOption, load_model, read_text, text_batches
 from jat_graph.cli.options import JatOptions
 from jat_graph.config import JatConfig
 from jat_graph.files import write_text
-from jat_graph.inspection import inspect_text, view_head
+from jat_graph.inspection.calibration import calibrate
+from jat_graph.inspection.reports import HeadReport, Inspection, Jump
+from jat_graph.inspection.text import inspect_text, view_head
 from jat_graph.patterns import parse_pattern
-from jat_graph.reports import HeadReport, Inspection, Jump
 from jat_graph.training import TrainingOptions, calibrate_on_task
 
 MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model

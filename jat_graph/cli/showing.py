@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from jat_graph.cli.demo import PAIR, Demonstration, PairJump, accuracy_split, demonstrate
 from jat_graph.cli.inputs import default_model, has_terminal
-from jat_graph.demo import PAIR, Demonstration, PairJump, accuracy_split, demonstrate
 from jat_graph.tasks.agreement import NUM_ATTRACTORS
 
 SHOWN_JUMPS = 8

@@ -16,13 +16,13 @@ from jat_graph.cli.inputs import ModelOption, has_terminal
 from jat_graph.cli.options import JatOptions, TripletOptions
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig
+from jat_graph.lab.comparison import compare
+from jat_graph.lab.report import comparison_table
 from jat_graph.tasks import TASK_NAMES
 from jat_graph.training import (
     Metrics,
     TrainingOptions,
     calibrate_on_task,
-    compare,
-    comparison_table,
     evaluate,
     train,
 )

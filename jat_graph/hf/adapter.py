@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
-from jat_graph.checks import check_config
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, check_config
 from jat_graph.hf.implementations import current_implementations, keep_off, restore
 from jat_graph.hf.interface import NAME
 from jat_graph.hf.modules import (
@@ -32,8 +31,8 @@ from jat_graph.hf.state import (
 from jat_graph.hf.triplet import attach_triplets, detach_triplets
 from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.hf.triplet_interface import find_triplets
-from jat_graph.key_selection import unsupported_selection
 from jat_graph.masks import TokenMask
+from jat_graph.voting.keys import unsupported_selection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

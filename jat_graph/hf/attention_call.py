@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.head_attention import attend, attend_within, attention_probabilities
+from jat_graph.attention.groups import attend, attend_within, attention_probabilities
+from jat_graph.attention.past import PastTokens
+from jat_graph.attention.patterns.running import pattern_rows
+from jat_graph.attention.propagation import HeadGroup, head_groups
 from jat_graph.hf.generation_cache import (
     cache_layer,
     causal_rows,
@@ -19,11 +22,8 @@ from jat_graph.hf.generation_cache import (
 )
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.state import JumpLayer
-from jat_graph.incremental import PastTokens
 from jat_graph.masks import TokenMask, split_additive
 from jat_graph.patterns import Pattern
-from jat_graph.patterns.running import pattern_rows
-from jat_graph.propagation import HeadGroup, head_groups
 
 if TYPE_CHECKING:
     from transformers import Cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
-from jat_graph.config_fields import check_integer
+from jat_graph.checks.numbers import check_integer
 from jat_graph.hf.modules import attention_modules, transformer_of
 from jat_graph.hf.state import find_attachment
 from jat_graph.hf.triplet_interface import find_triplets

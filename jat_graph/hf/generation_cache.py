@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
-from jat_graph.incremental import PastTokens
+from jat_graph.attention.past import PastTokens
 from jat_graph.masks import TokenMask, split_additive
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
+from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall, ordinary_probabilities, run_heads
 from jat_graph.hf.capture import ScoreRecorder
 from jat_graph.hf.notes import take_note
 from jat_graph.hf.state import JumpLayer, LayerState, layer_state
 from jat_graph.masks import shared_row
-from jat_graph.tensor_checks import default_scale
 
 NAME = "jat"
 

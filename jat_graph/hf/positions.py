@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from jat_graph.config_fields import check_integer
+from jat_graph.checks.numbers import check_integer
 from jat_graph.hf.modules import model_parts, transformer_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from jat_graph.attention.propagation import is_ordinary
 from jat_graph.config import JatConfig
 from jat_graph.hf.notes import note
-from jat_graph.propagation import is_ordinary
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.kernels.choice import implementation
-from jat_graph.votes import VoteRule, vote_limits
+from jat_graph.voting.rule import VoteRule, vote_limits
 
 
 def count_votes(

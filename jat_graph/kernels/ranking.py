@@ -9,7 +9,7 @@ from torch import Tensor
 
 from jat_graph.kernels.choice import implementation
 from jat_graph.kernels.counting import flat_columns
-from jat_graph.votes import VoteRule
+from jat_graph.voting.rule import VoteRule
 
 
 class Ranking(NamedTuple):

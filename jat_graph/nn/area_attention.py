@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.config_fields import check_choice, check_flag, check_inside, check_integer
+from jat_graph.checks.numbers import check_choice, check_flag, check_inside, check_integer
+from jat_graph.checks.tensors import default_scale
 from jat_graph.nn.area_key import AreaKey
 from jat_graph.nn.areas import Areas
 from jat_graph.nn.masked_softmax import masked_softmax
 from jat_graph.nn.self_attention import SequenceSelfAttention, check_token_mask, clean_tokens
-from jat_graph.tensor_checks import default_scale
 
 VALUE_MODES = ("sum", "mean", "max")
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.config_fields import check_choice
+from jat_graph.checks.numbers import check_choice
 from jat_graph.nn.areas import Areas
 
 # How many vectors as wide as a head an area's key is made of; None where it is one as it is.

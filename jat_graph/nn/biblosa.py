@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.config_fields import check_integer
+from jat_graph.checks.numbers import check_integer
 from jat_graph.nn.feature_attention import FeatureSelfAttention, average_features
 from jat_graph.nn.self_attention import check_token_mask, check_tokens, clean_tokens
 

@@ -17,7 +17,7 @@ from torch_geometric.utils import (
     to_torch_csr_tensor,
 )
 
-from jat_graph.config_fields import check_integer
+from jat_graph.checks.numbers import check_integer
 
 
 class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jat_graph.checks import check_config
-from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_flag
-from jat_graph.head_attention import attend_under
+from jat_graph.attention.groups import attend_under
+from jat_graph.attention.propagation import head_groups
+from jat_graph.checks.numbers import check_flag
+from jat_graph.checks.tensors import default_scale
+from jat_graph.config import JatConfig, check_config
 from jat_graph.masks import resolve_mask
 from jat_graph.nn.self_attention import SelfAttention
-from jat_graph.propagation import head_groups
-from jat_graph.tensor_checks import default_scale
 
 
 class JumpSelfAttention(SelfAttention):

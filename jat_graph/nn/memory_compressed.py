@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.config_fields import check_flag, check_integer
+from jat_graph.checks.numbers import check_flag, check_integer
 from jat_graph.nn.self_attention import SequenceSelfAttention
 
 

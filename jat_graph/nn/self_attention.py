@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import to_dense_batch
 
-from jat_graph.config_fields import check_integer
-from jat_graph.tensor_checks import clean_padding
+from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.tensors import clean_padding
 
 
 class MultiHeadProjections(torch.nn.Module):

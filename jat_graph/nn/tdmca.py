@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_integer
 from jat_graph.nn.memory_compressed import MemoryCompressedAttention
 from jat_graph.nn.self_attention import (
     SelfAttention,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.config_fields import check_choice, check_integer
+from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.nn.self_attention import SelfAttention
 
 PAIRS = ("partner", "sum", "max")

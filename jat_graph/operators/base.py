@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from jat_graph.scores import full_precision
+from jat_graph.voting.scores import full_precision
 
 
 class Operator(ABC):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jat_graph.ballot import Ballot
 from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
 from jat_graph.operators.threshold import KEPT_KEYS
-from jat_graph.scores import BLOCK
+from jat_graph.voting.ballot import Ballot
+from jat_graph.voting.scores import BLOCK
 
 
 class BlockedOperator(Operator):

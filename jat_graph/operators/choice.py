@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from jat_graph.ballot import Ballot
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.operators.base import Operator
@@ -15,6 +14,7 @@ from jat_graph.operators.costs import LARGEST_MATRIX, Workload, predict, prices_
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.threshold import ThresholdOperator
+from jat_graph.voting.ballot import Ballot
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jat_graph.ballot import Ballot
 from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
-from jat_graph.votes import sum_soft_votes
+from jat_graph.voting.ballot import Ballot
+from jat_graph.voting.rule import sum_soft_votes
 
 
 class DenseOperator(Operator):

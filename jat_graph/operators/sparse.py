@@ -11,10 +11,10 @@ from torch import Tensor
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import spmm, to_torch_csr_tensor
 
-from jat_graph.ballot import Ballot
 from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
-from jat_graph.scores import BLOCK
+from jat_graph.voting.ballot import Ballot
+from jat_graph.voting.scores import BLOCK
 
 
 class SparseOperator(Operator):

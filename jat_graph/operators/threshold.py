@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jat_graph.ballot import Ballot
 from jat_graph.kernels import Ranking, rank_tokens, sum_joined
 from jat_graph.operators.base import Operator
-from jat_graph.scores import BLOCK
+from jat_graph.voting.ballot import Ballot
+from jat_graph.voting.scores import BLOCK
 
 # Keys up to which their rankings are kept between products; beyond, they are made again.
 KEPT_KEYS = 256

@@ -4,11 +4,12 @@ A pattern is a rule for pairs of tokens (:class:`Pattern`); patterns join to uni
 intersections. :func:`pattern_attention` runs one on any input.
 """
 
+from importlib import import_module
+from typing import Any
+
 from jat_graph.patterns.algebra import Intersection, Union
-from jat_graph.patterns.attention import explain_pattern, pattern_attention
 from jat_graph.patterns.base import KeyRange, Pattern
 from jat_graph.patterns.causal import Causal
-from jat_graph.patterns.choice import PatternChoice
 from jat_graph.patterns.dilated_window import DilatedWindow
 from jat_graph.patterns.documents import Documents
 from jat_graph.patterns.fixed import Fixed
@@ -43,3 +44,16 @@ __all__ = [
     "pattern_attention",
     "reaches_all",
 ]
+
+# Running a pattern is the business of attention, which is above; users find it here.
+_RUN_ABOVE = {
+    "PatternChoice": "jat_graph.attention.patterns.choice",
+    "explain_pattern": "jat_graph.attention.patterns.api",
+    "pattern_attention": "jat_graph.attention.patterns.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RUN_ABOVE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_RUN_ABOVE[name]), name)

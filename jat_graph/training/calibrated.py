@@ -47,7 +47,7 @@ def calibrate_on_task(
 def _measure(
     options: TrainingOptions, config: JatConfig | None, density: float, batches: int
 ) -> JatConfig:
-    from jat_graph.calibration import calibrate
+    from jat_graph.inspection.calibration import calibrate
 
     if batches < 1:
         raise ValueError(f"batches must be a positive integer, got {batches}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-    from jat_graph.reports import HeadView, Jump
+    from jat_graph.inspection.reports import HeadView, Jump
 
 # Both maps keep their order of brightness under every common colour blindness.
 SCORE_COLOURS = "PuOr_r"
@@ -38,7 +38,7 @@ def draw_head(view: HeadView) -> Figure:
     probabilities and its stepping stones.
 
     Args:
-        view: what the head did, from :func:`jat_graph.inspection.view_head`.
+        view: what the head did, from :func:`jat_graph.inspection.text.view_head`.
 
     Shapes:
         - ``view.scores``, ``view.weights``, ``view.propagated``: [L, L]

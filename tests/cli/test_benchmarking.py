@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.benchmarks import CheckError, costs, products, read_results
-from tests.benchmarks.conftest import quick
-from tests.benchmarks.support import results
+from jat_graph.lab.speed import CheckError, costs, products, read_results
 from tests.cli.conftest import Run
+from tests.lab.speed.conftest import quick
+from tests.lab.speed.support import results
 
 __all__ = ["quick"]
 
@@ -101,7 +101,7 @@ def test_wrong_use_is_named(
 FAILING = """
 import sys
 from jat_graph import cli
-from jat_graph.benchmarks import CheckError, runner
+from jat_graph.lab.speed import CheckError, runner
 
 def fail(series, length, settings):
     raise CheckError("count, L=32: the result check failed")

@@ -1,4 +1,4 @@
-"""The command experiment, thin over jat_graph.experiments."""
+"""The command experiment, thin over jat_graph.lab.studies."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from jat_graph.cli import main
-from jat_graph.experiments import load_grid, read_results
-from jat_graph.experiments.fine_tuning import FineTuning
+from jat_graph.lab.studies import load_grid, read_results
+from jat_graph.lab.studies.fine_tuning import FineTuning
 from tests.cli.conftest import Run
 
 GRID = """

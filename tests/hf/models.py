@@ -11,7 +11,6 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from jat_graph.ballot import open_ballot
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, capture_scores
 from jat_graph.operators import DenseOperator
@@ -21,7 +20,8 @@ from jat_graph.reference import (
     reference_mask,
     reference_scores_propagated,
 )
-from jat_graph.scores import QueryKeyScores
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import QueryKeyScores
 
 VOCABULARY = 50
 LENGTH = 12

@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from jat_graph.kernels import cpu, portable
-from jat_graph.votes import VoteRule
+from jat_graph.voting.rule import VoteRule
 
 IMPLEMENTATIONS = {"portable": portable, "cpu": cpu}
 

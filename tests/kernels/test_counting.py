@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import jat_graph.kernels.cpu.counting
 import jat_graph.kernels.portable.counting
 from jat_graph.kernels import count_votes
-from jat_graph.votes import VoteRule
+from jat_graph.voting.rule import VoteRule
 from tests.kernels.support import (
     IMPLEMENTATIONS,
     ballots,

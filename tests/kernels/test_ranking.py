@@ -3,7 +3,7 @@ import torch
 from hypothesis import assume, given
 
 from jat_graph.kernels import rank_tokens
-from jat_graph.votes import VoteRule
+from jat_graph.voting.rule import VoteRule
 from tests.kernels.support import (
     IMPLEMENTATIONS,
     ballots,

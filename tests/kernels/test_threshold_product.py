@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import jat_graph.kernels.portable.threshold_product
 from jat_graph.kernels import Ranking, rank_tokens, sum_joined
 from jat_graph.testing import assert_within_budget
-from jat_graph.votes import VoteRule
+from jat_graph.voting.rule import VoteRule
 from tests.kernels.support import IMPLEMENTATIONS, columns_and_limits, vote_cube
 
 implementations = pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, jump_operator
-from jat_graph.ballot import open_ballot
 from jat_graph.masks import TokenMask
 from jat_graph.operators import (
     BlockedOperator,
@@ -17,8 +16,9 @@ from jat_graph.operators import (
     unsupported,
 )
 from jat_graph.operators.costs import LARGEST_MATRIX
-from jat_graph.scores import MapScores
 from jat_graph.testing import random_heads
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import MapScores
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
 

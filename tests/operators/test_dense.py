@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.ballot import open_ballot
 from jat_graph.masks import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.reference import reference_graph
-from jat_graph.scores import MapScores, QueryKeyScores
 from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.operators.support import integer_ballots, integer_truth
 
 

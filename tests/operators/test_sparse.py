@@ -7,13 +7,13 @@ from hypothesis import given
 
 import jat_graph.operators.sparse
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.ballot import open_ballot
 from jat_graph.masks import TokenMask
 from jat_graph.operators import SparseOperator
 from jat_graph.operators.sparse import vote_edges
 from jat_graph.reference import reference_graph
-from jat_graph.scores import MapScores, QueryKeyScores
 from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.operators.support import integer_ballots, integer_truth
 
 

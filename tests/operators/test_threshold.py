@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 import jat_graph.operators.threshold
 from jat_graph import JatConfig, jump_operator
-from jat_graph.ballot import open_ballot
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator, unsupported
 from jat_graph.reference import reference_graph
-from jat_graph.scores import MapScores, QueryKeyScores
 from jat_graph.testing import (
     OperatorContract,
     assert_within_budget,
     random_heads,
     random_padding_mask,
 )
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.operators.support import integer_ballots, integer_truth
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoTokenizer, LlamaConfig
 
-from jat_graph.calibration import graph_statistics
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach
+from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.tasks import get_task
 from jat_graph.training import TrainingOptions, evaluate, train
 from jat_graph.training.arguments import training_arguments

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from jat_graph.calibration import graph_statistics
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig, attach, keep_graphs
+from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.tasks import get_task
 from jat_graph.training import RunResult, evaluate, train
 from jat_graph.training.data import load_splits

@@ -8,7 +8,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from jat_graph.reports import HeadReport, HeadView, Jump, SteppingStone, Token
+from jat_graph.inspection.reports import HeadReport, HeadView, Jump, SteppingStone, Token
 from jat_graph.viz import draw_head, save_figure
 
 

@@ -1,0 +1,142 @@
+"""Jump attention: ordinary attention on queries and keys that were propagated along the graph."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from torch import Tensor
+
+from jat_graph.attention.groups import attend_under
+from jat_graph.attention.propagation import (
+    explain_backend,
+    graph_operator,
+    head_groups,
+    needs_gradient,
+)
+from jat_graph.checks.arguments import check_dropout, check_scale
+from jat_graph.checks.tensors import check_heads, clean_padding
+from jat_graph.config import JatConfig, check_config
+from jat_graph.masks import resolve_mask
+from jat_graph.operators import BackendChoice, NormalizedOperator
+
+
+def jump_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    r"""Return softmax(scale · Σ_p w_p Âᵖ Q Kᵀ (Âᵖ)ᵀ) V, every head jumping.
+
+    The shape of :func:`torch.nn.functional.scaled_dot_product_attention`; ``config.heads`` and
+    ``config.layers`` are not read here. With ``config.pattern`` the propagated scores are read only
+    where the pattern allows it, and a query that may attend to nothing gives zeros.
+
+    Args:
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``.
+        value: Values ``[B, H, L, Dv]``.
+        config: The settings.
+        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``.
+            (default: None)
+        is_causal: Mask later tokens, too. (default: False)
+        dropout_p: Dropout of the attention probabilities. (default: 0.0)
+        scale: Factor of the scores. (default: None, which means 1/√D)
+
+    Returns:
+        The heads' outputs, in the dtype of ``value``.
+
+    Raises:
+        ValueError: If a shape, a value, the mask or the config does not fit.
+
+    Shapes:
+        - **output:** ``[B, H, L, Dv]``
+
+    Reference:
+        Eq. 7 and 9 of the JAT paper.
+    """
+    check_config(config)
+    check_heads(query, key, value)
+    check_dropout(dropout_p)
+    scale = check_scale(scale, query.size(-1))
+    mask = resolve_mask(attention_mask, is_causal, query)
+    query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
+    heads = tuple(range(query.size(1)))
+    groups = head_groups(query, key, config=config, heads=heads, mask=mask, scale=scale)
+    pattern = config.attention_pattern()
+    return attend_under(mask, pattern, groups, value, dropout_p=dropout_p, scale=scale)
+
+
+@overload
+def jump_operator(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    explain: Literal[False] = False,
+) -> NormalizedOperator: ...
+@overload
+def jump_operator(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    explain: Literal[True],
+) -> tuple[NormalizedOperator, BackendChoice]: ...
+def jump_operator(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    explain: bool = False,
+) -> NormalizedOperator | tuple[NormalizedOperator, BackendChoice]:
+    r"""Return Â as an operator; A is its ``base``.
+
+    Args:
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``.
+        config: The settings.
+        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``.
+            (default: None)
+        is_causal: Mask later tokens, too. (default: False)
+        scale: Factor of the scores. (default: None, which means 1/√D)
+        explain: Also return which backend was chosen and why; :func:`jump_attention` and attached
+            models choose alike. (default: False)
+
+    Returns:
+        Â = D̃^-½ (A + I) D̃^-½, and with ``explain`` a :class:`jat_graph.operators.BackendChoice`,
+        which prints as one line.
+
+    Raises:
+        ValueError: If a shape, a value, the mask, the config or the backend does not fit.
+
+    Shapes:
+        - **output:** an operator of shape ``[B, H, L, L]``
+
+    Reference:
+        Eq. 2 to 4 of the JAT paper.
+    """
+    check_config(config)
+    check_heads(query, key)
+    scale = check_scale(scale, query.size(-1))
+    mask = resolve_mask(attention_mask, is_causal, query)
+    query, key = clean_padding(mask.valid, query=query, key=key)
+    operator, ballot = graph_operator(query, key, config, mask, scale)
+    if not explain:
+        return operator
+    backward = needs_gradient(query, key)
+    return operator, explain_backend(config, ballot, query.size(-1), backward)

@@ -1,0 +1,216 @@
+"""Propagation of the next tokens of a causal sequence, from what earlier tokens left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from jat_graph.config import JatConfig
+from jat_graph.kernels import count_votes
+from jat_graph.masks import TokenMask
+from jat_graph.operators import NormalizedOperator
+from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.rule import sum_soft_votes
+from jat_graph.voting.scores import QueryKeyScores, full_precision
+
+Hop: TypeAlias = tuple[Tensor, Tensor]
+
+LEAST_ROOM = 64  # tokens
+
+
+@dataclass
+class KeptScores:
+    """Scores of the first tokens to the voting keys, with room for more, which is NaN.
+
+    NaN never votes, so that the inner loops may run over the room, and nothing is copied for a new
+    token.
+
+    Args:
+        columns: The scores, NaN where masked, and the room, ``[B, H, ≥ U, ≥ L]``.
+        length: Number of tokens L.
+    """
+
+    columns: Tensor
+    length: int = 0
+
+    def add(self, scores: Tensor) -> None:
+        """Add the next tokens.
+
+        Args:
+            scores: Their scores, ``[B, H, n, U]``.
+        """
+        length = self.length + scores.size(2)
+        self._make_room(scores.size(3), length)
+        self.columns[:, :, : scores.size(3), self.length : length] = scores.mT
+        self.length = length
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from a position on, and the room.
+
+        Args:
+            length: How many stay.
+        """
+        self.length = min(self.length, length)
+        self.columns = self.columns[..., : self.length]
+
+    def _make_room(self, num_keys: int, length: int) -> None:
+        old, frozen = self.columns, self.columns.is_inference()
+        fits = num_keys <= old.size(2) and length <= old.size(3)
+        if fits and (torch.is_inference_mode_enabled() or not frozen):
+            return
+        sizes = [size + max(LEAST_ROOM, size // 8) for size in (num_keys, length)]
+        self.columns = old.new_full((*old.shape[:2], *sizes), torch.nan)
+        known = old[:, :, :num_keys, : self.length]  # after a crop, more keys than can vote now
+        self.columns[:, :, : known.size(2), : self.length] = known
+
+
+@dataclass
+class PastTokens:
+    """What the next tokens of a causal sequence need of the earlier ones.
+
+    With a causal mask a token joins earlier ones only, so that its propagated query and key are
+    final. A new token compares its scores to the voting keys with those of each earlier token,
+    which takes O(U · L), and adds up their features, O(L · D) a hop.
+
+    Args:
+        hops: Propagated queries and keys of each hop, ``[B, H, L, D]``, H the heads that jump.
+        inverse_root: D̃^-½, ``[B, H, L, 1]``.
+        valid: Tokens that are no padding, ``[B, H|1, L]`` bool; None if all are valid.
+        scores: Scores of earlier tokens to the voting keys; None before the next token needs them.
+    """
+
+    hops: list[Hop] = field(default_factory=list)
+    inverse_root: Tensor | None = None
+    valid: Tensor | None = None
+    scores: KeptScores | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of tokens L."""
+        return self.hops[0][0].size(2) if self.hops else 0
+
+    def keep(self, hops: list[Hop], operator: NormalizedOperator, mask: TokenMask) -> None:
+        """Take over what the first tokens computed all at once.
+
+        Args:
+            hops: Their propagated queries and keys of each hop.
+            operator: Their Â.
+            mask: Which of them are padding; a mask that is more than causal order and padding is
+                not followed, and nothing is kept.
+        """
+        batch, _, length, _ = hops[0][0].shape
+        if mask.pairs is None and (mask.causal or _at_most_one(mask.valid, length)):
+            valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
+            self.hops, self.inverse_root, self.valid = hops, operator.scale, valid
+            self.scores = None
+
+    def extend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        config: JatConfig,
+        heads: tuple[int, ...],
+        mask: TokenMask,
+        scale: float,
+    ) -> tuple[list[Hop], Tensor | None]:
+        """Propagate the next tokens, and keep what they leave behind.
+
+        Args:
+            query: Their queries ``[B, H, n, D]``.
+            key: Their keys ``[B, H, n, D]``.
+            config: The settings over these heads.
+            heads: Which heads of the mask these are.
+            mask: The mask of all tokens: causal order, and padding.
+            scale: Factor of the scores.
+
+        Returns:
+            For each hop the propagated queries of the next tokens and keys of all tokens; and the
+            nodes among all tokens.
+
+        Raises:
+            ValueError: If the mask does not fit the config.
+        """
+        first = _append(self.hops[0], (query, key))
+        rows = slice(self.length, first[0].size(2))
+        soft = config.soft_temperature is not None
+        with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
+            source = QueryKeyScores(*first, scale)
+            ballot = open_ballot(config, source, mask.select_heads(heads))
+            weights = self._adjacency(ballot, rows)
+            root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
+            earlier = [] if self.inverse_root is None else [self.inverse_root]
+            self.inverse_root = torch.cat([*earlier, root], dim=2)
+            weights = root * weights * self.inverse_root.mT
+        hops = [first]
+        with full_precision(query.device):
+            for old in self.hops[1:]:
+                queries, keys = (
+                    weights @ x + root.square() * x[:, :, rows]
+                    for x in (features.to(weights.dtype) for features in hops[-1])
+                )
+                hops.append(_append(old, (queries, keys)))
+        self.hops, self.valid = hops, mask.valid
+        return [(queries[:, :, rows], keys) for queries, keys in hops], ballot.nodes
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from a position on.
+
+        Args:
+            length: How many stay.
+        """
+        self._change(lambda x: x[:, :, :length])
+        if self.scores is not None:
+            self.scores.crop(length)
+        self.valid = None if self.valid is None else self.valid[..., :length]
+
+    def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Select, reorder or repeat the sequences of the batch.
+
+        Args:
+            change: What to do with the first dimension of a tensor.
+        """
+        self._change(change)
+        if self.scores is not None:
+            self.scores.columns = change(self.scores.columns)
+        self.valid = None if self.valid is None else change(self.valid)
+
+    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change everything that is laid out ``[B, H, L, ...]``."""
+        self.hops = [(change(queries), change(keys)) for queries, keys in self.hops]
+        if self.inverse_root is not None:
+            self.inverse_root = change(self.inverse_root)
+
+    def _adjacency(self, ballot: Ballot, rows: slice) -> Tensor:
+        """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
+        if ballot.rule.soft_temperature is None:
+            votes = self._count(ballot, rows)
+        else:  # a gradient flows through the scores: they are not kept
+            votes = sum_soft_votes(ballot.rule, *ballot.key_scores(), rows)
+        return votes.tril(rows.start - 1) / ballot.voters()[:, :, rows].unsqueeze(-1)
+
+    def _count(self, ballot: Ballot, rows: slice) -> Tensor:
+        if self.scores is None:
+            source, (batch, heads, _) = ballot.source, ballot.source.shape
+            nothing = torch.empty(batch, heads, 0, 0, dtype=source.dtype, device=source.device)
+            self.scores = KeptScores(nothing)
+        scores, norms = ballot.key_scores(rows=slice(self.scores.length, rows.stop))
+        self.scores.add(scores)
+        columns = self.scores.columns
+        if norms is not None:
+            norms = F.pad(norms, (0, columns.size(2) - norms.size(2)), value=1.0)
+        return count_votes(ballot.rule, columns.mT, norms, rows)[..., : rows.stop]
+
+
+def _at_most_one(valid: Tensor | None, length: int) -> bool:
+    """Tell whether no sequence has two tokens, which causal order could tell apart."""
+    return length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
+
+
+def _append(old: Hop, new: Hop) -> Hop:
+    return torch.cat([old[0], new[0]], dim=2), torch.cat([old[1], new[1]], dim=2)

@@ -1,0 +1,148 @@
+"""Attention under a pattern through FlexAttention, with a block mask made without L×L work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.patterns.base import Pattern
+
+BLOCK = 128
+
+
+def unsupported(job: Job) -> list[str]:
+    """Say why this backend cannot run.
+
+    Args:
+        job: What it is given.
+
+    Returns:
+        One phrase a reason; empty if it can.
+    """
+    reasons = general_mask_reasons(job.mask)
+    if job.dropout_p:
+        reasons.append("it has no dropout")
+    if job.mask.valid is not None and job.mask.valid.size(1) > 1:
+        reasons.append("all heads must share their padding")
+    if job.query.dtype == torch.float64:
+        reasons.append("it takes no float64")
+    tensors = (job.query, job.key, job.value)
+    if not job.query.is_cuda:
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            reasons.append("it has no gradients on the CPU; use 'blocked'")
+    elif find_spec("triton") is None:
+        reasons.append("it needs Triton")
+    return reasons
+
+
+def run(job: Job) -> Tensor:
+    """Return attention under a pattern by compiled FlexAttention.
+
+    Args:
+        job: What there is to do.
+
+    Returns:
+        ``[B, H, L, Dv]``; zeros for padding and for a query without a key.
+    """
+    return flex_with(_compiled(), job)
+
+
+def flex_with(attend: Callable[..., Any], job: Job) -> Tensor:
+    """Put the valid tokens first, attend, and put the outputs back.
+
+    Args:
+        attend: :func:`torch.nn.attention.flex_attention.flex_attention`, compiled or not.
+        job: What there is to do.
+
+    Returns:
+        ``[B, H, L, Dv]``.
+    """
+    query, key, value = same_precision(job.query, job.key, job.value)
+    batch, heads, length, _ = query.shape
+    if job.mask.valid is None:
+        mask = block_mask(job.rule, None, heads, length, query.device)
+        output: Tensor = attend(query, key, value, block_mask=mask, scale=job.scale)
+        return output
+    valid = job.mask.valid[:, 0].expand(batch, length)
+    order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)
+    mask = block_mask(job.rule.at(order), valid.sum(-1), heads, length, query.device)
+    index = order[:, None, :, None]
+    packed = [t.gather(2, index.expand_as(t)) for t in (query, key, value)]
+    output = attend(*packed, block_mask=mask, scale=job.scale)
+    return torch.zeros_like(output).scatter(2, index.expand_as(output), output)
+
+
+def block_mask(
+    pattern: Pattern, counts: Tensor | None, heads: int, length: int, device: torch.device
+) -> BlockMask:
+    """Return a pattern as FlexAttention takes it.
+
+    Args:
+        pattern: The pattern.
+        counts: How many tokens of each sequence are no padding, which comes last; None if all.
+        heads: Number of heads.
+        length: Number of tokens.
+        device: Where to put it.
+
+    Returns:
+        The mask, its blocks found from the pattern's runs of keys.
+
+    Reference:
+        Dong et al. 2024, "Flex Attention: A Programming Model for Generating Optimized Attention
+        Kernels".
+    """
+
+    def mask_mod(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        allowed = pattern.mask_mod(b, h, q, k)
+        return allowed if counts is None else allowed & (q < counts[b]) & (k < counts[b])
+
+    sequences = max(1, pattern.num_sequences)
+    kinds = min(pattern.period, heads)
+    wanted = torch.stack(
+        [
+            torch.stack([wanted_blocks(rule.of_head(head), length) for head in range(kinds)])
+            for rule in (pattern.of_sequence(place) for place in range(sequences))
+        ]
+    ).to(device)  # [B|1, kinds, n, n]
+    wanted = wanted[:, torch.arange(heads if kinds > 1 else 1, device=device) % kinds]
+    order = (~wanted).to(torch.uint8).argsort(dim=-1, stable=True).int()
+    return BlockMask.from_kv_blocks(
+        wanted.sum(-1).int(),
+        order,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_mod,
+        seq_lengths=(length, length),
+    )
+
+
+def wanted_blocks(pattern: Pattern, length: int) -> Tensor:
+    """Return which blocks of keys some query of each block of queries may see.
+
+    Args:
+        pattern: Of one head and one sequence.
+        length: Number of tokens.
+
+    Returns:
+        Bool ``[n, n]`` with n = ⌈L / 128⌉; blocks without an allowed pair may be among them.
+    """
+    first = torch.arange(0, length, BLOCK)
+    last = (first + BLOCK - 1).clamp(max=length - 1)
+    place = torch.arange(len(first))
+    wanted = torch.zeros(len(first), len(first), dtype=torch.bool)
+    for run in pattern.key_ranges(first, last, 1, length):
+        low, high = run.start.clamp(min=0), run.stop.clamp(max=length)
+        inside = (place >= (low // BLOCK)[:, None]) & (place <= ((high - 1) // BLOCK)[:, None])
+        wanted |= inside & (low < high)[:, None]
+    return wanted
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Callable[..., Any]:
+    return torch.compile(flex_attention)

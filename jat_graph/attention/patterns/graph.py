@@ -1,0 +1,83 @@
+"""Attention under a pattern as a PyG graph: one edge a pair, a softmax over each query's edges."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.utils import scatter, softmax
+
+from jat_graph.attention.patterns.batches import batch_groups
+from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.patterns.base import Pattern
+
+# Keys looked at in one go while the edges are listed.
+KEYS = 2**14
+
+
+def unsupported(job: Job) -> list[str]:
+    """Say why this backend cannot run.
+
+    Args:
+        job: What it is given.
+
+    Returns:
+        One phrase a reason; empty if it can.
+    """
+    return general_mask_reasons(job.mask)
+
+
+# Edges are listed in Python: compiled code steps out here and goes on behind.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def run(job: Job) -> Tensor:
+    """Return attention under a pattern by messages along its edges.
+
+    Args:
+        job: What there is to do.
+
+    Returns:
+        ``[B, H, L, Dv]``; zeros for padding and for a query without a key.
+    """
+    return job.each_rule(_run_rule)
+
+
+def pattern_edges(
+    pattern: Pattern, valid: Tensor | None, batch: int, length: int, device: torch.device
+) -> Tensor:
+    """Return the edges of a pattern on a batch, whose token i of sequence b is node b · L + i.
+
+    Args:
+        pattern: Of one head.
+        valid: Tokens that are not padding, ``[B|1, L]``, or None.
+        batch: B.
+        length: L.
+        device: Where to put them.
+
+    Returns:
+        ``edge_index`` in PyG's form, ``[2, E]``: from keys to queries.
+    """
+    edges = [torch.empty(2, 0, dtype=torch.long, device=device)]
+    for group in batch_groups(pattern, valid, batch, length, device):
+        for queries, keys, mask in group.pieces(KEYS):
+            shape = (*queries.shape, keys.size(1))
+            pairs = keys[:, None].expand(shape), queries[:, :, None].expand(shape)
+            if mask is None:
+                edges.append(torch.stack(pairs).flatten(1))
+            else:
+                allowed = mask.squeeze(1).expand(shape)
+                edges.append(torch.stack([side[allowed] for side in pairs]))
+    return torch.cat(edges, dim=1)
+
+
+def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
+    batch, heads, length, _ = job.query.shape
+    source, target = pattern_edges(rule, valid, batch, length, job.query.device)
+    tensors = same_precision(job.query, job.key, job.value)
+    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
+    with torch.autocast(job.query.device.type, enabled=False):
+        query, key, value = (t.transpose(1, 2).flatten(0, 1).to(dtype) for t in tensors)
+        scores = (query[target] * key[source]).sum(-1) * job.scale  # [E, H]
+        weights = F.dropout(softmax(scores, target, num_nodes=batch * length), job.dropout_p)
+        messages = weights.unsqueeze(-1) * value[source]  # [E, H, Dv]
+        output: Tensor = scatter(messages, target, dim_size=batch * length)
+    return output.to(tensors[2].dtype).view(batch, length, heads, -1).transpose(1, 2)

@@ -1,0 +1,102 @@
+"""What a backend is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from jat_graph.attention.heads import merge_heads, split_heads
+from jat_graph.masks import TokenMask
+from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.causal import Causal
+
+
+@dataclass(frozen=True)
+class Job:
+    """Heads, their pattern and their mask.
+
+    Args:
+        query: ``[B, H, L, F]``.
+        key: ``[B, H, L, F]``.
+        value: ``[B, H, L, Dv]``.
+        pattern: Which pairs a head may attend to.
+        mask: Which pairs the batch allows.
+        dropout_p: Dropout of the attention probabilities.
+        scale: Factor of the scores.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    pattern: Pattern
+    mask: TokenMask
+    dropout_p: float
+    scale: float
+
+    @property
+    def rule(self) -> Pattern:
+        """The pattern, and causal order if the mask has it."""
+        return self.pattern & Causal() if self.mask.causal else self.pattern
+
+    def each_rule(self, run: Callable[[Job, Pattern, Tensor | None], Tensor]) -> Tensor:
+        """Run the heads that share a rule and their padding together.
+
+        Args:
+            run: Takes the job of some heads, their rule, and which of their tokens are no padding,
+                ``[B|1, L]`` or None; gives ``[B, heads, L, Dv]``.
+
+        Returns:
+            The outputs of all heads.
+        """
+        heads = self._heads_by_rule()
+        own = [split_heads(tensor, heads) for tensor in (self.query, self.key, self.value)]
+        outputs = []
+        for group, query, key, value in zip(heads, *own, strict=True):
+            mask = self.mask.select_heads(group)
+            valid = None if mask.valid is None else mask.valid[:, 0]
+            part = replace(self, query=query, key=key, value=value, mask=mask)
+            outputs.append(run(part, self.rule.of_head(group[0]), valid))
+        return merge_heads(heads, outputs)
+
+    def _heads_by_rule(self) -> list[tuple[int, ...]]:
+        valid = self.mask.valid
+        alone = valid is not None and valid.size(1) > 1
+        groups: dict[tuple[Pattern, int], list[int]] = {}
+        for head in range(self.query.size(1)):
+            groups.setdefault((self.rule.of_head(head), head if alone else 0), []).append(head)
+        return [tuple(group) for group in groups.values()]
+
+
+def general_mask_reasons(mask: TokenMask) -> list[str]:
+    """Say why only a dense mask will do.
+
+    Args:
+        mask: The batch's mask.
+
+    Returns:
+        One phrase a reason; empty if padding and causal order are all.
+    """
+    if mask.pairs is None and mask.bias is None:
+        return []
+    return ["it takes padding and causal masks only; use 'dense'"]
+
+
+def same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return what SDPA would work on under autocast, else the tensors themselves.
+
+    Args:
+        tensors: On one device.
+
+    Returns:
+        The tensors, those of single precision cast.
+    """
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(
+        tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in tensors
+    )

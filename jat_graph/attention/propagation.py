@@ -1,0 +1,290 @@
+"""Propagation along the graph, and the features whose plain products are the heads' scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jat_graph.attention.heads import merge_heads, neighbours, split_heads
+from jat_graph.attention.past import PastTokens
+from jat_graph.config import JatConfig
+from jat_graph.config_fields import HopWeights
+from jat_graph.masks import TokenMask
+from jat_graph.operators import (
+    BackendChoice,
+    NormalizedOperator,
+    Workload,
+    build_operator,
+    choose_backend,
+)
+from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.voting.thresholds import head_thresholds
+
+
+class HeadGroup(NamedTuple):
+    """Heads whose scores are the plain product of these features.
+
+    Args:
+        heads: Indices from 0, in rising order.
+        query: ``[B, len(heads), L, F]``.
+        key: ``[B, len(heads), L, F]``.
+        jumps: False for ordinary heads, whose features are those that were given.
+    """
+
+    heads: tuple[int, ...]
+    query: Tensor
+    key: Tensor
+    jumps: bool
+
+
+def head_groups(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    heads: tuple[int, ...],
+    mask: TokenMask,
+    scale: float,
+    past: PastTokens | None = None,
+) -> list[HeadGroup]:
+    """Return features whose plain products are the scores, jump heads of the same hops together.
+
+    Ordinary heads come back as the very numbers that were given, those that follow each other
+    together. Heads of one hop keep their width; every further hop widens.
+
+    Args:
+        query: Queries ``[B, H, L, D]``; after earlier tokens, those of the last n only.
+        key: Keys ``[B, H, L, D]``.
+        config: The settings over ``heads``.
+        heads: The heads that jump, in rising order.
+        mask: The mask for the votes.
+        scale: Factor of the scores.
+        past: What earlier tokens of a causal sequence left behind, which then takes these, too;
+            keys and mask are those of all tokens. (default: None)
+
+    Returns:
+        Groups that cover each head once.
+
+    Raises:
+        ValueError: If the mask or the backend does not fit the config.
+    """
+    everyone = tuple(range(query.size(1)))
+    if not heads or is_ordinary(config, len(heads)):
+        return [HeadGroup(everyone, query, key, jumps=False)]
+    if heads == everyone:
+        return _jump_groups(query, key, config, mask, scale, heads, past)
+    names = [heads, *neighbours(tuple(head for head in everyone if head not in heads))]
+    queries, keys = (split_heads(tensor, names) for tensor in (query, key))
+    groups = _jump_groups(queries[0], keys[0], config, mask, scale, heads, past)
+    ordinary = zip(names[1:], queries[1:], keys[1:], strict=True)
+    return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
+
+
+def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
+    """Join the groups whose features have one width, so that they need one call of SDPA.
+
+    Args:
+        groups: What :func:`head_groups` returned.
+        width: The width.
+
+    Returns:
+        Groups that cover the same heads.
+    """
+    joined = [group for group in groups if group.query.size(-1) == width]
+    if len(joined) < 2:
+        return groups
+    heads = [group.heads for group in joined]
+    whole = HeadGroup(
+        tuple(sorted(head for group in heads for head in group)),
+        merge_heads(heads, [group.query for group in joined]),
+        merge_heads(heads, [group.key for group in joined]),
+        jumps=True,
+    )
+    return [whole, *(group for group in groups if group.query.size(-1) != width)]
+
+
+def is_ordinary(config: JatConfig, num_heads: int) -> bool:
+    """Return whether no head can differ from ordinary attention, whatever its scores.
+
+    Args:
+        config: The settings over the heads at hand.
+        num_heads: How many there are.
+
+    Returns:
+        True if each head has one hop, of weight 1, which is hop 0 or has ρ = ∞.
+
+    Raises:
+        ValueError: If a table or a mapping in the config does not fit the heads.
+    """
+    thresholds = head_thresholds(config, num_heads)
+    isolated = [config.vote_rate is None and threshold == math.inf for threshold in thresholds]
+    return all(
+        [weight for weight in weights if weight != 0] == [1]
+        and (weights[0] == 1 or all(isolated[head] for head in heads))
+        for heads, weights in config.hop_groups(num_heads).items()
+    )
+
+
+def _jump_groups(
+    query: Tensor,
+    key: Tensor,
+    config: JatConfig,
+    mask: TokenMask,
+    scale: float,
+    heads: tuple[int, ...],
+    past: PastTokens | None,
+) -> list[HeadGroup]:
+    """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
+    by_weights = config.hop_groups(len(heads))
+    members = [tuple(sorted(group)) for group in by_weights]
+    highest = max(len(weights) for weights in by_weights.values()) - 1
+    if past is not None and past.length:
+        new = key[:, :, past.length :]
+        found, nodes = past.extend(query, new, config=config, heads=heads, mask=mask, scale=scale)
+    else:
+        operator, ballot = graph_operator(query, key, config, mask.select_heads(heads), scale)
+        found, nodes = list(_propagate(operator, query, key, highest)), ballot.nodes
+        if past is not None:
+            past.keep(found, operator, mask)
+    hops = [
+        list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
+        for queries, keys in found
+    ]  # [hop][group]
+    groups = []
+    for number, (group, weights) in enumerate(zip(members, by_weights.values(), strict=True)):
+        between = _nodes_between(config, nodes, group)
+        queries, keys = _combine([hop[number] for hop in hops], weights, between)
+        names = tuple(heads[member] for member in group)
+        groups.append(HeadGroup(names, queries.to(query.dtype), keys.to(key.dtype), jumps=True))
+    return groups
+
+
+def _nodes_between(
+    config: JatConfig, nodes: Tensor | None, members: tuple[int, ...]
+) -> Tensor | None:
+    """Return the nodes between which scores propagate, ``[B|1, H|1, L, 1]``, or None for all.
+
+    Where all keys vote, all tokens are nodes.
+    """
+    if config.nodes == "all" or config.key_selection == "all" or nodes is None:
+        return None
+    return (nodes if nodes.size(1) == 1 else nodes[:, list(members)]).unsqueeze(-1)
+
+
+def graph_operator(
+    query: Tensor, key: Tensor, config: JatConfig, mask: TokenMask, scale: float
+) -> tuple[NormalizedOperator, Ballot]:
+    """Return Â of every head given, and the ballot it comes from.
+
+    Args:
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``.
+        config: The settings over these heads.
+        mask: The mask for the votes.
+        scale: Factor of the scores.
+
+    Returns:
+        The operator, ``[B, H, L, L]``, and the ballot.
+
+    Raises:
+        ValueError: If the mask or the backend does not fit the config.
+
+    Reference:
+        Eq. 2 to 4 of the JAT paper.
+    """
+    soft = config.soft_temperature is not None
+    backward = needs_gradient(query, key)
+    with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
+        # Hard votes are piecewise constant: no gradient flows through them.
+        ballot = open_ballot(config, QueryKeyScores(query, key, scale), mask)
+        backend = explain_backend(config, ballot, query.size(-1), backward).backend
+        return NormalizedOperator(build_operator(config, ballot, backend)), ballot
+
+
+def explain_backend(
+    config: JatConfig, ballot: Ballot, head_dim: int, backward: bool
+) -> BackendChoice:
+    """Return the backend that :func:`graph_operator` takes, and why.
+
+    Args:
+        config: The settings over these heads.
+        ballot: Who votes on which pairs.
+        head_dim: Features D of a query, and of a key.
+        backward: Whether a gradient will flow back through the products.
+
+    Returns:
+        The choice.
+    """
+    batch, heads, length = ballot.source.shape
+    hops = max(len(weights) for weights in config.hop_groups(heads).values()) - 1
+    work = Workload(
+        graphs=batch * heads,
+        length=length,
+        num_keys=ballot.num_keys,
+        width=2 * head_dim,
+        products=hops * (2 if backward else 1),
+        causal=ballot.mask.causal,
+    )
+    return choose_backend(config, ballot.mask, work, ballot.source.device.type)
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Return whether a gradient will flow back to one of the tensors.
+
+    Args:
+        tensors: Any tensors.
+    """
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _propagate(
+    operator: NormalizedOperator, query: Tensor, key: Tensor, highest: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield ÂᵖQ and ÂᵖK for each hop p, queries and keys multiplied at once."""
+    yield query, key
+    width = query.size(-1)
+    features = torch.cat([query, key], dim=-1).to(operator.dtype)
+    for _ in range(highest):
+        features = operator.matmul(features)
+        # Cut by one operation, whose backward pass writes the gradient once.
+        queries, keys = features.split_with_sizes([width, width], dim=-1)
+        yield queries, keys
+
+
+def _combine(
+    hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return features whose plain product is Σ_p w_p Φ_p; between nodes only, if there are some.
+
+    The weights go on the query side whole: roots of them would round on both sides.
+    """
+    if nodes is not None:
+        return _combine_selected(hops, weights, nodes)
+    terms = [(hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
+    queries = [query if weight == 1 else query * weight for (query, _), weight in terms]
+    return _concatenate(queries), _concatenate([key for (_, key), _ in terms])
+
+
+def _concatenate(features: list[Tensor]) -> Tensor:
+    return features[0] if len(features) == 1 else torch.cat(features, dim=-1)
+
+
+def _combine_selected(
+    hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return features for Σ_p w_p Φ_p between two nodes, and plain scores everywhere else."""
+    inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
+    query, key = hops[0]
+    here = inside[:, :, -query.size(2) :]  # of the queries, which may be the last tokens only
+    queries = [(1 - here) * query, here * query]
+    keys = [key, ((1 - inside) + weights[0] * inside) * key]
+    for (far_query, far_key), weight in zip(hops[1:], weights[1:], strict=False):
+        if weight != 0:
+            queries.append(weight * here * far_query)
+            keys.append(inside * far_key)
+    return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)

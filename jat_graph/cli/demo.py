@@ -1,0 +1,254 @@
+"""The demonstration: one sentence pair looked at, and a small comparison on generated text."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach
+from jat_graph.inspection.reports import Jump
+from jat_graph.inspection.text import inspect_text, view_head
+from jat_graph.lab.comparison import Comparison, compare
+from jat_graph.lab.statistics import verdict
+from jat_graph.tasks.agreement import NUM_ATTRACTORS
+from jat_graph.training import TrainingOptions, calibrate_on_task
+from jat_graph.training.loading import load_config
+from jat_graph.training.quiet import quiet
+from jat_graph.training.results import versions
+from jat_graph.training.storage import RESULTS_FILE, prepare_folder, write_json
+
+PAIR = "Book costs more than pencil. Book costs less than computer."
+WORDS = frozenset({"computer", "pencil"})
+TASK = "agreement"
+# Below this the base model has not learnt the task, and a comparison would compare noise.
+WANTED_ACCURACY = 0.8
+PICTURE = "head.png"
+CALIBRATION_BATCHES = 10  # two of them are held out
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PairJump:
+    """A jump between the two words, and the head it is in.
+
+    Args:
+        layer: Layer, from 0.
+        head: Head, from 0.
+        density: Density of the head's graph on the sentence pair.
+        jump: The jump.
+    """
+
+    layer: int
+    head: int
+    density: float
+    jump: Jump
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types.
+
+        Returns:
+            A dictionary for ``json.dumps``.
+        """
+        place = {"layer": self.layer, "head": self.head, "density": self.density}
+        return {**place, **self.jump.to_dict()}
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """What the demonstration found.
+
+    Args:
+        density: Density that the thresholds were calibrated for, on the generated sentences.
+        config: Settings with which the sentence pair was looked at.
+        jumps: Jumps between *computer* and *pencil*, the largest gain first.
+        picture: The picture of one head.
+        comparison: Base against jump model on the generated task.
+        base_accuracy: Mean accuracy of the base model on one attractor; None if undefined.
+        seconds: How long everything took.
+    """
+
+    density: float
+    config: JatConfig
+    jumps: tuple[PairJump, ...]
+    picture: Path
+    comparison: Comparison
+    base_accuracy: float | None
+    seconds: float
+
+    @property
+    def compared(self) -> bool:
+        """Whether the base model learnt the task well enough for a comparison to mean anything."""
+        return self.base_accuracy is not None and self.base_accuracy >= WANTED_ACCURACY
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """What the comparison shows, one sentence for each number of attractors."""
+        if self.compared:
+            return tuple(_verdict(self.comparison, count) for count in NUM_ATTRACTORS)
+        reached = "nothing" if self.base_accuracy is None else f"{self.base_accuracy:.1%}"
+        return (
+            f"Nothing was compared: the base model reached {reached} on one attractor, "
+            f"and below {WANTED_ACCURACY:.0%} it has not learnt the task.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types.
+
+        Returns:
+            A dictionary for ``json.dumps``.
+        """
+        return {
+            "text": PAIR,
+            "density": self.density,
+            "config": self.config.to_dict(),
+            "jumps": [pair.to_dict() for pair in self.jumps],
+            "picture": self.picture.name,
+            "compared": self.compared,
+            "verdicts": list(self.verdicts),
+            "comparison": self.comparison.to_dict(),
+            "seconds": self.seconds,
+            "versions": versions(),
+        }
+
+
+def default_options(model: str, folder: str | Path) -> TrainingOptions:
+    """Return the comparison's options: the budget in which the base model learns the task.
+
+    Args:
+        model: Folder or Hub name of the pretrained model.
+        folder: Folder for the runs.
+
+    Returns:
+        The options.
+    """
+    return TrainingOptions(
+        model=model,
+        task=TASK,
+        output_dir=str(folder),
+        epochs=1,
+        batch_size=16,
+        learning_rate=1e-4,
+        max_length=32,
+        select_best=False,
+        eval_batch_size=200,
+    )
+
+
+def demonstrate(
+    model: str,
+    folder: str | Path,
+    *,
+    density: float = 0.1,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> Demonstration:
+    """Look at the paper's sentence pair, then compare base and jump model on generated text.
+
+    Thresholds are calibrated on the generated training sentences, for all heads to look at the
+    pair, and for the first four heads, the paper's number, to train.
+
+    Args:
+        model: Folder or Hub name of a pretrained encoder.
+        folder: Folder for the picture and ``results.json``; created if missing.
+        density: Density to calibrate for. (default: 0.1)
+        seeds: Seeds of the comparison. (default: (0, 1, 2))
+        options: Fields of the training options to replace. (default: none)
+        progress: Show a bar for each run. (default: True)
+
+    Returns:
+        What was found, also written to ``results.json``.
+
+    Raises:
+        ValueError: If the model or an option does not fit.
+        OSError: If the folder cannot be written to.
+
+    Reference:
+        The pair is the example of Zhou et al. 2022; the task is that of Linzen, Dupoux and
+        Goldberg, TACL 2016, with sentences of our own.
+    """
+    start = time.monotonic()
+    place = prepare_folder(folder)
+    with tempfile.TemporaryDirectory(dir=place, prefix=".runs-") as runs:
+        settings = replace(default_options(model, runs), **(options or {}))
+        logger.info("Calibrating all heads to density %.2f on generated sentences.", density)
+        every_head = JatConfig(heads=load_config(model).num_attention_heads)
+        config = calibrate_on_task(settings, every_head, density, batches=CALIBRATION_BATCHES)
+        jumps, picture = look_at_pair(model, config, place / PICTURE)
+        logger.info("Training base and jump model on generated sentences: %d seeds.", len(seeds))
+        arm = calibrate_on_task(settings, JatConfig(), density, batches=CALIBRATION_BATCHES)
+        comparison = compare(settings, arm, seeds, progress=progress)
+    summary = comparison.summary("base", accuracy_split(1), comparison.primary_metric)
+    accuracy = None if summary is None else summary.mean
+    seconds = round(time.monotonic() - start, 1)
+    found = Demonstration(density, config, jumps, picture, comparison, accuracy, seconds)
+    write_json(place / RESULTS_FILE, found.to_dict())
+    return found
+
+
+def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[PairJump, ...], Path]:
+    """Find the jumps between *computer* and *pencil*, and draw the head with the largest gain.
+
+    Args:
+        model: Folder or Hub name.
+        config: Settings of the jump heads.
+        picture: File for the picture.
+
+    Returns:
+        The jumps, the largest gain first, and the picture. Where no head joins the two words, the
+        picture shows the first jump head.
+
+    Raises:
+        ValueError: If the model cannot have these jump heads.
+        OSError: If the picture cannot be written.
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    from jat_graph.viz import draw_head, save_figure
+
+    with quiet():
+        loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+    attach(loaded, config)
+    report = inspect_text(loaded, tokenizer, PAIR, top=10_000, special_tokens=True)
+    found = [
+        PairJump(head.layer, head.head, head.density, jump)
+        for head in report.heads
+        for jump in head.jumps
+        if {jump.query.text.lower(), jump.key.text.lower()} == WORDS
+    ]
+    found.sort(key=lambda pair: -pair.jump.gain)
+    layer, head = (found or report.heads)[0].layer, (found or report.heads)[0].head
+    view = view_head(loaded, tokenizer, PAIR, layer=layer, head=head, special_tokens=True)
+    marked = tuple(pair.jump for pair in found if (pair.layer, pair.head) == (layer, head))
+    if marked:
+        view = replace(view, report=replace(view.report, jumps=marked))
+    return tuple(found), save_figure(draw_head(view), picture)
+
+
+def accuracy_split(attractors: int) -> str:
+    """Name the dev set with so many attractors.
+
+    Args:
+        attractors: 1 to 3.
+
+    Returns:
+        The split of the agreement task.
+    """
+    return f"validation_{attractors}"
+
+
+def _verdict(comparison: Comparison, attractors: int) -> str:
+    """Say what one number of attractors shows."""
+    metric = comparison.primary_metric
+    difference = comparison.difference("jump", accuracy_split(attractors), metric)
+    measure = f"{metric} on {attractors} attractor{'' if attractors == 1 else 's'}"
+    if difference is None:
+        return f"Nothing can be said: {measure} is undefined in at least one run."
+    return verdict("jump", measure, difference)

@@ -1,0 +1,218 @@
+"""Attention as PyG graphs: one graph per sequence and head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import scatter
+
+from jat_graph.checks.arguments import check_scale
+from jat_graph.checks.numbers import check_integer, check_number
+from jat_graph.checks.tensors import check_heads, check_layout, clean_padding
+from jat_graph.config import JatConfig, check_config
+from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.operators import DenseOperator
+from jat_graph.operators.sparse import vote_edges
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import MapScores, QueryKeyScores, ScoreSource
+
+MAP_KINDS = ("scores", "probabilities")
+
+
+def attention_graph(
+    query: Tensor | None = None,
+    key: Tensor | None = None,
+    *,
+    scores: Tensor | None = None,
+    kind: str | None = None,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    min_weight: float = 0.0,
+    max_neighbors: int | None = None,
+) -> Batch:
+    r"""Return the graphs A of every sequence and head as a PyG batch.
+
+    Nodes are the valid tokens in their order. ``edge_index`` has rows (source k, target i), each
+    edge the weight A_ik, and there are no self-loops, so that PyG's ``gcn_norm`` gives Â. Soft
+    votes join every pair.
+
+    Args:
+        query: Queries ``[B, H, L, D]``; or give ``scores``. (default: None)
+        key: Keys ``[B, H, L, D]``. (default: None)
+        scores: A ready-made map ``[B, H, L, L]``, query by key. (default: None)
+        kind: What the map holds: scaled ``"scores"``, or ``"probabilities"`` as in a model's
+            ``outputs.attentions``; these vote by P_ij · P_kj. (default: None)
+        config: The settings; every head given gets a graph. Probabilities take ρ in [0, 1) or
+            ``vote_rate``.
+        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``.
+            (default: None)
+        is_causal: Mask later tokens, too. (default: False)
+        scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
+        min_weight: Drop edges of less weight. (default: 0.0)
+        max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists;
+            ties go to the lower source. (default: None, which keeps all)
+
+    Returns:
+        ``B · H`` graphs, sequence by sequence, with ``edge_index``, ``edge_weight``, ``num_nodes``,
+        ``token`` (each node's position in its row), ``sequence``, ``head``, and what pruning
+        dropped: ``dropped_edges`` and ``dropped_weight``.
+
+    Raises:
+        ValueError: If a shape, a value, the mask, the config or the pruning does not fit.
+
+    Shapes:
+        - **output:** graphs of n nodes; ``edge_index`` ``[2, E]``, ``edge_weight`` ``[E]``,
+          ``token`` ``[n]``; the batch's ``sequence``, ``head``, ``dropped_edges`` and
+          ``dropped_weight`` are ``[B · H]``
+
+    Reference:
+        Eq. 2 and 3 of the JAT paper.
+    """
+    check_config(config)
+    _check_pruning(min_weight, max_neighbors)
+    source, mask = _read_source(query, key, scores, kind, config, attention_mask, is_causal, scale)
+    ballot = open_ballot(config, source, mask)
+    if config.soft_temperature is None:
+        edge_index, edge_weight = vote_edges(ballot)
+    else:
+        edge_index, edge_weight = DenseOperator.from_ballot(ballot).to_edge_index()
+    return _split_graphs(edge_index, edge_weight, source, mask, min_weight, max_neighbors)
+
+
+def prune_edges(
+    edge_index: Tensor, edge_weight: Tensor, min_weight: float, max_neighbors: int | None
+) -> Tensor:
+    """Return which edges pruning keeps.
+
+    Args:
+        edge_index: ``[2, E]``, rows (source, target).
+        edge_weight: ``[E]``.
+        min_weight: Edges of less weight go.
+        max_neighbors: Heaviest edges to keep into each node; an edge stays, too, if its reverse is
+            kept, so that a symmetric graph stays symmetric. None keeps all.
+
+    Returns:
+        Bool ``[E]``.
+    """
+    keep = edge_weight >= min_weight
+    if max_neighbors is None or edge_weight.numel() == 0:
+        return keep
+    source, target = edge_index
+    # By target, then falling weight, then source; each sort is stable.
+    order = source.argsort(stable=True)
+    order = order[edge_weight[order].argsort(descending=True, stable=True)]
+    order = order[target[order].argsort(stable=True)]
+    ranked = target[order]
+    place = torch.arange(len(order), device=order.device)
+    first = scatter(place, ranked, reduce="min", dim_size=int(edge_index.max()) + 1)
+    strongest = torch.zeros_like(keep)
+    strongest[order] = place - first[ranked] < max_neighbors
+    size = int(edge_index.max()) + 1
+    forward, reverse = target * size + source, source * size + target
+    return keep & (strongest | torch.isin(forward, reverse[strongest]))
+
+
+def _check_pruning(min_weight: float, max_neighbors: int | None) -> None:
+    check_number("min_weight", min_weight, least=0.0)
+    if max_neighbors is not None:
+        check_integer("max_neighbors", max_neighbors, least=1)
+
+
+def _read_source(
+    query: Tensor | None,
+    key: Tensor | None,
+    scores: Tensor | None,
+    kind: str | None,
+    config: JatConfig,
+    attention_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[ScoreSource, TokenMask]:
+    if scores is None:
+        if query is None or key is None:
+            raise ValueError("attention_graph needs query and key, or scores; got neither")
+        if kind is not None:
+            raise ValueError(f"kind must be None with query and key, got {kind!r}")
+        check_heads(query, key)
+        mask = resolve_mask(attention_mask, is_causal, query)
+        query, key = clean_padding(mask.valid, query=query, key=key)
+        scale = check_scale(scale, query.size(-1))
+        return QueryKeyScores(query, key, scale), mask
+    if query is not None or key is not None or scale is not None:
+        raise ValueError("query, key and scale must be None with scores, got one of them")
+    _check_map(scores, kind, config)
+    mask = resolve_mask(attention_mask, is_causal, scores)
+    allowed = mask.allowed(scores.size(2), scores.device)
+    if allowed is not None:
+        # A map may hold anything where it is masked, -inf for one.
+        scores = scores.masked_fill(~allowed, 0.0)
+    (scores,) = clean_padding(None, scores=scores)
+    if kind == "probabilities" and bool((scores < 0).any()):
+        raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
+    return MapScores(scores), mask
+
+
+def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
+    if kind not in MAP_KINDS:
+        raise ValueError(f"kind must be one of {', '.join(MAP_KINDS)}, got {kind!r}")
+    check_layout("scores", scores)
+    if scores.size(2) != scores.size(3):
+        raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
+    if config.normalize_keys:
+        raise ValueError("normalize_keys needs query and key, got a ready-made map")
+    if kind == "probabilities" and config.vote_rate is None:
+        table = config.threshold
+        entries = [e for row in table for e in row] if isinstance(table, tuple) else [table]
+        if max(entries) >= 1:
+            raise ValueError(
+                f"threshold must be in [0, 1) for probabilities, or use vote_rate; got {table}"
+            )
+
+
+def _split_graphs(
+    edge_index: Tensor,
+    edge_weight: Tensor,
+    source: ScoreSource,
+    mask: TokenMask,
+    min_weight: float,
+    max_neighbors: int | None,
+) -> Batch:
+    """Cut one graph over all sequences and heads into a batch, padding taken out."""
+    batch, heads, length = source.shape
+    valid = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
+    if mask.valid is not None:
+        valid = mask.valid
+    valid = valid.expand(batch, heads, length).flatten(0, 1)  # [BH, L]
+    node = (valid.cumsum(-1) - 1).flatten()[edge_index]
+    keep = prune_edges(edge_index, edge_weight, min_weight, max_neighbors)
+    # Edges come sorted by target, and so by graph: each graph's lie together.
+    graph = edge_index[1].div(length, rounding_mode="floor")
+    whole, kept = (
+        graph[edges].bincount(minlength=batch * heads).tolist() for edges in (slice(None), keep)
+    )
+    lost = edge_weight.detach().masked_fill(keep, 0.0).split_with_sizes(whole)
+    parts = zip(
+        node[:, keep].split_with_sizes(kept, dim=1),
+        edge_weight[keep].split_with_sizes(kept),
+        (before - after for before, after in zip(whole, kept, strict=True)),
+        torch.stack([weight.sum() for weight in lost]).tolist(),
+        valid,
+        strict=True,
+    )
+    graphs = [
+        Data(
+            edge_index=edges,
+            edge_weight=weights,
+            num_nodes=int(own.sum()),
+            token=own.nonzero().squeeze(-1),
+            sequence=number // heads,
+            head=number % heads,
+            dropped_edges=count,
+            dropped_weight=weight,
+        )
+        for number, (edges, weights, count, weight, own) in enumerate(parts)
+    ]
+    return Batch.from_data_list(graphs)

@@ -1,0 +1,157 @@
+"""PyG transforms: from attention to graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import BaseTransform
+
+from jat_graph.checks.numbers import check_integer
+from jat_graph.config import JatConfig, check_config
+from jat_graph.graphs.pairs import attention_graph
+
+SOURCES = ("query", "key", "scores", "probabilities")
+
+
+class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
+    r"""Turn one head's attention over a graph's nodes into the graph's edges.
+
+    The data holds either ``query`` and ``key``, node features ``[N, H, D]``; or a ready-made map,
+    query by key: ``scores``, scaled, or ``probabilities`` as in a model's ``outputs.attentions``,
+    ``[H, N, N]``. Every token is a node: leave padding out.
+
+    The result has ``edge_index`` with rows (source k, target i), ``edge_weight`` with the weights
+    A_ik, ``num_nodes``, and what pruning dropped: ``dropped_edges`` and ``dropped_weight``. They
+    replace the edges that were there, with all that belongs to them (``adj_t`` and every
+    ``edge_…``). What the graph was made from is taken out, as ``FaceToEdge`` does with faces: maps
+    of different sizes do not collate. All else stays, ``x`` and ``y`` for example. For the graphs
+    of all heads, see :func:`jat_graph.attention_graph`.
+
+    Args:
+        config: The settings; a table of thresholds has one row with an entry for each head.
+            Probabilities take ρ in [0, 1) or ``vote_rate``.
+        head: The head, from 0. (default: 0)
+        is_causal: Mask later tokens. (default: False)
+        scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
+        min_weight: Drop edges of less weight. (default: 0.0)
+        max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists.
+            (default: None, which keeps all)
+
+    Raises:
+        ValueError: If the config or the head does not fit.
+
+    Shapes:
+        - **input:** ``query`` and ``key`` ``[N, H, D]``, or ``scores`` or ``probabilities``
+          ``[H, N, N]``
+        - **output:** ``edge_index`` ``[2, E]``, ``edge_weight`` ``[E]``
+
+    Reference:
+        Eq. 2 and 3 of the JAT paper.
+    """
+
+    def __init__(
+        self,
+        config: JatConfig,
+        *,
+        head: int = 0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        min_weight: float = 0.0,
+        max_neighbors: int | None = None,
+    ) -> None:
+        check_config(config)
+        self.config = config
+        self.head = check_integer("head", head, least=0)
+        self.is_causal = is_causal
+        self.scale = scale
+        self.min_weight = min_weight
+        self.max_neighbors = max_neighbors
+
+    def forward(self, data: Data) -> Data:
+        """Return the data with the head's attention as its edges.
+
+        Called through the transform itself, it changes a shallow copy.
+
+        Args:
+            data: One graph.
+
+        Returns:
+            The same object.
+
+        Raises:
+            ValueError: If it is not one graph, holds no attention or too much, or a shape or a
+                value does not fit.
+        """
+        if not isinstance(data, Data) or isinstance(data, Batch):
+            raise ValueError(f"data must be the Data of one graph, got {type(data).__name__}")
+        heads, source = self._read_source(data)
+        batch = attention_graph(
+            **source,
+            config=self._head_config(heads),
+            is_causal=self.is_causal,
+            min_weight=self.min_weight,
+            max_neighbors=self.max_neighbors,
+        )
+        _check_nodes(data, batch.num_nodes)
+        for name in list(data.keys()):
+            if name in (*SOURCES, "adj_t") or name.startswith("edge_"):
+                del data[name]
+        data.edge_index, data.edge_weight = batch.edge_index, batch.edge_weight
+        data.num_nodes = batch.num_nodes
+        data.dropped_edges = int(batch.dropped_edges)
+        data.dropped_weight = float(batch.dropped_weight)
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(head={self.head})"
+
+    def _read_source(self, data: Data) -> tuple[int, dict[str, Any]]:
+        """Return the number of heads, and the head's attention for :func:`attention_graph`."""
+        found = [name for name in SOURCES if data.get(name) is not None]
+        if found == ["query", "key"]:
+            heads = self._check_source("query", data.query, 1)
+            if data.key.shape != data.query.shape:
+                raise ValueError(
+                    f"key must be {list(data.query.shape)} like query, got {list(data.key.shape)}"
+                )
+            query, key = (tensor[None, None, :, self.head] for tensor in (data.query, data.key))
+            return heads, {"query": query, "key": key, "scale": self.scale}  # [1, 1, N, D]
+        if found not in (["scores"], ["probabilities"]):
+            raise ValueError(
+                "data must hold query and key, or scores, or probabilities, "
+                f"got {' and '.join(found) or 'none of them'}"
+            )
+        (kind,) = found
+        heads = self._check_source(kind, data[kind], 0)
+        scores = data[kind][None, None, self.head]  # [1, 1, N, N]
+        return heads, {"scores": scores, "kind": kind, "scale": self.scale}
+
+    def _check_source(self, name: str, tensor: Tensor, head_dim: int) -> int:
+        if tensor.dim() != 3:
+            wanted = "[H, N, N]" if head_dim == 0 else "[N, H, D]"
+            raise ValueError(f"{name} must be {wanted}, got {list(tensor.shape)}")
+        heads = tensor.size(head_dim)
+        if self.head >= heads:
+            raise ValueError(f"head must be below the {heads} heads of {name}, got {self.head}")
+        return heads
+
+    def _head_config(self, heads: int) -> JatConfig:
+        """Return the config with the head's own threshold, if it has a table."""
+        table = self.config.threshold
+        if not isinstance(table, tuple):
+            return self.config
+        if len(table) != 1 or len(table[0]) != heads:
+            sizes = [len(row) for row in table]
+            raise ValueError(
+                f"threshold table must have one row of {heads} entries, got rows of {sizes}"
+            )
+        return replace(self.config, threshold=table[0][self.head])
+
+
+def _check_nodes(data: Data, num_nodes: int) -> None:
+    known = data.x.size(0) if isinstance(data.x, Tensor) else data.get("num_nodes")
+    if known is not None and known != num_nodes:
+        raise ValueError(f"data must have {num_nodes} nodes like its attention, got {known}")

@@ -1,0 +1,282 @@
+"""Find the threshold ρ that gives every head's graph the density asked for."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import CapturedLayer, attach, attached_config, detach
+from jat_graph.inspection.tracing import Inputs, capture_batch, layer_ballot
+from jat_graph.operators import DenseOperator
+from jat_graph.voting.rule import VoteRule, vote_product
+from jat_graph.voting.scores import BLOCK
+
+HOLD_OUT_EVERY = 5
+
+# Products that are held at a time: 1 MiB in float32, which stays in the cache.
+PAIRS = 2**18
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """How dense one head's graph is.
+
+    Args:
+        layer: Layer, from 0.
+        head: Head, from 0.
+        density: Share of the allowed pairs i ≠ k that at least one key joined.
+        mean_weight: Mean of A over the joined pairs; 0 where there is none.
+        pairs: Number of allowed pairs, over all sequences.
+
+    Reference:
+        A is Eq. 3 of the JAT paper.
+    """
+
+    layer: int
+    head: int
+    density: float
+    mean_weight: float
+    pairs: int
+
+
+def calibrate(
+    model: PreTrainedModel,
+    batches: Iterable[Inputs],
+    *,
+    density: float = 0.05,
+    config: JatConfig | None = None,
+) -> JatConfig:
+    """Measure the ρ of every jump head that joins the wanted share of token pairs.
+
+    The layers are taken in order, each with the jumps of the layers below it. A pair's critical ρ
+    is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
+    these over the allowed pairs i ≠ k of the batches used, as the k-th value, at least 0, and
+    infinite where there is no pair. Every fifth batch is held out (the last, if there are two to
+    four), and the density reached on those is logged.
+
+    Needs one pass over the batches for each jump layer, and memory for one number a pair and head.
+
+    Args:
+        model: A model of transformers, with or without jump heads; it comes back as it was.
+        batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
+        density: Share of pairs to join, in (0, 1). (default: 0.05)
+        config: The settings, except ``threshold``. (default: the model's own, or the default)
+
+    Returns:
+        The config with the table ``threshold[jump layer][jump head]``.
+
+    Raises:
+        ValueError: If the density is out of range, there is no batch, or ``vote_rate`` is set.
+
+    Reference:
+        The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
+    """
+    if not 0 < density < 1:
+        raise ValueError(f"density must be in (0, 1), got {density}")
+    config = config or attached_config(model) or JatConfig()
+    if config.vote_rate is not None:
+        raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")
+    used, held_out = split_batches(batches)
+    with _as_it_was(model):
+        table = _measure_table(model, used, density, config)
+        result = replace(config, threshold=table)
+        _attach_again(model, result)
+        _log_density("used", graph_statistics(model, used), density)
+        if held_out:
+            _log_density("held-out", graph_statistics(model, held_out), density)
+    return result
+
+
+def graph_statistics(model: PreTrainedModel, batches: Iterable[Inputs]) -> list[HeadStatistics]:
+    """Measure the density and the mean weight of every jump head's graph.
+
+    Args:
+        model: A model with jump heads.
+        batches: Model inputs.
+
+    Returns:
+        One entry for each jump layer and head, in order, pooled over all sequences.
+
+    Raises:
+        ValueError: If the model has no jump heads, or there is no batch.
+
+    Reference:
+        A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
+    """
+    batches = _checked(batches)
+    if attached_config(model) is None:
+        raise ValueError("model must have jump heads, got none: attach them first")
+    totals: dict[tuple[int, int], Tensor] = {}
+    for batch in batches:
+        for layer in capture_batch(model, batch):
+            for head, sums in zip(layer.heads, _pair_sums(layer), strict=True):
+                place = layer.layer, head
+                totals[place] = totals.get(place, torch.zeros_like(sums)) + sums
+    return [_statistics(*place, sums) for place, sums in totals.items()]
+
+
+def layer_statistics(layer: CapturedLayer) -> list[HeadStatistics]:
+    """Measure the density and the mean weight of each head of one layer, on one batch.
+
+    Args:
+        layer: What :func:`jat_graph.hf.capture_scores` kept.
+
+    Returns:
+        One entry for each jump head.
+
+    Reference:
+        A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
+    """
+    sums = zip(layer.heads, _pair_sums(layer), strict=True)
+    return [_statistics(layer.layer, head, values) for head, values in sums]
+
+
+def split_batches(batches: Iterable[Inputs]) -> tuple[list[Inputs], list[Inputs]]:
+    """Split batches into those that :func:`calibrate` uses and those it holds out.
+
+    Args:
+        batches: Model inputs.
+
+    Returns:
+        The used ones, and the held-out ones: every fifth; of two to four the last; of one none.
+
+    Raises:
+        ValueError: If there is no batch.
+    """
+    batches = _checked(batches)
+    step = min(HOLD_OUT_EVERY, len(batches))
+    held_out = batches[step - 1 :: step] if step > 1 else []
+    used = [b for n, b in enumerate(batches, start=1) if step == 1 or n % step]
+    return used, held_out
+
+
+def _checked(batches: Iterable[Inputs]) -> list[Inputs]:
+    batches = list(batches)
+    if not batches:
+        raise ValueError("batches must hold at least one batch, got none")
+    return batches
+
+
+def _measure_table(
+    model: PreTrainedModel, batches: list[Inputs], density: float, config: JatConfig
+) -> tuple[tuple[float, ...], ...]:
+    """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
+    _attach_again(model, replace(config, threshold=math.inf))
+    closed = [
+        (layer.layer, (math.inf,) * len(layer.heads)) for layer in capture_batch(model, batches[0])
+    ]
+    table: list[tuple[float, ...]] = []
+    for row, (_, infinite) in enumerate(closed):
+        is_last = row == len(closed) - 1
+        layers = config.layers if is_last else tuple(layer for layer, _ in closed[: row + 1])
+        part = replace(config, threshold=(*table, infinite), layers=layers)
+        _attach_again(model, part)
+        table.append(_measure_row(model, batches, row, density))
+    return tuple(table)
+
+
+def _measure_row(
+    model: PreTrainedModel, batches: list[Inputs], row: int, density: float
+) -> tuple[float, ...]:
+    """Return ρ for each head of one layer, from its pairs in all batches."""
+    parts = [_critical_values(capture_batch(model, batch)[row]) for batch in batches]
+    heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
+    return tuple(_quantile(torch.cat(values), 1 - density) for values in heads)
+
+
+def _quantile(values: Tensor, share: float) -> float:
+    """Return the ⌈share · N⌉-th smallest value, at least 0; ∞ where there is none."""
+    if values.numel() == 0:
+        return math.inf
+    rank = min(values.numel(), max(1, math.ceil(share * values.numel())))
+    return max(0.0, float(values.kthvalue(rank).values))
+
+
+def _critical_values(layer: CapturedLayer) -> list[Tensor]:
+    """Return, for each head, the critical ρ of every allowed pair: max_j of the product voted on.
+
+    A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
+    """
+    ballot = layer_ballot(layer)
+    batch, heads, length = ballot.source.shape
+    shape = batch, heads, length, length
+    critical = torch.full(shape, -torch.inf, dtype=ballot.source.dtype, device=ballot.source.device)
+    height = max(1, PAIRS // (batch * heads * length))
+    for _, scores, norms in ballot.key_blocks(BLOCK):
+        for start in range(0, length, height):
+            rows = slice(start, start + height)
+            _raise_to_products(critical[:, :, rows], rows, scores, norms, ballot.rule)
+    allowed = ballot.edge_mask().expand_as(critical)
+    return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
+
+
+def _raise_to_products(
+    best: Tensor, rows: slice, scores: Tensor, norms: Tensor | None, rule: VoteRule
+) -> None:
+    """Raise the best product of each pair, ``[B, H, rows, L]``, to those of some keys, in place."""
+    for key in range(scores.size(-1)):
+        column = scores[..., key]
+        left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
+        norm = None if norms is None else norms[..., key, None, None]
+        product = vote_product(left, right, norm)
+        if rule.same_sign_only:
+            product = product.masked_fill((left < 0) & (right < 0), -torch.inf)
+        torch.fmax(best, product, out=best)  # a masked score is NaN: fmax passes it over
+
+
+def _pair_sums(layer: CapturedLayer) -> Tensor:
+    """Return allowed pairs, joined pairs, and the sum of weights for each head: ``[H, 3]``."""
+    ballot = layer_ballot(layer)
+    weights = DenseOperator.from_ballot(ballot).to_dense()
+    allowed = ballot.edge_mask().expand_as(weights)
+    columns = (allowed, weights > 0, weights)
+    return torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
+
+
+def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
+    pairs, joined, weight = sums.tolist()
+    density = joined / pairs if pairs else 0.0
+    return HeadStatistics(layer, head, density, weight / joined if joined else 0.0, int(pairs))
+
+
+def _attach_again(model: PreTrainedModel, config: JatConfig) -> None:
+    if attached_config(model) is not None:
+        detach(model)
+    attach(model, config)
+
+
+@contextmanager
+def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
+    """Give the model back with the jump heads it had, or none, whatever happens."""
+    before = attached_config(model)
+    try:
+        yield
+    finally:
+        if attached_config(model) != before:
+            if attached_config(model) is not None:
+                detach(model)
+            if before is not None:
+                attach(model, before)
+
+
+def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:
+    reached = [s.density for s in statistics]
+    logger.info(
+        "density on %s batches: mean %.4f, from %.4f to %.4f over %d heads (wanted %.4f)",
+        name,
+        sum(reached) / len(reached),
+        min(reached),
+        max(reached),
+        len(reached),
+        wanted,
+    )

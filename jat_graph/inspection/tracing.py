@@ -1,0 +1,198 @@
+"""Everything one layer's jump heads did with a batch: scores, graph, probabilities, votes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from jat_graph.attention.groups import attention_probabilities
+from jat_graph.attention.heads import merge_heads
+from jat_graph.attention.propagation import HeadGroup, head_groups
+from jat_graph.hf import CapturedLayer, capture_scores
+from jat_graph.operators import DenseOperator
+from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.scores import QueryKeyScores, attention_scores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Inputs: TypeAlias = Mapping[str, Any]
+
+
+class Vote(NamedTuple):
+    """A key that voted for a pair.
+
+    Args:
+        key: Position of the key j.
+        query_score: X_ij.
+        key_score: X_kj.
+    """
+
+    key: int
+    query_score: float
+    key_score: float
+
+
+@dataclass(frozen=True)
+class LayerTrace:
+    """What one layer's jump heads did.
+
+    Args:
+        ballot: Who voted, and by which rule.
+        weights: The graph A of hard votes.
+        scores: X before propagation.
+        propagated: The scores after propagation.
+        before: Attention probabilities without propagation.
+        after: Attention probabilities with propagation.
+
+    Shapes:
+        - all but ``ballot``: ``[B, H, L, L]``, H the layer's jump heads
+    """
+
+    ballot: Ballot
+    weights: Tensor
+    scores: Tensor
+    propagated: Tensor
+    before: Tensor
+    after: Tensor
+
+    def votes(self, head: int, query: int, key: int) -> list[Vote]:
+        """Return the keys that voted for a pair of the first sequence, strongest product first.
+
+        Args:
+            head: Position among the layer's jump heads.
+            query: Position of i.
+            key: Position of k.
+
+        Returns:
+            Each key with its two scores; none where the pair may have no edge.
+        """
+        edges = self.ballot.edge_mask().expand_as(self.weights)
+        if not bool(edges[0, head, query, key]):
+            return []
+        scores, norms = self.ballot.key_scores()
+        left, right = scores[0, head, query], scores[0, head, key]  # [U]
+        norm = None if norms is None else norms[0, head]
+        rule = self.ballot.rule
+        threshold = rule.threshold.expand(self.weights.shape[:2])[0, head]
+        chosen = rule.votes(left, right, norm, threshold).nonzero().squeeze(-1)
+        index = self.ballot.keys.index
+        keys = chosen if index is None else index[0, head, chosen]
+        columns = keys.tolist(), left[chosen].tolist(), right[chosen].tolist()
+        votes = [Vote(*row) for row in zip(*columns, strict=True)]
+        return sorted(votes, key=lambda vote: -vote.query_score * vote.key_score)
+
+
+def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
+    """Run a model on a batch, in evaluation mode and without gradients.
+
+    Args:
+        model: A model with jump heads; every module gets the mode it had back.
+        batch: Model inputs; ``labels`` are left out.
+
+    Returns:
+        What each jump layer saw, in order.
+
+    Raises:
+        ValueError: If the batch is no dictionary.
+    """
+    inputs = _model_inputs(model, batch)
+    with _evaluating(model), torch.no_grad(), capture_scores(model) as layers:
+        model(**inputs)
+    return layers
+
+
+def layer_ballot(layer: CapturedLayer) -> Ballot:
+    """Return who votes in a layer, and by which rule; hard votes where the config's are soft.
+
+    Args:
+        layer: What the adapter captured.
+
+    Returns:
+        The ballot over the layer's jump heads.
+    """
+    config = replace(layer.config, soft_temperature=None)
+    return open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
+
+
+def trace_layer(layer: CapturedLayer) -> LayerTrace:
+    """Compute what a layer's jump heads did.
+
+    Args:
+        layer: What the adapter captured.
+
+    Returns:
+        The trace, without gradients.
+
+    Reference:
+        Eq. 1, 3 and 9 of the JAT paper.
+    """
+    with torch.no_grad():
+        ballot = layer_ballot(layer)
+        groups = _jump_groups(layer)
+        return LayerTrace(
+            ballot,
+            DenseOperator.from_ballot(ballot).to_dense(),
+            attention_scores(layer.query, layer.key, layer.scale),
+            _propagated_scores(layer, groups),
+            _probabilities(layer, [HeadGroup(_everyone(layer), layer.query, layer.key, False)]),
+            _probabilities(layer, groups),
+        )
+
+
+def _model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
+    inputs = {
+        name: value.to(model.device) if isinstance(value, Tensor) else value
+        for name, value in batch.items()
+        if name != "labels"
+    }
+    # A cache would only be filled and thrown away.
+    return {"use_cache": False} | inputs if getattr(model.config, "use_cache", False) else inputs
+
+
+@contextmanager
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Switch dropout off, and give every module back the mode it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _everyone(layer: CapturedLayer) -> tuple[int, ...]:
+    return tuple(range(layer.query.size(1)))
+
+
+def _jump_groups(layer: CapturedLayer) -> list[HeadGroup]:
+    return head_groups(
+        layer.query,
+        layer.key,
+        config=layer.config,
+        heads=_everyone(layer),
+        mask=layer.mask,
+        scale=layer.scale,
+    )
+
+
+def _propagated_scores(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:
+    """Return scale · Σ_p w_p Φ_p of all jump heads, ``[B, H, L, L]``."""
+    parts = [attention_scores(group.query, group.key, layer.scale) for group in groups]
+    return merge_heads([group.heads for group in groups], parts)
+
+
+def _probabilities(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:
+    """Return attention probabilities, ``[B, H, L, L]``."""
+    attn_mask, is_causal = layer.mask.attention_mask(layer.query.size(2), layer.query)
+    return attention_probabilities(
+        groups, attn_mask=attn_mask, is_causal=is_causal, scale=layer.scale
+    )

@@ -1,0 +1,1 @@
+"""The laboratory: what is run, stored, compared, and shown."""

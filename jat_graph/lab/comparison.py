@@ -1,0 +1,296 @@
+"""Train several arms on the same seeds and say whether they differ."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from jat_graph.config import JatConfig
+from jat_graph.lab.statistics import (
+    Difference,
+    Summary,
+    paired_difference,
+    summarize,
+    verdict,
+)
+from jat_graph.tasks import get_task
+from jat_graph.training.loading import has_own_heads, load_config
+from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.processes import join
+from jat_graph.training.results import RunResult, versions
+from jat_graph.training.runner import require_extra, train
+from jat_graph.training.storage import (
+    MODEL_FOLDER,
+    RESULTS_FILE,
+    prepare_folder,
+    read_json,
+    write_json,
+)
+
+BASE = "base"
+COMPARISON_VERSION = 1
+
+# What makes two arms comparable, or says where a run is.
+_NOT_AN_ARMS = ("task", "output_dir", "data_dir", "seed", "fully_sharded", "resume")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison.
+
+    Args:
+        config: Settings of the jump heads, or of triplet heads; None is a model without.
+            (default: None)
+        options: What this arm's runs have in place of the common options, by name: ``max_length``,
+            ``gradient_checkpointing`` … (default: nothing)
+
+    Raises:
+        ValueError: If there is no such option, or it must be the same for all arms.
+    """
+
+    config: Heads | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        allowed = {f.name for f in fields(TrainingOptions)} - set(_NOT_AN_ARMS)
+        for name in self.options:
+            if name not in allowed:
+                raise ValueError(f"an arm's option must be one of its own, got {name!r}")
+
+
+Arms: TypeAlias = Mapping[str, Heads | Arm | None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several arms, trained on the same seeds.
+
+    Args:
+        task: Name of the task.
+        primary_metric: The task's own measure.
+        seeds: The seeds.
+        arms: The arms by name, ``"base"`` first.
+        runs: The runs of each arm, one a seed.
+
+    Reference:
+        The JAT paper reports single numbers; intervals over seeds are this library's.
+    """
+
+    task: str
+    primary_metric: str
+    seeds: tuple[int, ...]
+    arms: dict[str, Arm]
+    runs: dict[str, tuple[RunResult, ...]]
+
+    @property
+    def measures(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of dev set and metric, the primary metric first within each dev set."""
+        metrics = self.runs[BASE][0].metrics
+        return tuple(
+            (split, name)
+            for split, scores in metrics.items()
+            for name in sorted(scores, key=lambda name: name != self.primary_metric)
+        )
+
+    def summary(self, arm: str, split: str, metric: str) -> Summary | None:
+        """Return an arm's mean and spread.
+
+        Args:
+            arm: Name of the arm.
+            split: Name of the dev set.
+            metric: Name of the metric.
+
+        Returns:
+            The summary; None if a run has no such score.
+        """
+        values = self._values(arm, split, metric)
+        return None if values is None else summarize(values)
+
+    def difference(self, arm: str, split: str, metric: str, base: str = BASE) -> Difference | None:
+        """Return how much higher an arm scores than another one.
+
+        Args:
+            arm: Name of the arm.
+            split: Name of the dev set.
+            metric: Name of the metric.
+            base: Name of the other one. (default: "base")
+
+        Returns:
+            The paired difference; None if a run has no such score.
+        """
+        values, others = self._values(arm, split, metric), self._values(base, split, metric)
+        return None if values is None or others is None else paired_difference(values, others)
+
+    def verdict(self, arm: str, split: str, base: str = BASE) -> str:
+        """Say in one sentence what an arm's primary metric shows.
+
+        Args:
+            arm: Name of the arm.
+            split: Name of the dev set.
+            base: Name of the arm it is compared with. (default: "base")
+
+        Returns:
+            The sentence.
+        """
+        measure = f"{self.primary_metric} on {split}"
+        difference = self.difference(arm, split, self.primary_metric, base)
+        if difference is None:
+            return f"Nothing can be said about {arm}: {measure} is undefined in at least one run."
+        greater_is_better = get_task(self.task).greater_is_better
+        return verdict(arm, measure, difference, base, greater_is_better=greater_is_better)
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """One sentence for each arm but the base and each dev set, on the primary metric."""
+        splits = self.runs[BASE][0].metrics
+        arms = [arm for arm in self.runs if arm != BASE]
+        return tuple(self.verdict(arm, split) for arm in arms for split in splits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types; what is undefined is None.
+
+        Returns:
+            Settings, statistics, verdicts, versions, and every run in full.
+        """
+        return {
+            "version": COMPARISON_VERSION,
+            "task": self.task,
+            "primary_metric": self.primary_metric,
+            "seeds": list(self.seeds),
+            "verdicts": list(self.verdicts),
+            "arms": {arm: self._describe(arm) for arm in self.runs},
+            "versions": versions(),
+        }
+
+    def _values(self, arm: str, split: str, metric: str) -> list[float] | None:
+        found = [run.metrics[split].get(metric) for run in self.runs[arm]]
+        values = [value for value in found if value is not None]
+        return values if len(values) == len(found) else None
+
+    def _describe(self, arm: str) -> dict[str, Any]:
+        config = self.arms[arm].config
+        statistics: dict[str, dict[str, Any]] = {}
+        for split, metric in self.measures:
+            summary = self.summary(arm, split, metric)
+            difference = None if arm == BASE else self.difference(arm, split, metric)
+            statistics.setdefault(split, {})[metric] = {
+                "summary": None if summary is None else asdict(summary),
+                "difference_to_base": None if difference is None else asdict(difference),
+            }
+        return {
+            "config": None if config is None else config.to_dict(),
+            "options": dict(self.arms[arm].options),
+            "statistics": statistics,
+            "seconds": [run.seconds for run in self.runs[arm]],
+            "runs": [run.to_dict() for run in self.runs[arm]],
+        }
+
+
+def compare(
+    options: TrainingOptions,
+    arms: Heads | Arms,
+    seeds: Sequence[int],
+    *,
+    keep_models: bool = False,
+    progress: bool = True,
+) -> Comparison:
+    """Train every arm on every seed, and compare the arms with the base seed by seed.
+
+    Within a seed all arms start from the same weights and see the same batches, as far as the
+    arms' own options let them. A comparison that
+    was interrupted goes on where it stopped, if options and configs are still the same.
+
+    Args:
+        options: The runs' options; ``seed`` and ``resume`` are replaced, and run (arm, seed) is
+            written to ``output_dir/arm/seed-N``.
+        arms: Settings of the jump heads; or settings by name, or whole arms, of which the first is
+            ``"base"``, without jump heads.
+        seeds: One or more seeds; with one, nothing can be said about chance.
+        keep_models: Keep each run's weights, not only its results. (default: False)
+        progress: Show a bar for each run. (default: True)
+
+    Returns:
+        The comparison, also written to ``results.json`` in ``options.output_dir``.
+
+    Raises:
+        ValueError: As :func:`train` does; if a seed comes twice, an arm's name is no file name, the
+            base is not first, or the base model has jump heads.
+        OSError: As :func:`train` does.
+    """
+    require_extra()
+    processes = join(options)
+    named = processes.agree(lambda: _checked_arms(options, arms, seeds))
+    folder = processes.on_main(lambda: _comparison_folder(options))
+    runs: dict[str, list[RunResult]] = {arm: [] for arm in named}
+    for seed in seeds:  # all arms of a seed before the next: an early stop leaves whole pairs
+        for name, arm in named.items():
+            place = folder / name / f"seed-{seed}"
+            run = replace(options, seed=seed, output_dir=str(place), resume=True, **arm.options)
+            logger.info("seed %d, arm %s", seed, name)
+            runs[name].append(train(run, arm.config, progress=progress))
+            if not keep_models and processes.is_main:
+                shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)
+    comparison = _gather(named, seeds, runs)
+    processes.on_main(lambda: write_json(folder / RESULTS_FILE, comparison.to_dict()))
+    return comparison
+
+
+def _gather(
+    arms: dict[str, Arm],
+    seeds: Sequence[int],
+    runs: dict[str, list[RunResult]],
+) -> Comparison:
+    first = runs[BASE][0]
+    return Comparison(
+        task=first.task,
+        primary_metric=first.primary_metric,
+        seeds=tuple(seeds),
+        arms=arms,
+        runs={arm: tuple(results) for arm, results in runs.items()},
+    )
+
+
+def _checked_arms(
+    options: TrainingOptions, arms: Heads | Arms, seeds: Sequence[int]
+) -> dict[str, Arm]:
+    named = _named_arms(arms)
+    _check_seeds(seeds)
+    if has_own_heads(load_config(options.model)):
+        raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
+    return named
+
+
+def _comparison_folder(options: TrainingOptions) -> Path:
+    folder = prepare_folder(options.output_dir)
+    found = read_json(folder / RESULTS_FILE)
+    if found is not None and "arms" not in found:
+        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
+    return folder
+
+
+def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:
+    if isinstance(arms, Heads):
+        return {BASE: Arm(), "jump" if isinstance(arms, JatConfig) else "triplet": Arm(arms)}
+    named = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in arms.items()}
+    names = list(named)
+    if not names or names[0] != BASE or named[BASE].config is not None:
+        raise ValueError(f"arms must start with 'base': None, got {names}")
+    if len(names) < 2:
+        raise ValueError("arms must hold something to compare with 'base', got nothing")
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ValueError(f"an arm's name must be usable as a folder, got {name!r}")
+    return named
+
+
+def _check_seeds(seeds: Iterable[int]) -> None:
+    found = list(seeds)
+    if not found or len(set(found)) != len(found):
+        raise ValueError(f"seeds must be one or more different numbers, got {found}")

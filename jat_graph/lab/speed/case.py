@@ -1,0 +1,120 @@
+"""One point of a benchmark of kernels: its heads, its rule, and what its graphs have to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from jat_graph.lab.speed.inputs import (
+    THRESHOLD,
+    Heads,
+    Work,
+    measure_work,
+    number_of_keys,
+    random_heads,
+)
+from jat_graph.lab.speed.series import Fact, Outcome, Settings
+from jat_graph.lab.speed.timing import Step, Timing, time_in_turns
+from jat_graph.voting.rule import VoteRule
+
+NUM_HEADS = 4
+SDPA = "SDPA of the same heads"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The heads of one point.
+
+    Args:
+        name: Names the point in messages.
+        heads: The heads, in the dtype of the settings.
+        work: What their graphs have to do, enough of it.
+        settings: How the benchmark runs.
+    """
+
+    name: str
+    heads: Heads
+    work: Work
+    settings: Settings
+
+    @property
+    def rule(self) -> VoteRule:
+        """The paper's vote."""
+        return VoteRule(torch.full((1, 1), THRESHOLD, device=self.settings.torch_device))
+
+    def few_scores(self) -> Tensor:
+        """Return the scores with U = ⌈5 ln L⌉ keys, ``[1, H, L, U]``."""
+        return self.heads.key_scores(number_of_keys(self.heads.length))
+
+    def attend(self) -> Tensor:
+        """Return the heads' exact attention, ``[1, H, L, D]``."""
+        heads = self.heads
+        return F.scaled_dot_product_attention(heads.query, heads.key, heads.value)
+
+    def time(self, ours: Sequence[Step], theirs: Callable[[], object]) -> Timing:
+        """Print what the graphs have to do, then time two sides whose results were checked.
+
+        Args:
+            ours: Steps of our side.
+            theirs: The other side.
+
+        Returns:
+            The timing.
+        """
+        announce(self.name, self.work)
+        device, repeats = self.settings.torch_device, self.settings.repeats
+        return time_in_turns(ours, [theirs], device=device, repeats=repeats)
+
+    def outcome(self, timing: Timing, facts: dict[str, Fact] | None = None) -> Outcome:
+        """Return what came of the point.
+
+        Args:
+            timing: Both sides.
+            facts: Further numbers and words. (default: none)
+
+        Returns:
+            The outcome, with both figures of the graphs.
+        """
+        return Outcome.of(timing, {**self.work.facts, **(facts or {})})
+
+
+def open_case(what: str, length: int, settings: Settings) -> Case:
+    """Make the heads of a point, and refuse them if their graphs have too little to do.
+
+    Args:
+        what: Our side.
+        length: Tokens L.
+        settings: How the benchmark runs.
+
+    Returns:
+        The case.
+
+    Raises:
+        CheckError: If too few pairs are joined.
+    """
+    heads = random_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
+    name = f"{what}, L={length}"
+    work = measure_work(heads.key_scores(number_of_keys(length)), THRESHOLD)
+    work.require(name)
+    return Case(name, heads, work, settings)
+
+
+def announce(name: str, work: Work) -> None:
+    """Print what the graphs of a point have to do.
+
+    Args:
+        name: Names the point.
+        work: Both figures.
+    """
+    logger.info(
+        "%s: results agree; %.1f %% of the pairs are joined at U = ⌈5 ln L⌉, %.1f %% of the tokens "
+        "take part in the median key.",
+        name, 100 * work.joined, 100 * work.taking_part,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Measure the prices of the cost model behind ``backend="auto"``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jat_graph.files import write_text
+from jat_graph.kernels import count_votes, rank_tokens, sum_joined
+from jat_graph.lab.speed.inputs import HEAD_DIM, THRESHOLD, number_of_keys, random_heads
+from jat_graph.lab.speed.machine import describe_machine
+from jat_graph.voting.rule import VoteRule
+
+NUM_HEADS = 4
+WIDTH = 2 * HEAD_DIM  # queries and keys at once
+LENGTHS = (512, 1024, 2048)
+# A price is the middle one of the lengths', and each of those the middle of so many samples.
+SAMPLES = 7
+
+
+def refit_prices(device: torch.device, path: Path | None = None) -> dict[str, float]:
+    """Measure the prices on this machine and write them into the table.
+
+    Args:
+        device: Where to measure.
+        path: The table. (default: None, the one in the package, which ``backend="auto"`` reads)
+
+    Returns:
+        Nanoseconds by name, as :func:`jat_graph.operators.costs.predict` takes them.
+
+    Raises:
+        OSError: If the table cannot be read or written.
+        ValueError: If the file holds something else.
+    """
+    if path is None:
+        path = Path(str(files("jat_graph.operators").joinpath("costs.json")))
+    table = _read_table(path) if path.exists() else {}
+    prices = measure_prices(device)
+    machine = describe_machine(device)
+    where = f"{machine.get('gpu', machine['processor'])}, {machine['threads']} threads"
+    rounded = {name: float(f"{price:.3g}") for name, price in prices.items()}
+    table[device.type] = {"machine": where, "nanoseconds": rounded}
+    write_text(path, json.dumps(table, indent=2) + "\n")
+    return rounded
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"the table of prices {path} must be JSON: {error}") from None
+    if not isinstance(table, dict) or not all("nanoseconds" in entry for entry in table.values()):
+        raise ValueError(f"{path} must be a table of prices by device, got other JSON")
+    return table
+
+
+def measure_prices(
+    device: torch.device, lengths: tuple[int, ...] = LENGTHS, samples: int = SAMPLES
+) -> dict[str, float]:
+    """Time each inner loop over several lengths.
+
+    Args:
+        device: Where to measure.
+        lengths: Tokens L of the inputs. (default: 512, 1024 and 2048)
+        samples: Timings of each loop and length. (default: 7)
+
+    Returns:
+        Nanoseconds of each loop's unit of work: the median over the lengths.
+    """
+    found: dict[str, list[float]] = {}
+    for length in lengths:
+        for name, (run, units) in _loops(length, device).items():
+            found.setdefault(name, []).append(_nanoseconds(run, samples, device) / units)
+    return {name: statistics.median(prices) for name, prices in found.items()}
+
+
+def _loops(length: int, device: torch.device) -> dict[str, tuple[Callable[[], object], float]]:
+    """Return each loop with its units of work."""
+    heads = random_heads(length, NUM_HEADS, device=device)
+    scores = heads.key_scores(number_of_keys(length))
+    rule = VoteRule(torch.full((1, 1), THRESHOLD, device=device))
+    features = torch.cat([heads.query, heads.key], dim=-1)
+    ranking = rank_tokens(rule, scores, None)
+    matrix = count_votes(rule, scores, None)
+    all_scores = heads.key_scores()
+    pairs, tokens = NUM_HEADS * length**2, scores.numel()
+    return {
+        "vote": (lambda: count_votes(rule, all_scores, None), pairs * length / 2),
+        "entry": (lambda: _finish(matrix), pairs),
+        "multiply": (lambda: matrix @ features, pairs * WIDTH),
+        "rank": (lambda: rank_tokens(rule, scores, None), tokens),
+        "row": (lambda: sum_joined(features, ranking), tokens * WIDTH),
+    }
+
+
+def _finish(matrix: Tensor) -> Tensor:
+    """Do once what a dense A costs beside its votes: new memory, the shares, the degrees."""
+    return matrix.clone().div_(2.0).sum(-1)
+
+
+def _nanoseconds(run: Callable[[], object], samples: int, device: torch.device) -> float:
+    run()  # the first call may compile
+    times = []
+    for _ in range(samples):
+        _synchronize(device)
+        start = time.perf_counter_ns()
+        run()
+        _synchronize(device)
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

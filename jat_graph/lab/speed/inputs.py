@@ -1,0 +1,222 @@
+"""Random heads whose graphs do real work: with small scores nothing is joined and all is fast."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jat_graph.checks.tensors import default_scale
+from jat_graph.lab.speed.checks import CheckError
+from jat_graph.voting.scores import attention_scores
+
+THRESHOLD = 6.0  # the paper's ρ
+HEAD_DIM = 64
+KEY_FACTOR = 5.0  # of U = ⌈5 ln L⌉
+
+# What every head must reach before anything is timed ...
+LEAST_JOINED, LEAST_TAKING_PART = 0.6, 0.5
+# ... and what the inputs are made for.
+WANTED_JOINED, WANTED_TAKING_PART = 0.66, 0.56
+
+SAMPLED_PAIRS = 2**14
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much a graph has to do, in the head that has the least.
+
+    Args:
+        joined: Share of the sampled pairs that at least one key joins.
+        taking_part: Share of the tokens that the median key joins with somebody.
+    """
+
+    joined: float
+    taking_part: float
+
+    def require(self, what: str) -> None:
+        """Refuse to go on with a graph that has too little to do.
+
+        Args:
+            what: What is measured, for the message.
+
+        Raises:
+            CheckError: If fewer than 60 % of the pairs are joined, or fewer than half of the
+                tokens take part in the median key.
+        """
+        if not (self.joined >= LEAST_JOINED and self.taking_part >= LEAST_TAKING_PART):
+            raise CheckError(
+                f"{what}: the inputs must join {LEAST_JOINED:.0%} of the pairs, and "
+                f"{LEAST_TAKING_PART:.0%} of the tokens must take part in the median key, "
+                f"got {self.joined:.1%} and {self.taking_part:.1%}; nothing was timed"
+            )
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Both figures by name."""
+        return {"joined": self.joined, "taking_part": self.taking_part}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Random heads, scaled so that their graphs do real work at the paper's threshold.
+
+    Args:
+        query: Queries.
+        key: Keys.
+        value: Values.
+
+    Shapes:
+        - all: ``[1, H, L, D]``
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    @property
+    def length(self) -> int:
+        """Tokens L."""
+        return self.query.size(2)
+
+    def key_scores(self, number: int | None = None) -> Tensor:
+        """Return the scores with some evenly spaced keys, ``[1, H, L, U]``.
+
+        Args:
+            number: How many keys. (default: None, all)
+        """
+        return spaced_scores(self.query, self.key, number)
+
+
+def number_of_keys(length: int) -> int:
+    """Return U = ⌈5 ln L⌉, at most L.
+
+    Args:
+        length: Tokens L.
+    """
+    return min(length, math.ceil(KEY_FACTOR * math.log(length)))
+
+
+def random_heads(
+    length: int, heads: int, *, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Heads:
+    """Return Gaussian heads whose queries are scaled until the graphs do real work.
+
+    Args:
+        length: Tokens L.
+        heads: H.
+        device: Where to put them; they are drawn on the CPU.
+        dtype: Their dtype. (default: torch.float32)
+
+    Returns:
+        The heads, the same for every device.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, heads, length, HEAD_DIM)
+    drawn = (torch.randn(shape, generator=generator).to(device) for _ in range(3))
+    query, key, value = drawn
+    factor = strengthening(spaced_scores(query, key, number_of_keys(length)), THRESHOLD)
+    query = query * factor[..., None, None]
+    return Heads(query.to(dtype), key.to(dtype), value.to(dtype))
+
+
+def spaced_scores(query: Tensor, key: Tensor, number: int | None) -> Tensor:
+    """Return the scaled scores X with evenly spaced keys.
+
+    Args:
+        query: Queries.
+        key: Keys.
+        number: How many keys; None for all.
+
+    Returns:
+        Float32 scores.
+
+    Shapes:
+        - query, key: ``[B, H, L, D]``
+        - output: ``[B, H, L, U]``
+    """
+    length = key.size(2)
+    if number is not None:
+        key = key[:, :, torch.arange(number, device=key.device) * length // number]
+    return attention_scores(query, key, default_scale(query.size(-1)))
+
+
+def measure_work(key_scores: Tensor, threshold: float) -> Work:
+    """Return how much the graph of these keys has to do.
+
+    Args:
+        key_scores: X_ij of the voting keys, U = ⌈5 ln L⌉ of them.
+        threshold: ρ.
+
+    Returns:
+        The figures of the head that has the least, each a mean over the batch.
+
+    Shapes:
+        - key_scores: ``[B, H, L, U]``
+    """
+    joined = (_pair_peaks(key_scores) > threshold).float().mean((0, -1))
+    shares = (_token_peaks(key_scores) > threshold).float().mean(-2)  # [B, H, U]
+    taking_part = shares.quantile(0.5, dim=-1).mean(0)
+    return Work(float(joined.min()), float(taking_part.min()))
+
+
+def strengthening(key_scores: Tensor, threshold: float) -> Tensor:
+    """Return the factor of the scores at which each head's graph does the wanted work.
+
+    Args:
+        key_scores: X_ij of the voting keys.
+        threshold: ρ.
+
+    Returns:
+        A factor for each head.
+
+    Shapes:
+        - key_scores: ``[B, H, L, U]``
+        - output: ``[B, H]``
+    """
+    return (threshold / median_product(key_scores)).sqrt()
+
+
+def median_product(key_scores: Tensor) -> Tensor:
+    """Return the threshold at which each head's graph would do the wanted work.
+
+    Args:
+        key_scores: X_ij of the voting keys.
+
+    Returns:
+        A positive product of two scores for each head.
+
+    Shapes:
+        - key_scores: ``[B, H, L, U]``
+        - output: ``[B, H]``
+    """
+    joined = _upper(_pair_peaks(key_scores), WANTED_JOINED)
+    by_key = _upper(_token_peaks(key_scores).transpose(-1, -2), WANTED_TAKING_PART)  # [B, H, U]
+    return torch.minimum(joined, by_key.quantile(0.5, dim=-1)).clamp(min=1e-6)
+
+
+def _upper(values: Tensor, share: float) -> Tensor:
+    """Return a number that the share of the values along the last dimension exceeds."""
+    count = values.size(-1)
+    return values.kthvalue(max(1, math.floor((1 - share) * count)), dim=-1).values
+
+
+def _pair_peaks(key_scores: Tensor) -> Tensor:
+    """Return the largest product over keys of sampled pairs i ≠ k: [B, H, P]."""
+    length = key_scores.size(2)
+    generator = torch.Generator().manual_seed(2)
+    first = torch.randint(length, (SAMPLED_PAIRS,), generator=generator)
+    apart = torch.randint(1, length, (SAMPLED_PAIRS,), generator=generator)
+    pair = (first.to(key_scores.device), ((first + apart) % length).to(key_scores.device))
+    return (key_scores[:, :, pair[0]] * key_scores[:, :, pair[1]]).amax(-1)
+
+
+def _token_peaks(key_scores: Tensor) -> Tensor:
+    """Return the largest product of every token with another one, key by key: [B, H, L, U]."""
+    high, low = key_scores.topk(2, dim=2).values, key_scores.topk(2, dim=2, largest=False).values
+    # A token that is the extreme itself meets the second one.
+    top = torch.where(key_scores == high[:, :, :1], high[:, :, 1:], high[:, :, :1])
+    bottom = torch.where(key_scores == low[:, :, :1], low[:, :, 1:], low[:, :, :1])
+    return torch.maximum(key_scores * top, key_scores * bottom)

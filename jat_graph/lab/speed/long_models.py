@@ -1,0 +1,158 @@
+"""Encoders for long inputs in one shape, with random weights and no dropout: a step of each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, detach
+from jat_graph.lab.speed.case import NUM_HEADS
+from jat_graph.lab.speed.inputs import THRESHOLD
+from jat_graph.lab.speed.series import Settings
+from jat_graph.lab.speed.training_step import TrainingStep, random_batch, strengthen
+
+# MiniLM.
+SHAPE = {
+    "vocab_size": 30522,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SCALED_TOKENS = 2048  # longer than a few windows
+MARGIN = 1.2  # the keys of longer inputs are others, and may join less
+WINDOW = 256  # to each side, the token itself included
+PATTERN = f"window:{WINDOW}+global:1"
+
+JUMPS, SAMPLED = "window + JAT†, significance", "window + JAT†, sampled"
+ALONE, STOCK = "the window alone", "stock BERT on SDPA"
+LONGFORMER, BIGBIRD, MODERNBERT = "Longformer", "BigBird", "ModernBERT"
+
+_JUMPS = JatConfig(
+    threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance", pattern=PATTERN
+)
+CONFIGS = {
+    JUMPS: _JUMPS,
+    SAMPLED: replace(_JUMPS, key_selection="sampled"),
+    ALONE: replace(_JUMPS, hop_weights=(1.0,)),
+}
+
+
+def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
+    """Return a training step of one sequence.
+
+    Sides whose parameters have the same name and shape have the same weights; queries of the jump
+    heads are scaled until the graphs do real work.
+
+    Args:
+        side: Which encoder.
+        length: Tokens L.
+        settings: Where it runs.
+
+    Returns:
+        The step.
+    """
+    batch = random_batch(SHAPE["vocab_size"], 1, length, settings)
+    model = _bert(length)
+    if side in _OTHERS:
+        model = _with_weights_of(model, _OTHERS[side](length))
+    if side == LONGFORMER:
+        batch["global_attention_mask"] = _only_first(batch["input_ids"])
+    step = TrainingStep(model.to(settings.torch_device).train(), batch, settings)
+    if side in CONFIGS:
+        attach(model, CONFIGS[SAMPLED if side == SAMPLED else JUMPS])
+        strengthen(step, SHAPE["num_hidden_layers"], SCALED_TOKENS, MARGIN)
+        attach(detach(model), CONFIGS[side])
+    return step
+
+
+def stock_copy(model: Any) -> Any:
+    """Return a copy without jump heads and pattern.
+
+    Args:
+        model: A model of one of our sides.
+
+    Returns:
+        The same weights on stock SDPA.
+    """
+    return detach(copy.deepcopy(model))
+
+
+def is_sparse(model: Any) -> bool:
+    """Tell whether a model ran as it was built: BigBird turns itself dense on short inputs.
+
+    Args:
+        model: Any side, after a step.
+
+    Returns:
+        False for a BigBird that gave up its sparse attention.
+    """
+    return getattr(model.base_model, "attention_type", "block_sparse") == "block_sparse"
+
+
+def _bert(length: int) -> Any:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    settings = _settings(length) | {"attn_implementation": "sdpa"}
+    return BertForSequenceClassification(BertConfig(**settings))
+
+
+def _longformer(length: int) -> Any:
+    from transformers import LongformerConfig, LongformerForSequenceClassification
+
+    settings = _settings(length + 2) | {"attention_window": 2 * WINDOW}  # both sides together
+    return LongformerForSequenceClassification(LongformerConfig(**settings))
+
+
+def _bigbird(length: int) -> Any:
+    from transformers import BigBirdConfig, BigBirdForSequenceClassification
+
+    settings = _settings(length) | {"attention_type": "block_sparse"}
+    return BigBirdForSequenceClassification(BigBirdConfig(**settings))
+
+
+def _modernbert(length: int) -> Any:
+    from transformers import ModernBertConfig, ModernBertForSequenceClassification
+
+    special = {f"{name}_token_id": 1 for name in ("cls", "sep", "bos", "eos")}
+    settings: dict[str, Any] = {**SHAPE, **special, "pad_token_id": 0}  # no dropout by default
+    settings |= {"max_position_embeddings": length, "attn_implementation": "sdpa"}
+    torch.manual_seed(0)
+    return ModernBertForSequenceClassification(ModernBertConfig(**settings))
+
+
+_OTHERS: dict[str, Callable[[int], Any]] = {
+    LONGFORMER: _longformer,
+    BIGBIRD: _bigbird,
+    MODERNBERT: _modernbert,
+}
+
+
+def _settings(positions: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    return {**SHAPE, **NO_DROPOUT, "max_position_embeddings": positions}
+
+
+def _with_weights_of(source: Any, model: Any) -> Any:
+    """Copy the parameters of one model into another, where name and shape agree."""
+    own = model.base_model.state_dict()
+    given = source.base_model.state_dict()
+    fitting = {
+        name: weight
+        for name, weight in given.items()
+        if name in own and own[name].shape == weight.shape
+    }
+    model.base_model.load_state_dict(fitting, strict=False)
+    return model
+
+
+def _only_first(tokens: Tensor) -> Tensor:
+    """Return 1 for the first token of each sequence, 0 for the others: [B, L]."""
+    return (torch.arange(tokens.size(1), device=tokens.device) == 0).long().expand_as(tokens)

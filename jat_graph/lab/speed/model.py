@@ -1,0 +1,93 @@
+"""``model``: a whole training step with jump heads against the same model on stock SDPA."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from jat_graph.config import JatConfig
+from jat_graph.lab.speed.case import NUM_HEADS, announce
+from jat_graph.lab.speed.inputs import THRESHOLD
+from jat_graph.lab.speed.series import Benchmark, Fact, Outcome, Series, Settings
+from jat_graph.lab.speed.timing import time_in_turns
+from jat_graph.lab.speed.training_step import JUMP_LAYERS, build_steps, check_steps
+
+STOCK = "stock SDPA"
+JAT, EFFICIENT = "JAT, all keys", "JAT†, significance"
+SELECTIONS = {JAT: "all", EFFICIENT: "significance"}
+LENGTHS: dict[str, dict[str, tuple[int, ...]]] = {
+    "cpu": {JAT: (128, 512), EFFICIENT: (512, 4096)},
+    "cuda": {JAT: (512,), EFFICIENT: (512, 4096, 8192, 16384, 32768, 65536)},
+}
+LONGEST = {JAT: 4096, EFFICIENT: 65536}
+DROPOUT = 0.1
+UNFUSED = "not meaningful: with dropout, SDPA on the CPU is not fused and several times slower"
+
+
+def model_series(settings: Settings) -> tuple[Series, ...]:
+    """Return the comparisons.
+
+    Args:
+        settings: How the benchmark runs.
+
+    Returns:
+        Both kinds of jump heads, without and with dropout of the attention probabilities.
+    """
+    lengths = LENGTHS[settings.device]
+    series = []
+    for dropout in (0.0, DROPOUT):
+        for what, selection in SELECTIONS.items():
+            fused = dropout == 0 or settings.device == "cuda"
+            measure = partial(_measure, what=what, selection=selection, dropout=dropout)
+            series.append(
+                Series(
+                    step_name(what, dropout),
+                    STOCK,
+                    lengths[what] if dropout == 0 else lengths[what][:1],
+                    LONGEST[what] if fused else 512,  # unfused, each layer keeps L×L
+                    measure,
+                )
+            )
+    return tuple(series)
+
+
+def step_name(what: str, dropout: float = 0.0) -> str:
+    """Name our side of a comparison.
+
+    Args:
+        what: The kind of jump heads.
+        dropout: Dropout of the attention probabilities. (default: 0.0)
+
+    Returns:
+        A phrase.
+    """
+    return f"{what}, attention dropout {dropout:g}"
+
+
+def _measure(length: int, settings: Settings, what: str, selection: str, dropout: float) -> Outcome:
+    name = f"{step_name(what, dropout)}, L={length}"
+    config = JatConfig(
+        threshold=THRESHOLD,
+        heads=NUM_HEADS,
+        layers=tuple(range(JUMP_LAYERS)),
+        key_selection=selection,
+    )
+    jump, stock = build_steps(length, settings, config, dropout)
+    work = check_steps(name, jump, stock, config)
+    announce(name, work)
+    timing = time_in_turns(
+        [jump.run], [stock.run], device=settings.torch_device, repeats=settings.repeats
+    )
+    note = UNFUSED if dropout > 0 and settings.device == "cpu" else ""
+    facts: dict[str, Fact] = {**work.facts, "sequences": len(jump.batch["labels"])}
+    return Outcome.of(timing, facts, note)
+
+
+MODEL = Benchmark(
+    name="model",
+    claim=(
+        "A whole training step of a RoBERTa-base for classification, forward, backward and AdamW: "
+        f"{NUM_HEADS} jump heads in the first {JUMP_LAYERS} layers against the same model and "
+        "weights on stock SDPA. Weights are random, with queries of the jump heads scaled."
+    ),
+    series=model_series,
+)

@@ -1,0 +1,119 @@
+"""The page of measured results, made from the files that ``jat-graph bench`` wrote.
+
+``python -m jat_graph.lab.speed.report docs/benchmarks`` reads every JSON file in that folder, and
+writes ``docs/benchmarks.md`` and ``docs/pictures/benchmarks.png``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jat_graph.files import write_text
+from jat_graph.lab.speed.picture import can_draw, draw_results
+from jat_graph.lab.speed.registry import BENCHMARKS, find_benchmark
+from jat_graph.lab.speed.results import Results, read_results
+from jat_graph.lab.speed.tables import results_markdown
+from jat_graph.viz import save_figure
+
+HEADING = """\
+# Benchmarks
+
+Every figure here comes from a command that anyone can repeat:
+
+<!-- not run: hours; tests/benchmarks runs each command on short inputs -->
+```bash
+jat-graph bench kernels
+jat-graph bench heads --plot heads.png
+jat-graph bench model
+jat-graph bench memory
+jat-graph bench growth
+jat-graph bench long
+jat-graph bench decoding
+```
+
+`--device cuda` runs the same on a GPU in bfloat16, and `--lengths 512,4096` chooses other inputs. A
+command prints a table and writes `bench-NAME.json` after each point, so that it can be interrupted
+and started again. This page is made from such files, which are in `docs/benchmarks`, by `python -m
+jat_graph.lab.speed.report docs/benchmarks`.
+
+How it is measured:
+
+- Both sides run in one process and in turns, ours, the other, ours, the other. Numbers are medians,
+  with the quartiles in brackets. A ratio is our time over the other's, taken pair by pair: below 1
+  ours is faster. Memory is measured in a fresh process for each side.
+- Before anything is timed, results are checked: both sides must agree, or, where they compute
+  different things, ours must equal the definition. If a check fails, nothing is printed.
+- Inputs are random, and scaled so that the graphs have real work to do. At U = ⌈5 ln L⌉ keys, at
+  least 60 % of the pairs are *joined*, and at least half of the tokens are *taking part* in the
+  median key, in every head. With small scores the graph is empty, and everything is fast.
+- Whole encoders of other designs have nothing to agree with. Ours must equal stock BERT under the
+  dense mask of its pattern, and jump heads must change the loss when, and only when, they jump.
+- A *bar* is what this library set out to reach, on two CPU cores or on a GPU of the H200 class.
+"""
+NO_RESULTS = "\nNo results are here yet.\n"
+PICTURE_TEXT = "Time and memory over the length; dashed lines are the other sides"
+
+
+def write_page(folder: str | Path) -> Path:
+    """Write the page of all results in a folder, and the picture that goes with it.
+
+    Args:
+        folder: Where the JSON files are. The page lies beside it and has its name; the picture is
+            in ``pictures`` beside it.
+
+    Returns:
+        The page.
+
+    Raises:
+        ValueError: If there is no such folder, or a file does not hold results.
+        OSError: If a file cannot be read or written.
+        ImportError: If there is something to draw and matplotlib is missing.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"the page needs a folder of results, got {folder}")
+    found = [read_results(path) for path in sorted(folder.glob("*.json"))]
+    picture = folder.parent / "pictures" / f"{folder.name}.png"
+    drawable = [results for results in _ordered(found) if can_draw(results)]
+    if drawable:
+        save_figure(draw_results(drawable), picture)
+    page = folder.with_suffix(".md")
+    write_text(page, render_page(found, f"pictures/{picture.name}" if drawable else None))
+    return page
+
+
+def render_page(found: Sequence[Results], picture: str | None) -> str:
+    """Return the page of some results.
+
+    Args:
+        found: The results.
+        picture: Where the picture is, seen from the page; None if there is none.
+
+    Returns:
+        Markdown.
+    """
+    parts = [HEADING]
+    if picture is not None:
+        parts.append(f"\n![{PICTURE_TEXT}]({picture})\n")
+    for results in _ordered(found):
+        title = f"{results.benchmark}, {'GPU' if results.settings['device'] == 'cuda' else 'CPU'}"
+        claim = find_benchmark(results.benchmark).claim
+        parts.append(f"\n## {title}\n\n{claim}\n\n{results_markdown(results)}\n")
+    return "".join(parts if found else [HEADING, NO_RESULTS])
+
+
+def _ordered(found: Sequence[Results]) -> list[Results]:
+    """Return results in the order of the benchmarks, those of the CPU first."""
+    names = list(BENCHMARKS)
+    for results in found:
+        find_benchmark(results.benchmark)  # names one that this version does not know
+    return sorted(found, key=lambda one: (names.index(one.benchmark), str(one.settings["device"])))
+
+
+if __name__ == "__main__":
+    try:
+        write_page(sys.argv[1] if len(sys.argv) == 2 else "docs/benchmarks")
+    except (ImportError, OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

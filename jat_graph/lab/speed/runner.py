@@ -1,0 +1,163 @@
+"""Run a benchmark point by point, and go on where it stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from jat_graph.lab.speed.machine import describe_machine, source_digest
+from jat_graph.lab.speed.registry import find_benchmark
+from jat_graph.lab.speed.results import Results, Row, read_results
+from jat_graph.lab.speed.series import Benchmark, Series, Settings
+
+# Inputs below have too few keys and pairs for the shares that are asked of them.
+SHORTEST = 16
+
+logger = logging.getLogger(__name__)
+
+
+def run_benchmark(
+    name: str,
+    *,
+    path: str | Path,
+    device: str = "cpu",
+    lengths: Sequence[int] | None = None,
+    repeats: int = 9,
+    progress: bool = False,
+) -> Results:
+    """Measure what a file does not hold yet.
+
+    Every point checks its results first; if that fails, nothing of it is timed.
+
+    Args:
+        name: One of :data:`jat_graph.lab.speed.BENCHMARKS`.
+        path: File for the results, written after each point. If it exists, its points are kept.
+        device: ``"cpu"`` or ``"cuda"``. (default: "cpu")
+        lengths: Tokens L to measure, wherever they fit. (default: None, those of the claim)
+        repeats: How often each point is measured. (default: 9)
+        progress: Show a bar. (default: False)
+
+    Returns:
+        All results of the file.
+
+    Raises:
+        CheckError: If a result check fails.
+        ValueError: If an argument does not fit, or the file holds other results.
+        OSError: If the file cannot be read or written.
+    """
+    benchmark = find_benchmark(name)
+    settings = Settings(device, repeats)
+    points = _points(benchmark, settings, lengths)
+    results = _open_results(benchmark, settings, Path(path))
+    with _bar(progress, len(points)) as bar:
+        for series, length in points:
+            done = results.row(series.what, series.against, length) is not None
+            if not done and not _is_left_out(benchmark, results, series, length, lengths):
+                bar.update(bar.task_ids[0], description=f"{series.what}, L={length}")
+                row = _measure(series, length, settings)
+                results = replace(results, rows=(*results.rows, row))
+                results.save(path)
+            bar.advance(bar.task_ids[0])
+    return results
+
+
+def _points(
+    benchmark: Benchmark, settings: Settings, lengths: Sequence[int] | None
+) -> list[tuple[Series, int]]:
+    """Return the series and lengths to measure."""
+    found = benchmark.series(settings)
+    if lengths is None:
+        return [(series, length) for series in found for length in series.lengths]
+    largest = max(series.largest for series in found)
+    bad = [length for length in lengths if not SHORTEST <= length <= largest]
+    if bad or not lengths:
+        wanted = f"whole numbers from {SHORTEST} to {largest} for {benchmark.name!r}"
+        raise ValueError(f"lengths must be {wanted}, got {bad[0] if bad else 'none'}")
+    return [
+        (series, length)
+        for series in found
+        for length in sorted(set(lengths))
+        if length <= series.largest
+    ]
+
+
+def _open_results(benchmark: Benchmark, settings: Settings, path: Path) -> Results:
+    """Return what the file holds, if it is of this benchmark here; else nothing measured yet."""
+    machine = describe_machine(settings.torch_device)
+    wanted = Results(benchmark.name, settings.to_dict(), machine, source_digest())
+    if not path.exists():
+        wanted.save(path)  # a folder that cannot be written to shows before the work
+        return wanted
+    found = read_results(path)
+    if found.benchmark != wanted.benchmark:
+        raise ValueError(
+            f"results {path} are of the benchmark {found.benchmark!r}, wanted {wanted.benchmark!r}"
+        )
+    for name in ("settings", "machine", "source"):
+        if getattr(found, name) != getattr(wanted, name):
+            raise ValueError(
+                f"results {path} are of another {name}: "
+                f"{_difference(getattr(found, name), getattr(wanted, name))}; "
+                "name another file, or remove it"
+            )
+    return found
+
+
+def _difference(found: object, wanted: object) -> str:
+    """Name the first entry that differs."""
+    if not isinstance(found, dict) or not isinstance(wanted, dict):
+        return f"wanted {wanted}, got {found}"
+    name = next(key for key in {**wanted, **found} if found.get(key) != wanted.get(key))
+    return f"wanted {name} {wanted.get(name)}, got {found.get(name)}"
+
+
+def _is_left_out(
+    benchmark: Benchmark,
+    results: Results,
+    series: Series,
+    length: int,
+    lengths: Sequence[int] | None,
+) -> bool:
+    """Tell whether a point nobody asked for by its length would take too long."""
+    if benchmark.patience is None or lengths is not None:
+        return False
+    before = [
+        row
+        for row in results.rows
+        if row.key[:2] == (series.what, series.against) and row.length < length
+    ]
+    if not before:
+        return False
+    last = max(before, key=lambda row: row.length)
+    expected = last.seconds * (length / last.length) ** 2
+    if expected <= benchmark.patience:
+        return False
+    logger.info(
+        "%s, L=%d is left out: it would take about %.0f s; --lengths %d asks for it.",
+        series.what, length, expected, length,
+    )  # fmt: skip
+    return True
+
+
+def _measure(series: Series, length: int, settings: Settings) -> Row:
+    start = time.perf_counter()
+    outcome = series.measure(length, settings)
+    seconds = round(time.perf_counter() - start, 3)
+    return Row(series.what, series.against, length, outcome, seconds)
+
+
+@contextmanager
+def _bar(shown: bool, points: int) -> Iterator[Progress]:
+    """Give a bar on standard error, or one that nobody sees."""
+    from rich.console import Console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+        bar.add_task("", total=points)
+        yield bar

@@ -1,0 +1,164 @@
+"""What a benchmark consists of: series of points, each measured on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from jat_graph.lab.speed.spread import Spread
+from jat_graph.lab.speed.timing import Timing
+
+Fact = float | int | str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a benchmark runs.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``.
+        repeats: How often each point is measured.
+    """
+
+    device: str
+    repeats: int
+
+    def __post_init__(self) -> None:
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"device must be 'cpu' or 'cuda', got {self.device!r}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device 'cuda' needs a GPU that torch can use, got none")
+        if self.repeats < 1:
+            raise ValueError(f"repeats must be at least 1, got {self.repeats}")
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device as torch names it."""
+        return torch.device(self.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What queries, keys and values are: float32 on the CPU, bfloat16 on the GPU."""
+        return torch.bfloat16 if self.device == "cuda" else torch.float32
+
+    def to_dict(self) -> dict[str, Fact]:
+        """Return the settings as JSON types.
+
+        Returns:
+            The fields and the dtype.
+        """
+        return asdict(self) | {"dtype": str(self.dtype).removeprefix("torch.")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one point.
+
+    Args:
+        ours: Our side; None where nothing could be measured.
+        theirs: The other side.
+        ratio: Ours over theirs, pair by pair.
+        facts: Further numbers and words by name.
+        note: What a reader must know; empty if nothing.
+    """
+
+    ours: Spread | None = None
+    theirs: Spread | None = None
+    ratio: Spread | None = None
+    facts: dict[str, Fact] = field(default_factory=dict)
+    note: str = ""
+
+    @classmethod
+    def of(cls, timing: Timing, facts: dict[str, Fact], note: str = "") -> Outcome:
+        """Return the outcome of a timing.
+
+        Args:
+            timing: Two sides, timed in turns.
+            facts: Further numbers and words.
+            note: What a reader must know. (default: nothing)
+
+        Returns:
+            The outcome.
+        """
+        return cls(timing.ours, timing.theirs, timing.ratio, facts, note)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Outcome:
+        """Return the outcome that ``dataclasses.asdict`` described.
+
+        Args:
+            content: Fields by name.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            TypeError: If the fields are not an outcome's.
+        """
+        spreads = {name: Spread.from_dict(content[name]) for name in ("ours", "theirs", "ratio")}
+        return cls(**(content | spreads))
+
+
+Measure = Callable[[int, Settings], Outcome]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One comparison over several lengths.
+
+    Args:
+        what: Our side.
+        against: The other side.
+        lengths: Tokens L of its points.
+        largest: The longest input that the comparison is fit for.
+        measure: Checks the results of a point, then measures it.
+    """
+
+    what: str
+    against: str
+    lengths: tuple[int, ...]
+    largest: int
+    measure: Measure
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A claim and how it is measured.
+
+    Args:
+        name: What the command calls it.
+        claim: One sentence: what is compared with what.
+        series: The comparisons for some settings.
+        unit: ``"seconds"`` or ``"bytes"``.
+        patience: Seconds that one point may take, by the growth of the points before it, before
+            longer ones are left out; None for no end.
+        growing: Numbers whose log-log slope over the lengths is part of the claim: ``"ours"``,
+            ``"theirs"``, or the name of a fact.
+        growing_from: The shortest input that counts for these slopes.
+        drawn: What its panels of a picture show, each our number and the other side's.
+    """
+
+    name: str
+    claim: str
+    series: Callable[[Settings], tuple[Series, ...]]
+    unit: str = "seconds"
+    patience: float | None = None
+    growing: tuple[str, ...] = ()
+    growing_from: int = 0
+    drawn: tuple[tuple[str, str], ...] = (("ours", "theirs"),)
+
+    def unit_of(self, number: str) -> str:
+        """Return what a number is measured in.
+
+        Args:
+            number: ``"ours"``, ``"theirs"``, or the name of a fact.
+
+        Returns:
+            ``"seconds"``, ``"bytes"``, or nothing for a fact that is neither.
+        """
+        if number in ("ours", "theirs"):
+            return self.unit
+        return next((unit for unit in ("seconds", "bytes") if number.endswith(f"_{unit}")), "")

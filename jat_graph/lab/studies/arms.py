@@ -1,0 +1,239 @@
+"""An arm's heads on a model at hand: presets, and layers and heads scaled to its size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.config import JatConfig
+from jat_graph.hf.triplet_config import TripletConfig
+from jat_graph.lab.studies.grid_fields import check_finite, check_options
+from jat_graph.training.options import Heads
+
+if TYPE_CHECKING:
+    from jat_graph.lab.studies.grid import Grid
+    from jat_graph.lab.studies.grid_parts import GridArm
+
+# Settings are checked on a model of this size before any model is loaded.
+_LAYERS = _HEADS = 12
+_MANY = 10**6
+
+# What RoBERTa-base and BERT-base have; the released code's layers are named for it.
+_RELEASED_LAYERS = "2,3,7,8,11/12"
+
+
+def build_heads(
+    arm: GridArm, *, layers: int, heads: int, threshold: float | None = None
+) -> Heads | None:
+    """Return the settings of an arm's heads on a model.
+
+    Layers may be scaled: ``"1-4/12"`` are those that layers 1 to 4 of 12 become, counted from 1,
+    at least one; ``"2,5-6/12"`` puts pieces together. So may heads: ``"2/12"`` is a sixth of the
+    model's, at least one; of triplet heads a multiple of 3.
+
+    Args:
+        arm: The arm.
+        layers: Layers of the model.
+        heads: Heads of a layer.
+        threshold: ρ in place of the arm's own. (default: None, the arm's own)
+
+    Returns:
+        The settings; None for an arm without such heads.
+
+    Raises:
+        ValueError: If a setting is unknown or does not fit.
+
+    Reference:
+        The JAT paper's tables 4 and 5 name layers and heads of a model with 12 of each.
+    """
+    if arm.heads == "none":
+        return None
+    settings = dict(arm.settings)
+    if arm.heads.startswith("released"):
+        settings.setdefault("layers", _RELEASED_LAYERS)
+    if isinstance(settings.get("layers"), str):
+        settings["layers"] = scale_layers(settings["layers"], layers)
+    if "/" in str(settings.get("heads", "")):
+        settings["heads"] = scale_count("heads", settings["heads"], heads)
+    if arm.heads == "triplet":
+        if "heads" in settings and settings["heads"] != arm.settings["heads"]:
+            settings["heads"] = _in_threes(settings["heads"], heads)
+        return TripletConfig.from_dict(settings)
+    config = _preset(arm.heads, settings)
+    return config if threshold is None else replace(config, threshold=threshold)
+
+
+def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
+    """Return the layers that some layers of a deeper or shallower model become.
+
+    Layers a to b of m cover the depths from (a − 1)/m to b/m; of L layers they become those from
+    (a − 1)·L/m to b·L/m, rounded, so that neighbouring pieces share no layer. A piece that would be
+    empty is the layer that holds its middle, which a neighbour may have, too.
+
+    Args:
+        spec: Pieces with commas between, counted from 1: ``"1-4/12"``, ``"2,5-6/12"``.
+        layers: Layers of the model at hand.
+
+    Returns:
+        Indices from 0, in rising order.
+
+    Raises:
+        ValueError: If the spec says something else.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\s*-\s*\d+)?(?:\s*,\s*\d+(?:\s*-\s*\d+)?)*)\s*/\s*(\d+)", spec)
+    wanted = f"layers must be indices or pieces of a model, as '1-4/12', got {spec!r}"
+    if found is None:
+        raise ValueError(wanted)
+    whole = int(found[2])
+    chosen: set[int] = set()
+    for piece in found[1].split(","):
+        ends = [int(end) for end in piece.split("-")]
+        first, last = ends[0], ends[-1]
+        if not 1 <= first <= last <= whole:
+            raise ValueError(wanted)
+        begin = _rounded((first - 1) * layers, whole)
+        end = _rounded(last * layers, whole)
+        middle = (first - 1 + last) * layers // (2 * whole)
+        chosen.update(range(begin, end) if begin < end else [middle])
+    return tuple(sorted(chosen))
+
+
+def scale_count(name: str, spec: Any, size: int) -> int:
+    """Return the same share of another size, at least one.
+
+    Args:
+        name: What is counted, for the error.
+        spec: ``"n/m"``: n of m.
+        size: The size at hand.
+
+    Returns:
+        A number from 1 to ``size``.
+
+    Raises:
+        ValueError: If the spec says something else.
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(spec))
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ValueError(f"{name} must be a number or a share, as '2/12', got {spec!r}")
+    return max(1, _rounded(int(found[1]) * size, int(found[2])))
+
+
+def resolve_depth(spec: int | str | None, layers: int) -> int | None:
+    """Return the number of layers that a run's model has.
+
+    Args:
+        spec: A number, one relative to the model's as ``"-3"`` or ``"+2"``, a share as ``"8/12"``,
+            or None for the model's own.
+        layers: Layers of the model.
+
+    Returns:
+        The number; None where the model stays as it is.
+
+    Raises:
+        ValueError: If no layer would be left, or the spec says something else.
+    """
+    if not isinstance(spec, str):
+        return spec
+    if "/" in spec:
+        return scale_count("depth", spec, layers)
+    if not re.fullmatch(r"[+-]\d+", spec):
+        raise ValueError(f"depth must be a number, '-3', '+2' or '8/12', got {spec!r}")
+    if layers + int(spec) < 1:
+        raise ValueError(f"depth must leave a layer of the model's {layers}, got {spec!r}")
+    return layers + int(spec)
+
+
+def check_size(heads: Heads | None, layers: int, count: int) -> None:
+    """Refuse heads that a model of some size lacks, before it is loaded.
+
+    Args:
+        heads: Their settings.
+        layers: Layers of the model.
+        count: Heads of a layer.
+
+    Raises:
+        ValueError: If the model lacks a layer or a head of them.
+    """
+    if isinstance(heads, JatConfig):
+        heads.layer_indices(layers)
+        heads.head_indices(count)
+    elif heads is not None:
+        if heads.heads > count:
+            raise ValueError(f"heads must be at most {count}, those of a layer, got {heads.heads}")
+        if heads.layers and heads.layers[-1] >= layers:
+            raise ValueError(f"layers must be below {layers}, got {heads.layers[-1]}")
+
+
+def check_arm(grid: Grid, arm: GridArm, where: str) -> None:
+    """Refuse an arm that no model could have.
+
+    Args:
+        grid: Its grid.
+        arm: The arm.
+        where: What messages call it.
+
+    Raises:
+        ValueError: If its parts do not fit together, or a setting is wrong.
+    """
+    check_options(arm.options, f"{where}, options")
+    check_finite({"settings": arm.settings, "options": arm.options}, where)
+    if why := _misfit(grid, arm):
+        raise ValueError(f"{where}: {why}")
+    try:
+        resolve_depth(arm.options.get("depth"), _MANY)
+        build_heads(arm, layers=_LAYERS, heads=_HEADS)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _misfit(grid: Grid, arm: GridArm) -> str | None:
+    """Say what in an arm excludes something else."""
+    measured = [name for name in ("tune", "density") if getattr(arm, name) not in (False, None)]
+    if "max_eval_samples" in arm.options:
+        return "max_eval_samples belongs to [training]: all arms are scored on the same examples"
+    if arm.heads == "none" and (arm.settings or measured):
+        return f"heads = 'none' takes no {'settings' if arm.settings else measured[0]}"
+    if arm.heads == "triplet" and measured:
+        return f"triplet heads have no threshold, so they take no {measured[0]}"
+    if len(measured) == 2:
+        return "tune and density exclude each other"
+    fixed = [name for name in ("threshold", "vote_rate") if name in arm.settings]
+    if measured and fixed:
+        return f"{measured[0]} and settings.{fixed[0]} exclude each other"
+    if arm.density is not None and not 0 < arm.density < 1:
+        return f"density must be between 0 and 1, got {arm.density}"
+    return _wrong_tuning(grid, arm)
+
+
+def _wrong_tuning(grid: Grid, arm: GridArm) -> str | None:
+    if arm.tune is not False and grid.tuning is None:
+        return "tune needs the grid's table [tuning]"
+    if isinstance(arm.tune, str) and not any(
+        other.name == arm.tune and other.tune is True for other in grid.arms
+    ):
+        return f"tune must be true, or name an arm with tune = true, got {arm.tune!r}"
+    return None
+
+
+def _preset(name: str, settings: Mapping[str, Any]) -> JatConfig:
+    known = {entry.name for entry in fields(JatConfig)}
+    for key in settings:
+        if key not in known:
+            raise ValueError(f"unknown config field {key!r}, wanted one of {sorted(known)}")
+    if name == "efficient":
+        return JatConfig.paper(**{"key_selection": "significance", **settings})
+    if name == "paper":
+        return JatConfig.paper(**settings)
+    return JatConfig.released(efficient=name == "released-efficient", **settings)
+
+
+def _in_threes(count: int, most: int) -> int:
+    """Return the nearest multiple of 3 that a layer has room for, at least 3."""
+    return max(3, min(3 * round(count / 3), 3 * (most // 3)))
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    """Divide and round, a half upwards: Python rounds it to even, and pieces would overlap."""
+    return (2 * numerator + denominator) // (2 * denominator)

@@ -1,0 +1,221 @@
+"""The cells of a grid, and what each is run with."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any
+
+from jat_graph.lab.studies.arms import build_heads, check_size, resolve_depth
+from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.grid_fields import folder_name
+from jat_graph.lab.studies.kinds import kind_of
+from jat_graph.training.loading import has_own_heads, load_config
+from jat_graph.training.options import Heads, TrainingOptions
+
+RUNS_FOLDER = "runs"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid, which depends on no other.
+
+    Args:
+        task: The task.
+        arm: Name of the arm.
+        seed: The seed.
+    """
+
+    task: str
+    arm: str
+    seed: int
+
+    def __str__(self) -> str:
+        """Say which it is."""
+        return f"{self.task}, {self.arm}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A grid on a model and its data.
+
+    Args:
+        grid: The grid.
+        model: Folder or Hub name of the model.
+        data_dir: Folder with the tasks' files. (default: None, the tasks' own source)
+        device: ``"auto"`` or ``"cpu"``. (default: "auto")
+    """
+
+    grid: Grid
+    model: str
+    data_dir: Path | None = None
+    device: str = "auto"
+
+    @property
+    def model_name(self) -> str:
+        """The model without the way to it; of a folder ``model`` the one that holds it, too."""
+        return _plain(self.model)
+
+    @property
+    def data_name(self) -> str | None:
+        """The data's folder without the way to it; None without one."""
+        return None if self.data_dir is None else _plain(self.data_dir)
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Layers of the model, and heads of a layer.
+
+        Raises:
+            ValueError: If there is no such model, it has jump heads, or does not say its size.
+        """
+        config = load_config(self.model)
+        if has_own_heads(config):
+            raise ValueError(f"model {self.model!r} must have no jump heads to be the base")
+        layers = getattr(config, "num_hidden_layers", None)
+        heads = getattr(config, "num_attention_heads", None)
+        if not isinstance(layers, int) or not isinstance(heads, int):
+            raise ValueError(f"model {self.model!r} must say how many layers and heads it has")
+        return layers, heads
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells; those of a seed before the next, so that an early stop leaves whole pairs."""
+        return tuple(
+            Cell(task, arm.name, seed)
+            for seed in range(self.grid.seeds)
+            for task in self.grid.tasks
+            for arm in self.grid.arms
+        )
+
+    def part(self, index: int, count: int) -> tuple[Cell, ...]:
+        """Return one of equal parts of the cells.
+
+        Args:
+            index: Which, from 1.
+            count: Number of parts.
+
+        Returns:
+            The cells; none if there are more parts than cells.
+
+        Raises:
+            ValueError: If there is no such part.
+        """
+        if not 1 <= index <= count:
+            raise ValueError(f"part must be I/N with I from 1 to N, got {index}/{count}")
+        return self.cells[index - 1 :: count]
+
+    def options(self, cell: Cell, folder: Path, **changes: Any) -> TrainingOptions:
+        """Return the options of a cell's run, which goes on where it was interrupted.
+
+        Args:
+            cell: The cell.
+            folder: Folder of the run.
+            changes: Fields in place of the grid's.
+
+        Returns:
+            The options.
+
+        Raises:
+            ValueError: If one does not fit.
+        """
+        settings = self.grid.options(cell.task, self.grid.arm(cell.arm))
+        settings["depth"] = resolve_depth(settings.get("depth"), self._shape(cell)[0])
+        run: dict[str, Any] = {
+            "model": self.model,
+            "task": cell.task,
+            "output_dir": str(folder),
+            "data_dir": None if self.data_dir is None else str(self.data_dir),
+            "seed": cell.seed,
+            "device": self.device,
+            "resume": True,
+        }
+        return TrainingOptions(**(run | settings | changes))
+
+    def heads(self, cell: Cell, threshold: float | None = None) -> Heads | None:
+        """Return the settings of a cell's heads, before anything is measured.
+
+        Args:
+            cell: The cell.
+            threshold: ρ in place of the arm's own. (default: None, the arm's own)
+
+        Returns:
+            The settings; None for an arm without such heads.
+
+        Raises:
+            ValueError: If the model cannot have them.
+        """
+        arm, (own_layers, count) = self.grid.arm(cell.arm), self._shape(cell)
+        depth = self.grid.options(cell.task, arm).get("depth")
+        layers = resolve_depth(depth, own_layers) or own_layers
+        heads = build_heads(arm, layers=layers, heads=count, threshold=threshold)
+        check_size(heads, layers, count)
+        return heads
+
+    def check(self) -> None:
+        """Refuse a model that some arm does not fit, before anything is run; name arms that agree.
+
+        Raises:
+            ValueError: If there is no such model, or an arm does not fit it.
+        """
+        self.shape  # noqa: B018  # reads the model's configuration
+        for task in self.grid.tasks:
+            seen: dict[str, str] = {}
+            for arm in self.grid.arms:
+                try:
+                    twin = seen.setdefault(self._describe(Cell(task, arm.name, 0)), arm.name)
+                except ValueError as error:
+                    raise ValueError(f"{task}, arm {arm.name!r}: {error}") from None
+                if twin != arm.name:
+                    logger.warning("%s: arms %s and %s are one on this model", task, twin, arm.name)
+
+    def _shape(self, cell: Cell) -> tuple[int, int]:
+        """Return layers and heads of a cell's model, which may be an encoder from scratch."""
+        return kind_of(self.grid.kind).own_shape(cell.task) or self.shape
+
+    def _describe(self, cell: Cell) -> str:
+        """Return a text that two arms share if they do the same, and by the same ρ."""
+        tune = self.grid.arm(cell.arm).tune
+        chooser = replace(cell, arm=tune) if isinstance(tune, str) else cell
+        return repr((self._run(cell), self._run(chooser) if tune else None))
+
+    def _run(self, cell: Cell) -> tuple[TrainingOptions, Heads | None, float | None]:
+        density = self.grid.arm(cell.arm).density
+        return self.options(cell, Path("output")), self.heads(cell), density
+
+
+def cell_folder(output: Path, cell: Cell) -> Path:
+    """Return where a cell is run.
+
+    Args:
+        output: Folder of the experiment.
+        cell: The cell.
+
+    Returns:
+        The folder.
+    """
+    task, arm = folder_name(cell.task), folder_name(cell.arm)
+    return output / RUNS_FOLDER / task / arm / f"seed-{cell.seed}"
+
+
+def output_of(folder: Path) -> Path:
+    """Return the folder of the experiment that a cell's folder belongs to.
+
+    Args:
+        folder: What :func:`cell_folder` returned.
+
+    Returns:
+        The folder.
+    """
+    return folder.parents[3]
+
+
+def _plain(path: str | Path) -> str:
+    """Return the last part of a folder's path; a Hub name as it is."""
+    if isinstance(path, str) and not Path(path).is_dir():
+        return path
+    parts = PurePath(Path(path).expanduser().resolve()).parts
+    return "/".join(parts[-2:] if parts[-1] == "model" else parts[-1:])

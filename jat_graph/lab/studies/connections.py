@@ -1,0 +1,166 @@
+"""Cells of the kind ``connections``: which entities the heads of a model link."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from jat_graph.hf import attach, attached_config
+from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.fine_tuning import Chosen, choose_heads, make_record
+from jat_graph.lab.studies.grid_checks import check_columns, check_tasks, task_metrics
+from jat_graph.lab.studies.kinds import Kind
+from jat_graph.lab.studies.links import (
+    ALL,
+    DIFFERENT,
+    EXAMPLE,
+    WHOLE,
+    TypedText,
+    link_names,
+    measure_links,
+)
+from jat_graph.lab.studies.results import Record
+from jat_graph.tasks import TaggingTask, get_task
+from jat_graph.tasks.tagging import OUTSIDE
+from jat_graph.training.loading import load_for_training, load_trained
+from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import draw
+from jat_graph.training.options import TrainingOptions
+from jat_graph.training.quiet import quiet
+from jat_graph.training.runner import train
+from jat_graph.training.storage import MODEL_FOLDER, read_json, write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from jat_graph.lab.studies.grid import Grid
+
+Shares: TypeAlias = dict[str, dict[str, float | None]]
+
+LINKS_FILE = "links.json"
+SPLIT = "validation"
+
+# Which model a cell measures; the first where a grid does not say.
+MODELS = ("trained", "pretrained")
+
+# The three things of the paper's example.
+THINGS = "book, pencil, computer"
+
+
+class Connections(Kind):
+    """A tagger of named entities is trained, and it is measured which words its heads link.
+
+    Figure 7 is about links between tokens of different entity types, so the model is trained for
+    the entities first. ``connections.model = "pretrained"`` in the grid measures it as it comes,
+    with the arm's heads, and trains nothing. Beside the dev set the paper's example is measured,
+    "Book cost more than pencil. Book cost less than computer.", where the types are its three
+    things: that is Figure 2. :func:`jat_graph.lab.studies.links.count_links` says what is counted.
+    """
+
+    def check(self, grid: Grid, where: str) -> None:
+        """Refuse tasks without entities, arms without links, and an unknown model."""
+        check_tasks(grid, where)
+        own, wanted = grid.own, f"model = one of {', '.join(MODELS)}"
+        unknown = sorted(own.keys() - {"model"})
+        if unknown or own.get("model", MODELS[0]) not in MODELS:
+            got = unknown[0] if unknown else f"model = {own['model']!r}"
+            raise ValueError(f"{where}: [connections] must say {wanted}, got {got}")
+        for task in map(get_task, grid.tasks):
+            if not isinstance(task, TaggingTask):
+                kind = "tasks of connections must be of named entities, as wnut17"
+                raise ValueError(f"{where}: {kind}, got {task.name!r}")
+        counted = [*link_names(DIFFERENT), *link_names(ALL), *link_names(THINGS)]
+        check_columns(grid, (*task_metrics(grid), *counted), where)
+        for arm in grid.arms:
+            if arm.heads == "triplet":
+                raise ValueError(
+                    f"{where}: arm {arm.name!r} has triplet heads, which have no links to measure"
+                )
+
+    def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+        """Train a tagger and measure its links; the trained weights are not kept.
+
+        Beside the scores of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on
+        have a share by what is counted; those of the example are among all layers'.
+        """
+        chosen = choose_heads(cell, plan, folder, progress)
+        if not _is_trained(plan):
+            return _pretrained(cell, chosen)
+        result = train(chosen.options, chosen.heads, progress=progress)
+        links = read_json(folder / LINKS_FILE)
+        if links is None:
+            links = _measure_trained(folder, chosen.options)
+            write_json(folder / LINKS_FILE, links)  # from here on the weights may go
+        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+        record = make_record(cell, chosen, result)
+        return replace(record, scores={**record.scores, **links})
+
+    def time_cell(self, cell: Cell, plan: Plan) -> float | None:
+        """Time a training, if there is one."""
+        return super().time_cell(cell, plan) if _is_trained(plan) else None
+
+
+KIND = Connections()
+
+
+def _is_trained(plan: Plan) -> bool:
+    return bool(plan.grid.own.get("model", MODELS[0]) == "trained")
+
+
+def _pretrained(cell: Cell, chosen: Chosen) -> Record:
+    """Measure the model as it comes, with the arm's heads."""
+    options, heads = chosen.options, chosen.heads
+    objective = objective_for(get_task(cell.task), options)
+    with quiet():
+        model = load_for_training(objective)
+    if heads is not None:
+        attach(model, heads)
+    texts = _dev_set(options)
+    return Record(
+        task=cell.task,
+        arm=cell.arm,
+        seed=cell.seed,
+        scores=_measure(model, objective.tokenizer, texts, options),
+        heads=None if heads is None else heads.to_dict(),
+        examples={SPLIT: len(texts)},
+        threshold=chosen.threshold,
+        tuning=chosen.tuning,
+    )
+
+
+def _measure_trained(folder: Path, options: TrainingOptions) -> Shares:
+    """Measure the model that a run left."""
+    trained = replace(options, model=str(folder / MODEL_FOLDER))
+    objective = objective_for(get_task(options.task), trained)
+    with quiet():
+        model = load_trained(objective)
+    return _measure(model, objective.tokenizer, _dev_set(options), options)
+
+
+def _measure(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[TypedText],
+    options: TrainingOptions,
+) -> Shares:
+    if attached_config(model) is None:
+        model.set_attn_implementation("eager")  # SDPA gives no probabilities
+    shares = measure_links(model, tokenizer, texts, max_length=options.max_length)
+    example = measure_links(model, tokenizer, [EXAMPLE])[WHOLE]
+    for what, share in example.items():
+        if what.startswith(DIFFERENT):
+            shares.setdefault(WHOLE, {})[what.replace(DIFFERENT, THINGS)] = share
+    return shares
+
+
+def _dev_set(options: TrainingOptions) -> list[TypedText]:
+    """Read the dev set as words and types."""
+    folder = None if options.data_dir is None else Path(options.data_dir)
+    rows = draw(get_task(options.task).load(folder, [SPLIT])[SPLIT], options.max_eval_samples)
+    return [
+        TypedText(words, [None if tag == OUTSIDE else tag[2:] for tag in tags])
+        for words, tags in zip(rows["tokens"], rows["tags"], strict=True)
+    ]

@@ -1,0 +1,262 @@
+"""What a grid of the kind ``stepping-stones`` says: encoders, lessons, and when to compare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.lab.studies.arms import build_heads, check_size
+from jat_graph.lab.studies.grid_checks import check_columns
+from jat_graph.lab.studies.grid_fields import check_keys, check_options, count, number, text
+from jat_graph.lab.studies.small_encoder import HEADS
+from jat_graph.tasks import TaggingTask, get_task
+from jat_graph.tasks.stepping_stones import SteppingStonesTask
+
+if TYPE_CHECKING:
+    from jat_graph.lab.studies.grid import Grid
+    from jat_graph.lab.studies.grid_parts import GridArm
+    from jat_graph.lab.studies.results import Record, Results
+
+PRETRAINED = "pretrained"
+
+# Among the scores of a cell: the split that arms are compared on, and what its encoder had in each
+# of its lessons.
+REPORTED, LESSONS = "test", "lessons"
+
+_MOST_ATTEMPTS = 100
+_TAGGERS = 2  # layers
+
+# What the lessons and the size of an encoder decide.
+_NOT_OPTIONS = ("depth", "from_scratch")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Something that an encoder learns before all arms go on from its weights.
+
+    Args:
+        task: The task.
+        options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's.
+        pass_mark: The share of the task's own measure, on its first dev set, with less of which an
+            encoder from scratch begins anew, and nothing is compared with any that stays below.
+            (default: None, none)
+    """
+
+    task: str
+    options: Mapping[str, Any]
+    pass_mark: float | None = None
+
+    def score(self, metrics: Mapping[str, Mapping[str, float | None]]) -> float | None:
+        """Return what counts of the scores of a lesson.
+
+        Args:
+            metrics: Scores of each dev set.
+
+        Returns:
+            The task's own measure on its first dev set; None where it is undefined.
+        """
+        return next(iter(metrics.values()))[get_task(self.task).primary_metric]
+
+    def is_failed(self, score: float | None) -> bool:
+        """Tell whether an encoder does not do this well enough.
+
+        Args:
+            score: What it scored; None where that is undefined.
+
+        Returns:
+            Whether there is a pass mark, and it scored less.
+        """
+        return self.pass_mark is not None and (score is None or score < self.pass_mark)
+
+    def depth(self, layers: int, *, drawn: bool) -> int:
+        """Return how many layers of an encoder learn this.
+
+        Words are tagged by one layer fewer, of drawn weights at most by two, which are enough, and
+        copies of the last one are put on top for the questions: where the top layer tags words, the
+        token that answers has nothing to read.
+
+        Args:
+            layers: Layers of the encoder.
+            drawn: Whether its weights are drawn.
+
+        Returns:
+            The number, at least 1.
+        """
+        if not isinstance(get_task(self.task), TaggingTask):
+            return layers
+        most = _TAGGERS if drawn else layers
+        return max(1, min(layers - 1, most))
+
+
+def layers_of(setting: str) -> int | None:
+    """Return the size of the encoder that a setting names.
+
+    Args:
+        setting: ``"1 layer"``, ``"2 layers"`` and so on, or ``"pretrained"``.
+
+    Returns:
+        The layers of an encoder from scratch; None for the pretrained model.
+
+    Raises:
+        ValueError: If it names neither.
+    """
+    if setting == PRETRAINED:
+        return None
+    found = re.fullmatch(r"([1-9]\d?) layers?", setting)
+    if found is None:
+        raise ValueError(f"tasks must be 'pretrained', '1 layer', '2 layers' …, got {setting!r}")
+    return int(found[1])
+
+
+def lessons_of(grid: Grid, where: str | None = None) -> dict[str, Lesson]:
+    """Return the lessons of a grid, in their order.
+
+    Args:
+        grid: The grid.
+        where: What messages call it. (default: None, by its name)
+
+    Returns:
+        The lessons by number and task, as folders and results name them; none if it says nothing.
+
+    Raises:
+        ValueError: If one is not a task with options.
+    """
+    here = f"{where or f'grid {grid.name!r}'}, [[{grid.kind}.lessons]]"
+    found = grid.own.get("lessons", [])
+    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+        raise ValueError(f"{here} must be tables, got {found!r}")
+    lessons = [_read_lesson(entry, here) for entry in found]
+    return {f"{number}-{lesson.task}": lesson for number, lesson in enumerate(lessons, start=1)}
+
+
+def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
+    """Return how many times weights of an encoder are drawn, until it fails no lesson.
+
+    Args:
+        grid: The grid.
+        setting: Names the encoder; the pretrained one has its weights, and one attempt.
+        where: What messages call the grid. (default: None, by its name)
+
+    Returns:
+        The number. (default: 1)
+
+    Raises:
+        ValueError: If it is no number of attempts.
+    """
+    here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
+    found = count(grid.own, "attempts", here, default=1, below=_MOST_ATTEMPTS)
+    return 1 if setting == PRETRAINED else found
+
+
+def has_passed(grid: Grid, record: Record) -> bool:
+    """Tell whether the encoder of a cell reached the pass mark of each lesson.
+
+    Args:
+        grid: The grid.
+        record: A finished cell, of any arm: they all have the same lessons.
+
+    Returns:
+        Whether it did.
+    """
+    scores = record.scores.get(LESSONS, {})
+    return not any(lesson.is_failed(scores.get(name)) for name, lesson in lessons_of(grid).items())
+
+
+def passing_line(results: Results) -> str:
+    """Say what chance is, with which encoders arms were compared, and with which they were not.
+
+    Args:
+        results: The finished cells.
+
+    Returns:
+        Two sentences; the first alone where no lesson has a pass mark, and all are compared.
+    """
+    grid = results.grid
+    chance = (
+        "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
+        "stands higher in its chain, as the ends of a chain tell, and follows no step."
+    )
+    if all(lesson.pass_mark is None for lesson in lessons_of(grid).values()):
+        return chance
+    left_out: dict[str, list[str]] = {}
+    for record in results.records:
+        if record.arm == grid.base.name and not has_passed(grid, record):
+            left_out.setdefault(record.task, []).append(str(record.seed))
+    where = "; ".join(
+        f"{task}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        for task, seeds in left_out.items()
+    )
+    return (
+        f"{chance} Arms are compared where the encoder has passed all of its lessons"
+        f"{f', which leaves out {where}' if where else ''}."
+    )
+
+
+def check_curriculum(grid: Grid, where: str) -> None:
+    """Refuse a grid of this kind that could not be run.
+
+    Args:
+        grid: The grid.
+        where: What messages call it.
+
+    Raises:
+        ValueError: With the first thing that does not fit.
+    """
+    check_keys(grid.own, ("attempts", "lessons"), f"{where}, [{grid.kind}]")
+    attempts_of(grid, PRETRAINED, where)
+    lessons_of(grid, where)
+    asked = SteppingStonesTask()
+    by_steps = (f"{asked.primary_metric}_{step}" for step in asked.steps)
+    check_columns(grid, (asked.primary_metric, *by_steps), where)
+    for setting in grid.tasks:
+        try:
+            layers_of(setting)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    for options in (grid.training, *grid.task_training.values()):
+        _check_no(options, _NOT_OPTIONS, f"{where}, [training]")
+    for arm in grid.arms:
+        _check_arm(grid, arm, f"{where}, arm {arm.name!r}")
+
+
+def _check_arm(grid: Grid, arm: GridArm, where: str) -> None:
+    """Refuse what would set an arm apart from the others by more than its heads."""
+    if arm.options:
+        raise ValueError(f"{where} must have no options: all arms go on from the same lessons")
+    asked = [name for name in ("tune", "density") if getattr(arm, name)]
+    if asked:
+        raise ValueError(f"{where} must have no {asked[0]}: nothing is measured before its run")
+    for layers in filter(None, map(layers_of, grid.tasks)):
+        try:
+            check_size(build_heads(arm, layers=layers, heads=HEADS), layers, HEADS)
+        except ValueError as error:
+            raise ValueError(f"{where}, encoder of {layers} layers: {error}") from None
+
+
+def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
+    options = {k: value for k, value in content.items() if k not in ("task", "pass_mark")}
+    pass_mark = _share(content, "pass_mark", where)
+    try:
+        task = get_task(text(content, "task", where)).name
+        check_options(options, where)
+    except ValueError as error:
+        message = str(error)
+        raise ValueError(message if message.startswith(where) else f"{where}: {error}") from None
+    _check_no(options, _NOT_OPTIONS, where)
+    return Lesson(task, options, pass_mark)
+
+
+def _share(content: Mapping[str, Any], name: str, where: str) -> float | None:
+    found = number(content, name, where)
+    if found is not None and not 0 < found <= 1:
+        raise ValueError(f"{where}: {name} must be a share above 0, got {found}")
+    return found
+
+
+def _check_no(options: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    for name in names:
+        if name in options:
+            wanted = f"no {name}, which the size of an encoder and its lessons decide"
+            raise ValueError(f"{where} must have {wanted}, got {options[name]!r}")

@@ -1,0 +1,154 @@
+"""How long the cells of a grid take: as long as those that are finished, or as a few steps say."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.kinds import Kind, kind_of
+from jat_graph.lab.studies.records import Store
+from jat_graph.lab.studies.results import Record
+from jat_graph.lab.studies.tuning import TRIAL_FILE, tuning_folders
+from jat_graph.training.options import TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+MEASURED, TIMED, UNKNOWN = "finished cells", "timed steps", "nothing"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is left to do for an arm on a task.
+
+    Args:
+        task: The task.
+        arm: Name of the arm.
+        seeds: Seeds of the cells that are not finished.
+        finished: Number of finished cells.
+        trials: Runs that choose ρ and are not finished.
+        seconds: Time of one training; None if nothing is known.
+        source: What the time is from.
+        lessons: Time of what the cells wait for and share with those of other arms, which are
+            not counted for it. (default: 0.0)
+    """
+
+    task: str
+    arm: str
+    seeds: tuple[int, ...]
+    finished: int
+    trials: int
+    seconds: float | None
+    source: str
+    lessons: float = 0.0
+
+    @property
+    def total(self) -> float | None:
+        """Time of all that is left; None if nothing is known."""
+        runs = len(self.seeds) + self.trials
+        if runs == 0:
+            return 0.0
+        return None if self.seconds is None else self.lessons + runs * self.seconds
+
+
+def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None) -> list[Estimate]:
+    """Estimate the time of the cells that are not finished, and write nothing.
+
+    Finished cells say how long they trained, and timed steps how long one would train and score;
+    what comes before and after a run, as loading and measuring thresholds, is left out.
+
+    Args:
+        plan: The plan.
+        output: Folder of the experiment, which need not be there.
+        cells: The cells that are meant. (default: None, all)
+
+    Returns:
+        An estimate for each task and arm.
+
+    Raises:
+        ValueError: If the folder holds another experiment, or a run cannot begin.
+        OSError: If data cannot be read.
+    """
+    plan.check()
+    finished = Store(plan, output).finished()
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in plan.cells if cells is None else cells:
+        groups.setdefault((cell.task, cell.arm), []).append(cell)
+    seen: set[Path] = set()
+    return [_estimate(plan, output, mine, finished, seen) for mine in groups.values()]
+
+
+def describe_time(seconds: float) -> str:
+    """Return a time in words.
+
+    Args:
+        seconds: The time.
+
+    Returns:
+        ``"40 s"``, ``"12 min"`` or ``"3 h 20 min"``.
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _estimate(
+    plan: Plan,
+    output: Path,
+    cells: Sequence[Cell],
+    finished: Mapping[Cell, Record],
+    seen: set[Path],
+) -> Estimate:
+    """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
+    left = [cell for cell in cells if cell not in finished]
+    trials = _trials(plan, left, output) - seen
+    kind = kind_of(plan.grid.kind)
+    lessons = {
+        Path(run.output_dir): (cell, run)
+        for cell in left
+        for run in kind.waiting_lessons(cell, plan, output)
+    }
+    waiting = [lesson for place, lesson in lessons.items() if place not in seen]
+    seen |= trials | lessons.keys()
+    same = (cells[0].task, cells[0].arm)
+    mine = (record for c, record in finished.items() if (c.task, c.arm) == same)
+    times = [record.seconds for record in mine if record.steps]  # else nothing was trained
+    timed = _time(kind, plan, left[0]) if left and not times else None
+    source = MEASURED if times else UNKNOWN if timed is None else TIMED
+    return Estimate(
+        task=cells[0].task,
+        arm=cells[0].arm,
+        seeds=tuple(cell.seed for cell in left),
+        finished=len(cells) - len(left),
+        trials=len(trials),
+        seconds=statistics.mean(times) if times else timed,
+        source=source,
+        lessons=_time_lessons(kind, plan, waiting),
+    )
+
+
+def _time(kind: Kind, plan: Plan, cell: Cell) -> float | None:
+    """Time a few steps, and return the seconds of a training; None if there is none."""
+    logger.info("timing a few steps of %s, %s", cell.task, cell.arm)
+    return kind.time_cell(cell, plan)
+
+
+def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
+    """Return the folders of the trials that the cells wait for."""
+    folders = {folder for cell in cells for folder in tuning_folders(plan, cell, output).values()}
+    return {folder for folder in folders if not (folder / TRIAL_FILE).exists()}
+
+
+def _time_lessons(kind: Kind, plan: Plan, lessons: Sequence[tuple[Cell, TrainingOptions]]) -> float:
+    """Return the seconds of lessons, of which those that differ in the seed alone take the same."""
+    alike: dict[TrainingOptions, list[tuple[Cell, TrainingOptions]]] = {}
+    for cell, run in lessons:
+        plain = replace(run, seed=0, model=cell.task, output_dir="any")
+        alike.setdefault(plain, []).append((cell, run))
+    return sum(
+        kind.time_lesson(same[0][0], plan, same[0][1]) * len(same) for same in alike.values()
+    )

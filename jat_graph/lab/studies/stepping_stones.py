@@ -1,0 +1,232 @@
+"""Cells of the kind ``stepping-stones``: an encoder has its lessons, then answers questions."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.lab.studies.cells import Cell, Plan, cell_folder, output_of
+from jat_graph.lab.studies.curriculum import (
+    LESSONS,
+    PRETRAINED,
+    REPORTED,
+    attempts_of,
+    check_curriculum,
+    has_passed,
+    layers_of,
+    lessons_of,
+    passing_line,
+)
+from jat_graph.lab.studies.examples import count_examples
+from jat_graph.lab.studies.kinds import Kind
+from jat_graph.lab.studies.records import locked
+from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.studies.small_encoder import HEADS, write_encoder
+from jat_graph.lab.studies.timing import time_run
+from jat_graph.tasks.stepping_stones import SteppingStonesTask
+from jat_graph.training.data import TRAIN
+from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.runner import train
+from jat_graph.training.storage import (
+    ANSWERS_FILE,
+    MODEL_FOLDER,
+    RESULTS_FILE,
+    prepare_folder,
+    read_json,
+    replacing_folder,
+)
+
+if TYPE_CHECKING:
+    from jat_graph.lab.studies.grid import Grid
+    from jat_graph.lab.studies.sums import Measure
+
+TASK = "steppingstones"
+
+_PLACES = ("model", "output_dir", "resume")
+_SEEDS_APART = 10_000  # of two attempts; no cell has as high a seed
+
+
+class SteppingStones(Kind):
+    """An encoder is trained on comparisons and asked questions.
+
+    A cell's task names the encoder: of ``"2 layers"`` all weights are drawn from the seed,
+    ``"pretrained"`` is the plan's model. It learns the grid's lessons, without heads of an arm; one
+    from scratch that fails a lesson is drawn anew. All arms begin with what these left, so that
+    they differ in nothing but their heads, which come with the questions of all numbers of steps,
+    see :class:`jat_graph.tasks.SteppingStonesTask`.
+    """
+
+    trained = "cells above, without the lessons"
+
+    def check(self, grid: Grid, where: str) -> None:
+        """Refuse encoders, lessons and arms that do not fit each other."""
+        check_curriculum(grid, where)
+
+    def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+        """Teach the lessons, if no other arm has, then train and score on the questions.
+
+        Beside the scores of the questions, ``scores["lessons"]`` has that of each lesson. The
+        answers are those of the test set, whose names no training text has. Time and steps are
+        those of the questions. The trained weights are not kept, but those of the lessons are.
+        """
+        heads = plan.heads(cell)
+        layers = layers_of(cell.task)
+        with locked(_lessons_folder(folder), wait=True):  # other arms may be at the lessons
+            if layers is not None and not _encoder(folder).exists():
+                prepare_folder(_lessons_folder(folder))
+                with replacing_folder(_encoder(folder)) as temporary:
+                    write_encoder(temporary, layers)
+            while waiting := _waiting(cell, plan, folder):
+                train(waiting[0], progress=progress)
+            *lessons, questions = _current_attempt(cell, plan, folder)
+        result = train(questions, heads, progress=progress)
+        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+        answers = read_json(folder / ANSWERS_FILE) or {}
+        used, whole = count_examples(questions)
+        return Record(
+            task=cell.task,
+            arm=cell.arm,
+            seed=cell.seed,
+            scores=result.metrics | {LESSONS: _lesson_scores(plan.grid, lessons)},
+            answers={REPORTED: answers[REPORTED]} if REPORTED in answers else {},
+            seconds=result.seconds,
+            steps=result.steps,
+            device=result.device,
+            heads=None if heads is None else heads.to_dict(),
+            examples={split: used[split] for split in (TRAIN, REPORTED)},
+            all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
+        )
+
+    def check_data(self, cell: Cell, plan: Plan) -> None:
+        """Do nothing: texts are made."""
+
+    def own_shape(self, task: str) -> tuple[int, int] | None:
+        """Return layers and heads of an encoder from scratch."""
+        layers = layers_of(task)
+        return None if layers is None else (layers, HEADS)
+
+    def time_cell(self, cell: Cell, plan: Plan) -> float:
+        """Time a few steps of the questions."""
+        return _time(cell, plan, plan.options(cell, Path("output"), task=TASK), plan.heads(cell))
+
+    def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
+        """Return the lessons that are not learnt, without those of attempts that may come."""
+        return _waiting(cell, plan, cell_folder(output, cell))
+
+    def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
+        """Time a few steps of a lesson."""
+        return _time(cell, plan, lesson, None)
+
+    def is_reported(self, split: str) -> bool:
+        """Tell whether a split is the one whose names are in no training text."""
+        return split == REPORTED
+
+    def measure(self, task: str) -> Measure:
+        """Return what compares answers: tasks are encoders, which are all asked the same."""
+        return SteppingStonesTask().measure
+
+    def may_compare(self, grid: Grid, base: Record) -> bool:
+        """Tell whether a base's encoder has passed its lessons."""
+        return has_passed(grid, base)
+
+    def model_and_data(self, results: Results) -> tuple[str, str]:
+        """Name the encoders, and the model if it was asked, too."""
+        tasks = {record.task for record in results.records}
+        scratch = ["encoders from scratch"] if tasks - {PRETRAINED} else []
+        models = " and ".join([f"model {results.model}"] * (PRETRAINED in tasks) + scratch)
+        lessons = ", which had lessons" if lessons_of(results.grid) else ""
+        return f"{models[:1].upper()}{models[1:]}{lessons}", "texts made by the library"
+
+    def remarks(self, results: Results) -> list[str]:
+        """Say what chance is, and with which encoders arms were compared."""
+        return [passing_line(results)]
+
+
+KIND = SteppingStones()
+
+
+def _time(cell: Cell, plan: Plan, run: TrainingOptions, heads: Heads | None) -> float:
+    """Time a run with its cell's first weights, as those that it goes on from may not be there."""
+    layers = layers_of(cell.task)
+    if layers is None:
+        return time_run(replace(run, model=plan.model), heads)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_encoder(Path(scratch), run.depth or layers)
+        return time_run(replace(run, model=scratch, from_scratch=True), heads)
+
+
+def _waiting(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
+    """Return the lessons of the current attempt that are not learnt."""
+    *lessons, _ = _current_attempt(cell, plan, folder)
+    return [lesson for lesson in lessons if _metrics(lesson) is None]
+
+
+def _current_attempt(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
+    """Return the runs of the first attempt that has failed no lesson yet, or of the last one."""
+    for attempt in range(attempts_of(plan.grid, cell.task)):
+        runs = _runs(cell, plan, folder, attempt)
+        if not _is_failed(plan.grid, runs[:-1]):
+            break
+    return runs
+
+
+def _is_failed(grid: Grid, runs: Sequence[TrainingOptions]) -> bool:
+    """Tell whether a lesson that is learnt was failed."""
+    lessons = lessons_of(grid)
+    return any(lessons[name].is_failed(it) for name, it in _lesson_scores(grid, runs).items())
+
+
+def _lesson_scores(grid: Grid, runs: Sequence[TrainingOptions]) -> dict[str, float | None]:
+    """Return what counts of each lesson that is learnt, by its name."""
+    return {
+        name: lesson.score(metrics)
+        for (name, lesson), run in zip(lessons_of(grid).items(), runs, strict=True)
+        if (metrics := _metrics(run)) is not None
+    }
+
+
+def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOptions]:
+    """Return the options of the lessons and of the questions; each goes on from the one before."""
+    drawn = layers_of(cell.task)
+    layers = drawn or plan.shape[0]
+    begin: dict[str, Any] = {"model": plan.model}
+    if drawn is not None:
+        begin = {"model": str(_encoder(folder)), "from_scratch": True}
+    place = _lessons_folder(folder) / f"attempt-{attempt + 1}"
+    own = plan.grid.task_training.get(cell.task, {})  # a grid's lessons are for all encoders
+    seed = cell.seed + attempt * _SEEDS_APART
+    runs: list[TrainingOptions] = []
+    for name, lesson in lessons_of(plan.grid).items():
+        depth = lesson.depth(layers, drawn=drawn is not None)
+        asked = {"task": lesson.task, "depth": depth, **lesson.options, **own}
+        output = place / name
+        runs.append(plan.options(cell, output, seed=seed, **begin | asked))
+        begin = {"model": str(output / MODEL_FOLDER)}
+    return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]
+
+
+def _metrics(lesson: TrainingOptions) -> dict[str, Any] | None:
+    """Return what a finished lesson scored, wherever the folder of the experiment was by then."""
+    found = read_json(Path(lesson.output_dir) / RESULTS_FILE)
+    if found is None or _plain(found["options"]) != _plain(lesson.to_dict()):
+        return None
+    metrics: dict[str, Any] = found["metrics"]
+    return metrics
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a lesson, without the places of its model and of what it writes."""
+    return {name: value for name, value in options.items() if name not in _PLACES}
+
+
+def _lessons_folder(folder: Path) -> Path:
+    """Return what the arms of a cell share; a run is known by the whole path of its model."""
+    return output_of(folder.resolve()) / "lessons" / folder.parents[1].name / folder.name
+
+
+def _encoder(folder: Path) -> Path:
+    return _lessons_folder(folder) / "encoder"

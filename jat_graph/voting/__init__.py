@@ -1,0 +1,1 @@
+"""Who votes on which pairs of tokens, and by which rule."""

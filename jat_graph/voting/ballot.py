@@ -1,0 +1,183 @@
+"""Everything that fixes the adjacency of a batch: scores, voting keys, the rule, the mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.masks import TokenMask
+from jat_graph.voting.keys import VotingKeys, key_slices, select_keys
+from jat_graph.voting.rule import VoteRule
+from jat_graph.voting.scores import ScoreSource
+from jat_graph.voting.thresholds import adaptive_threshold, fixed_threshold
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """Who votes on which pairs, and by which rule.
+
+    Args:
+        source: Scores ``[B, H, L, L]``.
+        keys: The voting keys.
+        rule: When a product is a vote.
+        mask: Which query may attend to which key.
+        nodes: Tokens that are nodes of the graph, ``[B|1, H|1, L]`` bool; None if all are.
+        normalize_keys: Divide products by max(1, ‖K_j‖).
+    """
+
+    source: ScoreSource
+    keys: VotingKeys
+    rule: VoteRule
+    mask: TokenMask
+    nodes: Tensor | None
+    normalize_keys: bool
+
+    @property
+    def num_keys(self) -> int:
+        """Number of entries of the voting keys, U."""
+        return self.keys.number(self.source)
+
+    def key_scores(
+        self, keys: slice = slice(None), rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the scores to some of the voting keys, NaN where masked, and their norms.
+
+        Args:
+            keys: Which entries of the voting keys. (default: all)
+            rows: Which queries. (default: all)
+
+        Returns:
+            Scores ``[B, H, rows, u]``, and max(1, ‖K_j‖) ``[B, H, u]`` or None.
+        """
+        index = self.keys.positions(keys, self.source)
+        scores = self.source.columns(index, rows)
+        visible = self._visible(keys, rows)
+        if visible is not None:
+            scores = scores.masked_fill(~visible, torch.nan)
+        return scores, self.source.key_norms(index) if self.normalize_keys else None
+
+    def key_blocks(self, elements: int) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
+        """Yield the voting keys in blocks, with their scores and norms.
+
+        Args:
+            elements: Largest number of scores in a block, if one key allows it.
+
+        Yields:
+            Which keys, and what :meth:`key_scores` returns for them.
+        """
+        for keys in key_slices(self.source, self.num_keys, elements):
+            yield keys, *self.key_scores(keys)
+
+    def voters(self) -> Tensor:
+        """Return how many voting keys each query sees, at least 1, for the share of Eq. 3.
+
+        Shapes:
+            - **output:** ``[B|1, H|1, L|1]``
+        """
+        if self.mask.pairs is not None:
+            visible = self._visible(slice(None), slice(None))
+            count = torch.zeros(1) if visible is None else visible.sum(-1)
+        elif self.mask.causal:
+            count = key_places(self.keys, self.source).cumsum(-1)
+        elif self.keys.valid is None:
+            count = torch.full((1, 1, 1), self.num_keys)
+        else:
+            count = self.keys.valid.sum(-1, keepdim=True)
+        return count.clamp(min=1).to(self.source.device, self.source.dtype)
+
+    def edge_mask(self) -> Tensor:
+        """Return which pairs may have an edge: i ≠ k, and M_ik; ``[B|1, H|1, L, L]`` bool."""
+        length, device = self.source.shape[2], self.source.device
+        off_diagonal = ~torch.eye(length, dtype=torch.bool, device=device)[None, None]
+        allowed = self.mask.allowed(length, device)
+        return off_diagonal if allowed is None else off_diagonal & allowed
+
+    def _visible(self, keys: slice, rows: slice) -> Tensor | None:
+        """Return M_ij for nodes i and voting keys j, ``[B|1, H|1, rows|1, u]``, or None."""
+        parts = []
+        if self.keys.valid is not None:
+            parts.append(self.keys.valid[..., None, keys])
+        if self.nodes is not None:
+            parts.append(self.nodes[..., rows].unsqueeze(-1))
+        length = self.source.shape[2]
+        position = torch.arange(length, device=self.source.device)
+        if self.mask.causal:
+            index = position[None, None] if self.keys.index is None else self.keys.index
+            parts.append(index[..., None, keys] <= position[rows].unsqueeze(-1))
+        if self.mask.pairs is not None:
+            parts.append(self._pairs_at(self.mask.pairs, keys)[:, :, rows])
+        if not parts:
+            return None
+        visible = parts[0]
+        for part in parts[1:]:
+            visible = visible & part
+        return visible
+
+    def _pairs_at(self, pairs: Tensor, keys: slice) -> Tensor:
+        index = self.keys.positions(keys, self.source)
+        if index is None:
+            return pairs
+        batch, heads, length = self.source.shape
+        index = index.unsqueeze(2).expand(-1, -1, length, -1)
+        return pairs.expand(batch, heads, -1, -1).gather(3, index)
+
+
+def open_ballot(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Ballot:
+    """Choose the voting keys, the nodes and ρ for a batch.
+
+    Args:
+        config: The settings, over the heads at hand.
+        source: Scores ``[B, H, L, L]``.
+        mask: Which query may attend to which key.
+
+    Returns:
+        The ballot.
+
+    Raises:
+        ValueError: If the key selection or the threshold does not fit the mask or the heads.
+    """
+    keys = select_keys(config, source, mask)
+    nodes = mask.valid if config.nodes == "all" else selected_nodes(keys, source, mask)
+    if config.vote_rate is None:
+        threshold = fixed_threshold(config, source)
+    else:
+        threshold = adaptive_threshold(config, source, keys, mask)
+    rule = VoteRule(threshold, config.inclusive, config.same_sign_only, config.soft_temperature)
+    return Ballot(source, keys, rule, mask, nodes, config.normalize_keys)
+
+
+def selected_nodes(keys: VotingKeys, source: ScoreSource, mask: TokenMask) -> Tensor | None:
+    """Return the positions of the voting keys as a mask of tokens.
+
+    Args:
+        keys: The voting keys.
+        source: Scores, for their shape.
+        mask: Which tokens are padding, where every position votes.
+
+    Returns:
+        ``[B, H, L]`` bool; None if every token is a node.
+    """
+    return mask.valid if keys.index is None else key_places(keys, source) > 0
+
+
+def key_places(keys: VotingKeys, source: ScoreSource) -> Tensor:
+    """Return where the voting keys are.
+
+    Args:
+        keys: The voting keys.
+        source: Scores, for their shape.
+
+    Returns:
+        1 at a voting key, else 0, int64 ``[B|1, H|1, L]``.
+    """
+    index, valid = keys.index, keys.valid
+    if index is None:
+        everyone = torch.ones(1, 1, source.shape[2], dtype=torch.long, device=source.device)
+        return everyone if valid is None else valid.long()
+    chosen = torch.ones_like(index) if valid is None else valid.long().expand_as(index)
+    # Padding entries of the index point at a position that may be chosen, too: add, don't set.
+    return index.new_zeros(source.shape).scatter_add(2, index, chosen)

@@ -1,0 +1,255 @@
+"""Which keys vote: all of them, the most significant, a sample, or every so many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.masks import TokenMask
+from jat_graph.voting.sampling import (
+    positions_of_ranks,
+    sample_size,
+    sample_sizes,
+    sampled_positions,
+)
+from jat_graph.voting.scores import ScoreSource
+
+
+@dataclass(frozen=True)
+class VotingKeys:
+    """The keys that vote, per sequence and head.
+
+    Args:
+        index: Positions, ``[B, H, U]``, in rising order; None for every position.
+        valid: Which entries are voting keys, ``[B|1, H|1, U]`` bool; None if all are.
+    """
+
+    index: Tensor | None
+    valid: Tensor | None
+
+    def number(self, source: ScoreSource) -> int:
+        """Return the number of entries, U.
+
+        Args:
+            source: Scores, for their length.
+        """
+        return source.shape[2] if self.index is None else self.index.size(-1)
+
+    def positions(self, entries: slice, source: ScoreSource) -> Tensor | None:
+        """Return the positions of some entries, ``[B, H, u]``; None for every position.
+
+        Args:
+            entries: Which of them.
+            source: Scores, for their shape.
+        """
+        if self.index is not None:
+            return self.index[..., entries]
+        batch, heads, length = source.shape
+        if entries.indices(length) == (0, length, 1):
+            return None
+        return torch.arange(length, device=source.device)[entries].expand(batch, heads, -1)
+
+
+def key_slices(source: ScoreSource, number: int, elements: int) -> Iterator[slice]:
+    """Yield the entries of the voting keys in blocks.
+
+    Args:
+        source: Scores, for their shape.
+        number: How many entries there are.
+        elements: Largest number of scores in a block, if one key allows it.
+
+    Yields:
+        Slices of the entries.
+    """
+    batch, heads, length = source.shape
+    step = max(1, elements // max(1, batch * heads * length))
+    for start in range(0, number, step):
+        yield slice(start, min(start + step, number))
+
+
+def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> VotingKeys:
+    """Choose the keys that vote.
+
+    The number of entries depends on the padded length alone, so that nothing waits for the device;
+    ``valid`` says how many of them each sequence really has.
+
+    Args:
+        config: ``key_selection`` and its numbers.
+        source: Scores ``[B, H, L, L]``.
+        mask: Which tokens are padding.
+
+    Returns:
+        The keys.
+
+    Raises:
+        ValueError: If the selection looks ahead in a causal model, or the mask is neither padding
+            nor causal and not all keys vote.
+    """
+    reasons = unsupported_selection(config, mask)
+    if reasons:
+        raise ValueError(reasons[0])
+    if config.key_selection == "all":
+        return VotingKeys(None, mask.valid)
+    batch, heads, length = source.shape
+    valid = mask.valid
+    if valid is None:
+        valid = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
+    count = valid.sum(-1, keepdim=True)  # [B|1, H|1, 1]
+    if config.key_selection == "strided":
+        return _strided_keys(config, valid, count, (batch, heads))
+    measure = (_query_measure if config.key_selection == "sampled_queries" else _key_measure)(
+        config, source, valid, count
+    )
+    return _top_keys(config, measure.masked_fill(~valid, -torch.inf), valid, count)
+
+
+def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
+    """Say why a mask does not allow the config's selection of keys or its adaptive threshold.
+
+    Args:
+        config: The settings.
+        mask: Which query may attend to which key.
+
+    Returns:
+        One sentence a reason; empty if it is allowed.
+    """
+    reasons = []
+    strided = config.key_selection == "strided" and config.key_step is not None
+    if mask.causal and config.key_selection != "all" and not strided:
+        what = f"key_selection={config.key_selection!r}"
+        if config.key_selection == "strided":
+            what += " without key_step"
+        reasons.append(
+            f"{what} looks at later tokens, which a causal model must not; "
+            "use key_selection='all', or 'strided' with key_step"
+        )
+    if mask.causal and config.vote_rate is not None:
+        reasons.append(
+            "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
+        )
+    if mask.pairs is not None and torch.compiler.is_compiling():
+        reasons += _unsupported_compiled(config)
+    elif mask.pairs is not None:
+        if config.key_selection != "all":
+            reasons.append(
+                "a mask that is neither padding nor causal needs key_selection='all', "
+                f"got {config.key_selection!r}"
+            )
+        if config.vote_rate is not None:
+            reasons.append(
+                "a mask that is neither padding nor causal needs a fixed threshold, got vote_rate"
+            )
+    return reasons
+
+
+def _unsupported_compiled(config: JatConfig) -> list[str]:
+    """Say what a mask ``[L, L]`` whose values nobody may look at does not allow."""
+    selection = config.key_selection
+    ahead = [] if config.vote_rate is None else ["vote_rate"]
+    if selection != "all" and (selection != "strided" or config.key_step is None):
+        ahead.append(f"key_selection={selection!r}")
+    return [
+        f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; pass "
+        "padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
+        for what in ahead
+    ]
+
+
+def number_of_keys(config: JatConfig, count: int) -> int:
+    """Return U for a sequence of ``count`` valid tokens.
+
+    U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
+    ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
+
+    Args:
+        config: ``key_selection``, ``num_keys``, ``key_factor`` and ``key_step``.
+        count: Valid tokens n.
+
+    Returns:
+        The number of voting keys, 0 for an empty sequence.
+    """
+    if count == 0 or config.key_selection == "all":
+        return count
+    if config.key_step is not None:
+        return -(-count // config.key_step)
+    if config.num_keys is not None:
+        return min(count, config.num_keys)
+    return sample_size(config, count)
+
+
+def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
+    """Return U for each number of valid tokens, as :func:`number_of_keys` does for one.
+
+    Args:
+        config: ``key_selection``, ``num_keys``, ``key_factor`` and ``key_step``.
+        count: Valid tokens n, any shape.
+        length: Padded length L, the largest n.
+
+    Returns:
+        int64, the shape of ``count``; nothing waits for the device.
+    """
+    if config.key_selection == "all":
+        return count
+    if config.key_step is not None:
+        return -(-count // config.key_step)
+    if config.num_keys is not None:
+        return count.clamp(max=config.num_keys)
+    return sample_sizes(config, count, length)
+
+
+def _key_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
+    """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries i (Eq. 8)."""
+    with torch.no_grad():
+        if config.key_selection == "significance":
+            return source.significance(None, valid)
+        return source.significance(*_sample(config, source, valid, count))
+
+
+def _query_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
+    """Return M_i = max_j X_ij − Σ_j X_ij / n over sampled keys j, as the released code does."""
+    with torch.no_grad():
+        position, seen = _sample(config, source, valid, count)
+        scores, hidden = source.columns(position), ~seen.unsqueeze(-2)
+        peak = scores.masked_fill(hidden, -torch.inf).amax(-1)
+        return peak - scores.masked_fill(hidden, 0.0).sum(-1) / count.clamp(min=1)
+
+
+def _sample(
+    config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return positions of sampled tokens, ``[B, H, s]``, and which of them count."""
+    batch, heads, _ = source.shape
+    position, seen = sampled_positions(config, valid, count)
+    return position.expand(batch, heads, -1), seen
+
+
+def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) -> VotingKeys:
+    """Return the positions of the largest measures; ties go to the lower index."""
+    length = valid.size(-1)
+    most = number_of_keys(config, length)  # it never falls with the number of tokens
+    order = measure.argsort(dim=-1, descending=True, stable=True)[..., :most]
+    rank = torch.arange(most, device=valid.device)
+    chosen = rank < numbers_of_keys(config, count, length)  # [B|1, H|1, U]
+    # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
+    index = order.masked_fill(~chosen, length).sort(dim=-1).values
+    return VotingKeys(index.clamp(max=length - 1), chosen)
+
+
+def _strided_keys(
+    config: JatConfig, valid: Tensor, count: Tensor, shape: tuple[int, int]
+) -> VotingKeys:
+    """Return valid ranks ⌊r·n/U⌋, or 0, s, 2s … for a fixed step s."""
+    length = valid.size(-1)
+    most = number_of_keys(config, length)  # it never falls with the number of tokens
+    rank = torch.arange(most, device=valid.device)
+    number = numbers_of_keys(config, count, length)
+    if config.key_step is not None:
+        target = (rank * config.key_step).expand(*count.shape[:2], -1)
+    else:
+        target = rank * count // number.clamp(min=1)
+    index = positions_of_ranks(valid, target)
+    return VotingKeys(index.expand(*shape, -1), rank < number)

@@ -1,0 +1,137 @@
+"""ρ as a tensor: a number, one row of a table, or the quantile of sampled products."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.masks import TokenMask
+from jat_graph.voting.keys import VotingKeys, key_slices, numbers_of_keys
+from jat_graph.voting.rule import vote_product
+from jat_graph.voting.sampling import draw, positions_of_ranks
+from jat_graph.voting.scores import BLOCK, ScoreSource
+
+# Triples of tokens whose products fix the threshold of ``vote_rate``.
+SAMPLED_TRIPLES = 16384
+
+
+def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
+    """Return ρ of each head: the config's number, or its table's only row.
+
+    Args:
+        config: ``threshold``.
+        num_heads: Heads of the tensors at hand.
+
+    Returns:
+        One number a head.
+
+    Raises:
+        ValueError: If a table does not have one row with an entry for each head.
+    """
+    if not isinstance(config.threshold, tuple):
+        return (config.threshold,) * num_heads
+    if len(config.threshold) != 1:
+        raise ValueError(
+            f"threshold table must have one row for one layer, got {len(config.threshold)}"
+        )
+    (row,) = config.threshold
+    if len(row) != num_heads:
+        raise ValueError(f"threshold table must have {num_heads} entries a row, got {len(row)}")
+    return row
+
+
+def fixed_threshold(config: JatConfig, source: ScoreSource) -> Tensor:
+    """Return the config's ρ as a tensor.
+
+    Args:
+        config: ``threshold``.
+        source: Scores, for their heads and dtype.
+
+    Returns:
+        ρ, ``[1, H]``.
+
+    Raises:
+        ValueError: If a table does not have one row with an entry for each head.
+    """
+    row = head_thresholds(config, source.shape[1])
+    return torch.tensor([row], dtype=source.dtype, device=source.device)
+
+
+def adaptive_threshold(
+    config: JatConfig, source: ScoreSource, keys: VotingKeys, mask: TokenMask
+) -> Tensor:
+    """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient.
+
+    The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting keys.
+    Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
+
+    Args:
+        config: ``vote_rate``, ``seed`` and the variants of the vote.
+        source: Scores ``[B, H, L, L]``.
+        keys: The voting keys.
+        mask: Which tokens are padding.
+
+    Returns:
+        ρ, ``[B, H]``.
+    """
+    rate = 0.0 if config.vote_rate is None else config.vote_rate
+    with torch.no_grad():
+        products = _sampled_products(config, source, keys, mask)
+        rank = max(1, math.ceil((1 - rate) * SAMPLED_TRIPLES))
+        threshold = products.kthvalue(rank, dim=-1).values
+        if not torch.compiler.is_compiling() and bool((threshold < 0).any()):
+            warnings.warn(f"vote_rate={rate} asks for a threshold below 0; 0 is used", stacklevel=2)
+    return threshold.clamp(min=0.0)
+
+
+def _sampled_products(
+    config: JatConfig, source: ScoreSource, keys: VotingKeys, mask: TokenMask
+) -> Tensor:
+    """Return the products as voted on of the sampled triples, ``[B, H, triples]``.
+
+    A pair of negative scores that ``same_sign_only`` keeps from voting counts as −∞.
+    """
+    batch, heads, _ = source.shape
+    left, right, voter, pairless = _sampled_triples(config, source, mask)
+    left, right, voter = (t.expand(batch, heads, -1) for t in (left, right, voter))
+    products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
+    for block in key_slices(source, keys.number(source), BLOCK):
+        index = keys.positions(block, source)
+        scores = source.columns(index)
+        here = (voter >= block.start) & (voter < block.stop)
+        column = (voter - block.start).clamp(0, scores.size(3) - 1)
+        flat = scores.flatten(2)
+        x_left = flat.gather(2, left * scores.size(3) + column)
+        x_right = flat.gather(2, right * scores.size(3) + column)
+        norm = source.key_norms(index).gather(2, column) if config.normalize_keys else None
+        product = vote_product(x_left, x_right, norm)
+        if config.same_sign_only:
+            product = product.masked_fill((x_left < 0) & (x_right < 0), -torch.inf)
+        products = torch.where(here, product, products)
+    return products.masked_fill(pairless, torch.inf)
+
+
+def _sampled_triples(
+    config: JatConfig, source: ScoreSource, mask: TokenMask
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return positions i and k, the voting key's rank, and which sequences have no pair."""
+    length, device = source.shape[2], source.device
+    valid = mask.valid
+    if valid is None:
+        valid = torch.ones(1, 1, length, dtype=torch.bool, device=device)
+    count = valid.sum(-1, keepdim=True)
+
+    def ranks(purpose: int, size: Tensor) -> Tensor:
+        return draw(config.seed, SAMPLED_TRIPLES, purpose, device) * size >> 31
+
+    first = ranks(2, count)
+    second = (first + 1 + ranks(3, (count - 1).clamp(min=0))) % count.clamp(min=1)
+    voter = ranks(4, numbers_of_keys(config, count, length))
+    if config.key_selection == "all":
+        voter = positions_of_ranks(valid, voter)  # every position is an entry of the voting keys
+    left, right = (positions_of_ranks(valid, rank) for rank in (first, second))
+    return left, right, voter, count < 2

@@ -1,0 +1,411 @@
+"""Every backend is the dense reference, in values and gradients; none falls back."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
+from torch.testing import assert_close
+
+from jat_graph.attention.patterns.blocked import _run_rule
+from jat_graph.attention.patterns.flex import flex_with
+from jat_graph.attention.patterns.job import Job
+from jat_graph.attention.patterns.running import run_pattern
+from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.patterns import (
+    Documents,
+    GlobalTokens,
+    Pattern,
+    Window,
+    explain_pattern,
+    parse_pattern,
+    pattern_attention,
+)
+from jat_graph.reference import reference_pattern_attention
+from jat_graph.testing import assert_within_budget
+from tests.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
+from tests.support import MemoryMeter, assert_equal, count_operations, make_mask, sdpa_kernels
+
+RUN = ("dense", "blocked", "graph")
+PADDING = ("none", "right", "left", "scattered", "per head", "empty row")
+
+
+def oracle_pairs(pattern: Pattern, mask: TokenMask, heads: int, length: int) -> Tensor:
+    """Ask the pattern about the ranks of valid tokens, one sequence and head at a time."""
+    valid = torch.ones(2, heads, length, dtype=torch.bool)
+    if mask.valid is not None:
+        valid = mask.valid.expand(2, heads, length)
+    pairs = torch.zeros(2, heads, length, length, dtype=torch.bool)
+    for batch in range(2):
+        for head in range(heads):
+            kept = valid[batch, head].nonzero().squeeze(-1)
+            own = all_pairs(pattern.of_head(head), len(kept))
+            if isinstance(pattern, Documents):
+                ids = pattern.ids[batch, kept]
+                own = (ids[:, None] == ids)[None, None]
+            pairs[batch, head][kept[:, None], kept] = own[0, 0]
+    return pairs.tril() if mask.causal else pairs
+
+
+def oracle(heads: Heads, pattern: Pattern, mask: TokenMask) -> Tensor:
+    pairs = oracle_pairs(pattern, mask, heads.query.size(1), heads.query.size(2))
+    return reference_pattern_attention(*heads, pairs, 0.3)
+
+
+def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(output.sin().sum(), heads)
+
+
+def run(heads: Heads, pattern: Pattern, mask: TokenMask, backend: str, **options: Any) -> Tensor:
+    settings = {"dropout_p": 0.0, "scale": 0.3} | options
+    return run_pattern(*heads, pattern=pattern, mask=mask, backend=backend, **settings)
+
+
+def check(backend: str, pattern: Pattern, mask: TokenMask, heads: Heads) -> None:
+    want, got = oracle(heads, pattern, mask), run(heads, pattern, mask, backend)
+    assert_equal(got, want)
+    for one, other in zip(gradients(got, heads), gradients(want, heads), strict=True):
+        assert_equal(one, other)
+
+
+@pytest.mark.parametrize("backend", RUN)
+@pytest.mark.parametrize("spec", SPECS)
+def test_backends_are_the_reference(spec: str, backend: str) -> None:
+    pattern = parse_pattern(spec)
+    for length, causal, side in ((5, False, "left"), (67, True, "scattered"), (131, False, "none")):
+        padding, _ = make_mask(side, 2, 3, length)
+        heads = random_heads(length, dtype=torch.float64)
+        check(backend, pattern, resolve_mask(padding, causal, heads.query), heads)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    patterns(),
+    st.sampled_from(RUN),
+    st.sampled_from(PADDING),
+    st.booleans(),
+    st.integers(1, 50),
+    st.sampled_from(((4, 4), (9, 4), (1, 7))),
+)
+def test_backends_are_the_reference_whatever_comes(
+    pattern: Pattern, backend: str, side: str, causal: bool, length: int, widths: tuple[int, int]
+) -> None:
+    padding, _ = make_mask(side, 2, 3, length, seed=length)
+    heads = random_heads(length, widths=widths, dtype=torch.float64)
+    check(backend, pattern, resolve_mask(padding, causal, heads.query), heads)
+
+
+@pytest.mark.parametrize("backend", RUN)
+@pytest.mark.parametrize("side", PADDING)
+def test_documents_are_kept_apart(backend: str, side: str) -> None:
+    padding, _ = make_mask(side, 2, 3, 70)
+    heads = random_heads(70, dtype=torch.float64)
+    check(backend, packed(70), resolve_mask(padding, False, heads.query), heads)
+
+
+def test_documents_go_where_the_positions_are() -> None:
+    place = torch.arange(70, device="meta")
+    none = place.new_zeros(1, 1)
+    assert packed(70).mask_mod(none, none, place[:, None], place).device.type == "meta"
+
+
+@pytest.mark.parametrize("spec", ["window:300+global:1", "local:200", "strided:150:columns"])
+def test_blocks_longer_than_a_block_of_queries(spec: str) -> None:
+    heads = random_heads(700, heads=1, dtype=torch.float64)
+    check("blocked", parse_pattern(spec), TokenMask(), heads)
+
+
+@pytest.mark.parametrize("backend", RUN)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_lower_precision_keeps_its_budget(backend: str, dtype: torch.dtype) -> None:
+    pattern = parse_pattern("window:20+global:2")
+    truth = random_heads(300, dtype=torch.float64)
+    rounded = Heads(*(t.detach().to(dtype).requires_grad_() for t in truth))
+    exact = Heads(*(t.detach().double().requires_grad_() for t in rounded))
+    outputs = [run(rounded, pattern, TokenMask(), backend)]
+    outputs += [oracle(heads, pattern, TokenMask()) for heads in (rounded, exact)]
+    assert_within_budget(*outputs)
+    given = (rounded, rounded, exact)
+    slopes = (torch.autograd.grad(o.sum(), h) for o, h in zip(outputs, given, strict=True))
+    for parts in zip(*slopes, strict=True):
+        assert_within_budget(*parts)
+
+
+# Uncompiled, it warns that it is slow.
+EAGER = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+@EAGER
+@settings(deadline=None, max_examples=6)
+@given(patterns(), st.sampled_from(PADDING[:-2]), st.booleans(), st.integers(2, 150))
+def test_flex_attention_is_the_reference(
+    pattern: Pattern, side: str, causal: bool, length: int
+) -> None:
+    padding, _ = make_mask(side, 2, 3, length)
+    heads = Heads(*(t.detach() for t in random_heads(length, dtype=torch.float64)))
+    mask = resolve_mask(padding, causal, heads.query)
+    got = flex_with(flex_attention, Job(*heads, pattern, mask, 0.0, 0.3))
+    assert_equal(got, oracle(heads, pattern, mask))
+
+
+@EAGER
+@pytest.mark.parametrize("side", ["none", "left"])
+def test_flex_attention_keeps_documents_apart(side: str) -> None:
+    padding, _ = make_mask(side, 2, 3, 200)
+    heads = Heads(*(t.detach() for t in random_heads(200, dtype=torch.float64)))
+    mask = resolve_mask(padding, False, heads.query)
+    got = flex_with(flex_attention, Job(*heads, packed(200), mask, 0.0, 0.3))
+    assert_equal(got, oracle(heads, packed(200), mask))
+
+
+# The compiler's own.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_flex_attention_compiles() -> None:
+    heads = Heads(*(t.detach() for t in random_heads(140, widths=(16, 16), dtype=torch.float32)))
+    pattern = parse_pattern("window:20+global:2")
+    got = run(heads, pattern, TokenMask(), "flex")
+    assert_close(got, oracle(heads, pattern, TokenMask()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_features_may_lie_apart(place: int) -> None:
+    heads = [t.detach()[:1] for t in random_heads(300, widths=(5, 5), dtype=torch.float64)]
+    heads[place] = heads[place].mT.contiguous().mT
+    check_alone(Heads(*(t.requires_grad_() for t in heads)))
+
+
+def test_one_number_may_stand_for_all() -> None:
+    heads = [t.detach()[:1] for t in random_heads(300, widths=(5, 5), dtype=torch.float64)]
+    heads[2] = heads[2][..., :1].expand(-1, -1, -1, 5)
+    check_alone(Heads(*(t.requires_grad_() for t in heads)))
+
+
+def check_alone(heads: Heads) -> None:
+    """Compare blocks with a dense mask for a single sequence, under a gradient of ones."""
+    outputs = [run(heads, Window(9), TokenMask(), backend) for backend in ("dense", "blocked")]
+    wanted, got = ((o, *torch.autograd.grad(o.sum(), heads)) for o in outputs)
+    for one, other in zip(got, wanted, strict=True):
+        assert_equal(one, other)
+
+
+def test_blocks_store_nothing_of_size_length_squared() -> None:
+    length = 2048
+    heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
+    pattern = Window(64) | GlobalTokens(1)
+    run(heads, pattern, TokenMask(), "blocked")  # makes the layout
+    with MemoryMeter() as meter:
+        run(heads, pattern, TokenMask(), "blocked").sum().backward()
+    assert meter.largest < length**2 / 8
+    own = sum(t.numel() * t.element_size() for t in heads)
+    assert meter.peak < 12 * own
+
+
+def test_memory_grows_with_the_length() -> None:
+    peaks = []
+    for length in (2048, 4096):
+        heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
+        for _ in range(2):  # the first one makes the layout
+            with MemoryMeter() as meter:
+                run(heads, Window(32) | GlobalTokens(1), TokenMask(), "blocked").sum().backward()
+        peaks.append(meter.peak)
+    assert peaks[1] < 2.2 * peaks[0]
+
+
+@pytest.mark.parametrize("spec", ["window:20+global:1", "strided:16", "local:8:both+random:8:2"])
+def test_the_fused_kernel_runs_forward_and_backward(spec: str) -> None:
+    heads = random_heads(300, widths=(4, 6), dtype=torch.float32)
+    with count_operations() as seen:
+        run(heads, parse_pattern(spec), TokenMask(), "blocked").sum().backward()
+    assert sdpa_kernels(seen) == {"flash"}
+    assert any("flash_attention_for_cpu_backward" in name for name in seen)
+
+
+@pytest.mark.parametrize(
+    "pattern", [Window(17) | GlobalTokens(3), packed(301)], ids=["kept", "own"]
+)
+def test_a_default_device_changes_nothing(pattern: Pattern) -> None:
+    heads = random_heads(301, dtype=torch.float64)
+    with torch.device("meta"):
+        got = run(heads, pattern, TokenMask(), "blocked")
+    assert_equal(got, oracle(heads, pattern, TokenMask()))
+
+
+def test_blocks_that_agree_share_one_small_mask() -> None:
+    from jat_graph.patterns.layout import layout
+
+    groups = layout(Window(64) | GlobalTokens(1), 4096)
+    inside = max(groups, key=lambda group: len(group.queries))
+    assert len(inside.queries) >= 30
+    assert inside.rule is None and inside.mask is not None
+    assert inside.mask.shape == (128, 128 + 2 * 63 + 1)  # the global key by itself
+
+
+@pytest.mark.parametrize("backend", RUN)
+def test_dropout_keeps_the_mean_and_the_pairs(backend: str) -> None:
+    heads = random_heads(40, heads=1, dtype=torch.float32)
+    pattern = parse_pattern("window:4")
+    heads = heads._replace(value=torch.eye(40).expand(2, 1, 40, 40).clone().requires_grad_())
+    torch.manual_seed(0)
+    runs = [run(heads, pattern, TokenMask(), backend, dropout_p=0.4) for _ in range(300)]
+    plain = run(heads, pattern, TokenMask(), "dense")
+    assert_close(torch.stack(runs).mean(0), plain, rtol=0, atol=0.15)
+    assert (runs[0] == 0)[plain == 0].all()
+    assert 0.3 < float((runs[0] == 0)[plain > 0].float().mean()) < 0.5
+    assert torch.autograd.grad(runs[0].sum(), heads.value)[0].isfinite().all()
+
+
+def test_dropout_in_blocks_is_the_same_in_backward() -> None:
+    heads = random_heads(300, heads=1, dtype=torch.float64)
+    torch.manual_seed(0)
+    output = run(heads, Window(20), TokenMask(), "blocked", dropout_p=0.5)
+    slope = torch.autograd.grad(output.sum(), heads.value)[0]
+    # Linear in the values: the slope times the values is the output.
+    assert_equal((slope * heads.value).sum(), output.sum())
+
+
+@pytest.mark.parametrize("backend", RUN)
+def test_a_query_without_a_key_gets_zeros_and_finite_gradients(backend: str) -> None:
+    pattern = parse_pattern("random:8:1")  # the first block joins later ones only
+    heads = random_heads(60, dtype=torch.float64)
+    output = run(heads, pattern, TokenMask(causal=True), backend)
+    assert not output[:, :, :8].any()
+    assert output[:, :, 8:].all()
+    assert all(slope.isfinite().all() for slope in gradients(output, heads))
+
+
+@pytest.mark.parametrize("backend", RUN)
+def test_all_padding_gives_zeros(backend: str) -> None:
+    heads = random_heads(9, dtype=torch.float64)
+    output = run(heads, Window(3), TokenMask(valid=torch.zeros(2, 1, 9).bool()), backend)
+    assert not output.any()
+    assert all(not slope.any() for slope in gradients(output, heads))
+
+
+def test_all_padding_gives_zeros_however_large_it_is() -> None:
+    heads = Heads(*(torch.full((2, 1, 5, 4), 3e38, requires_grad=True) for _ in range(3)))
+    mask = TokenMask(valid=torch.zeros(2, 1, 5).bool())
+    output = run(heads, Window(3), mask, "blocked", dropout_p=0.1)
+    assert not output.any()
+    assert all(not slope.any() for slope in gradients(output, heads))
+
+
+@pytest.mark.parametrize("backend", RUN)
+def test_padding_changes_nothing_whatever_it_holds(backend: str) -> None:
+    pattern = parse_pattern("window:5+global:2")
+    short = [t.detach() for t in random_heads(20, dtype=torch.float64)]
+    alone = pattern_attention(*short, pattern=pattern, backend=backend)
+    for side in ("right", "left"):
+        before, after = (0, 6) if side == "right" else (6, 0)
+        pad = torch.nn.functional.pad
+        padded = [pad(t, (0, 0, before, after), value=torch.nan) for t in short]
+        mask = pad(torch.ones(2, 20, dtype=torch.bool), (before, after))
+        got = pattern_attention(*padded, pattern=pattern, attention_mask=mask, backend=backend)
+        assert_equal(got[:, :, before : before + 20], alone)
+        assert not got[:, :, ~mask[0]].any()
+
+
+@pytest.mark.parametrize("kind", ["pairs", "pairs per head", "pairs additive", "padding bias"])
+def test_a_general_mask_and_biases_are_for_the_dense_backend(kind: str) -> None:
+    heads = random_heads(13, dtype=torch.float64)
+    mask, _ = make_mask(kind, 2, 3, 13)
+    assert mask is not None
+    pattern = Window(4)
+    got = pattern_attention(*heads, pattern=pattern, attention_mask=mask, scale=0.3)
+    bias = mask if mask.is_floating_point() else torch.zeros(mask.shape).double()
+    bias = bias.masked_fill(~mask if mask.dtype == torch.bool else mask.isneginf(), -1e9)
+    valid = (bias > -1e8).any(-2, keepdim=True)
+    pairs = oracle_pairs(pattern, TokenMask(valid=valid.squeeze(-2)), 3, 13) & (bias > -1e8)
+    rows = (heads.query @ heads.key.mT * 0.3 + bias).masked_fill(~pairs, -1e9).softmax(-1)
+    assert_equal(got, (rows * pairs.any(-1, keepdim=True)) @ heads.value)
+    for backend in ("blocked", "graph", "flex"):
+        with pytest.raises(ValueError, match=rf"^backend '{backend}' cannot run: it takes padding"):
+            pattern_attention(*heads, pattern=pattern, attention_mask=mask, backend=backend)
+
+
+def test_an_explicit_choice_says_every_reason() -> None:
+    heads = random_heads(13, dtype=torch.float64)
+    with pytest.raises(ValueError) as error:
+        pattern_attention(*heads, pattern=Window(3), dropout_p=0.1, backend="flex")
+    assert str(error.value) == (
+        "backend 'flex' cannot run: it has no dropout; it takes no float64; "
+        "it has no gradients on the CPU; use 'blocked'"
+    )
+    long = torch.zeros(1, 1, 2**15, 1)
+    with pytest.raises(ValueError, match=r"^backend 'dense' cannot run: a mask of 32768×32768"):
+        pattern_attention(long, long, long, pattern=Window(3), backend="dense")
+    with pytest.raises(ValueError, match=r"^backend must be auto, dense, blocked, flex, graph"):
+        pattern_attention(*heads, pattern=Window(3), backend="fast")
+
+
+@pytest.mark.parametrize(
+    ("length", "spec", "mask", "line"),
+    [
+        (100, "window:5", None, "dense: 100 tokens are at most 256"),
+        (300, "window:5", None, "blocked: blocks would read 40% of all pairs of 300 tokens"),
+        (300, "window:299", None, "dense: blocks would read 100% of all pairs of 300 tokens"),
+        (2000, "window:5", None, "blocked: 2000 tokens are more than 256"),
+        (300, "window:5", "pairs", "dense: 'blocked' cannot run: it takes padding and causal"),
+    ],
+)
+def test_auto_says_why(length: int, spec: str, mask: str | None, line: str) -> None:
+    heads = torch.zeros(1, 2, length, 3)
+    given = make_mask(mask, 1, 2, length)[0] if mask else None
+    choice = explain_pattern(heads, heads, heads, pattern=parse_pattern(spec), attention_mask=given)
+    assert str(choice).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pattern": "window:3"}, "pattern must be a Pattern, got str"),
+        ({"dropout_p": 1.5}, "dropout_p must be in [0, 1], got 1.5"),
+        ({"scale": float("nan")}, "scale must be finite, got nan"),
+        ({"key": torch.zeros(2, 3, 9, 4)}, "key must be [2, 3, 8, 4] like query"),
+        ({"query": torch.zeros(8, 4)}, "query must be [B, H, L, D], got [8, 4]"),
+        ({"pattern": packed(9)}, "ids of documents must be [2, 8], got [2, 9]"),
+        ({"pattern": packed(8, batch=3) & Window(2)}, "ids of documents must be [2, 8]"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(change: dict[str, Any], message: str) -> None:
+    zeros = torch.zeros(2, 3, 8, 4)
+    call = {"query": zeros, "key": zeros, "value": zeros, "pattern": Window(3)} | change
+    with pytest.raises(ValueError) as error:
+        pattern_attention(**call)
+    assert str(error.value).startswith(message)
+
+
+def test_more_global_tokens_than_tokens_and_a_block_that_does_not_divide() -> None:
+    heads = random_heads(10, dtype=torch.float64)
+    everything = torch.ones(1, 1, 10, 10, dtype=torch.bool)
+    got = pattern_attention(*heads, pattern=GlobalTokens(99), scale=0.3, backend="blocked")
+    assert_equal(got, reference_pattern_attention(*heads, everything, 0.3))
+    check("blocked", parse_pattern("local:4:both"), TokenMask(), heads)
+
+
+# Dynamo's own, where it goes on behind a break.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("backend", RUN)
+def test_compiled_code_steps_out_and_goes_on(backend: str) -> None:
+    heads = random_heads(300, dtype=torch.float64)
+
+    def scaled(*tensors: Tensor) -> Tensor:
+        return 2 * run(Heads(*(3 * t for t in tensors)), Window(20), TokenMask(), backend)
+
+    got = torch.compile(scaled, backend="aot_eager")(*heads)
+    assert_equal(got, scaled(*heads))
+    for one, other in zip(gradients(got, heads), gradients(scaled(*heads), heads), strict=True):
+        assert_equal(one, other)
+
+
+def test_plain_blocks_are_the_fused_ones() -> None:
+    heads = random_heads(300, dtype=torch.float64)
+    job = Job(*heads, Window(20), TokenMask(), 0.0, 0.3)
+    fused = _run_rule(job, job.pattern, None)
+    job = Job(*heads, Window(20), TokenMask(), 1e-300, 0.3)  # a dropout that drops nothing
+    plain = _run_rule(job, job.pattern, None)
+    assert_equal(plain, fused)
+    for one, other in zip(gradients(plain, heads), gradients(fused, heads), strict=True):
+        assert_equal(one, other)

@@ -1,0 +1,770 @@
+import dataclasses
+import math
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from jat_graph import JatConfig, jump_attention, jump_operator
+from jat_graph.attention.groups import attend, attention_probabilities
+from jat_graph.attention.propagation import head_groups
+from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.reference import (
+    masked_softmax,
+    reference_graph,
+    reference_jump_attention,
+    reference_mask,
+    reference_scores_propagated,
+)
+from jat_graph.testing import assert_within_budget, random_heads, random_padding_mask
+from tests.support import (
+    CAUSAL_MASKS,
+    MASKS,
+    PADDING_MASKS,
+    PAIR_MASKS,
+    Case,
+    MemoryMeter,
+    assert_equal,
+    configs,
+    count_operations,
+    heads_and_masks,
+    make_mask,
+    oracle_graph,
+    oracle_output,
+    sdpa_kernels,
+    with_half_joined,
+)
+
+DECODER_CONFIGS = [
+    JatConfig(hop_weights=hops, backend=backend, nodes=nodes, **selection)
+    for backend, hops, (nodes, selection) in product(
+        ("dense", "sparse", "threshold"),
+        ((0, 1), (0.5, 0.25, 0.5)),
+        (
+            ("all", {}),
+            ("all", {"key_selection": "strided", "key_step": 3}),
+            ("selected", {"key_selection": "strided", "key_step": 2}),
+        ),
+    )
+] + [
+    JatConfig(backend="dense", soft_temperature=0.5),
+    JatConfig(backend="auto", same_sign_only=True, normalize_keys=True),
+]
+
+
+# --- the oracle ----------------------------------------------------------------------------------
+
+
+def leaves_of(case):
+    return [t.clone().requires_grad_() for t in case[:3]]
+
+
+def grads_of(output, leaves, cotangent):
+    grads = torch.autograd.grad(output, leaves, cotangent, allow_unused=True)
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads, strict=True)]
+
+
+def check_against_oracle(config, case, device="cpu"):
+    """Compare outputs and gradients of valid tokens with the oracle's, in float64."""
+    here = case.to(device)
+    leaves, twins = leaves_of(here), leaves_of(case)
+    output = jump_attention(*leaves, config=config, **here.options)
+    assert output.isfinite().all()
+    truth = oracle_output(config, Case(*twins, *case[3:]))
+    assert_equal(output.cpu() * case.valid, truth * case.valid)
+    cotangent = torch.randn(output.shape, dtype=output.dtype) * case.valid
+    got = grads_of(output, leaves, cotangent.to(device))
+    for grad, want in zip(got, grads_of(truth, twins, cotangent), strict=True):
+        assert grad.isfinite().all()
+        assert_equal(grad.cpu() * case.valid, want * case.valid)
+    operator = jump_operator(*here[:2], config=config, **here.options)
+    assert_equal(operator.to_dense().cpu(), oracle_graph(config, case).adj_norm)
+
+
+@pytest.mark.parametrize(
+    ("backend", "masks"),
+    [
+        *product(("dense", "sparse", "threshold", "auto"), (PADDING_MASKS,)),
+        *product(("dense", "sparse", "auto"), (CAUSAL_MASKS, PAIR_MASKS)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[1],
+)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_values_and_gradients_are_the_oracles(backend, masks, device, data):
+    case = data.draw(heads_and_masks(masks))
+    config = data.draw(configs(backend, masks, case.query.size(1)))
+    check_against_oracle(with_half_joined(config, case), case, device)
+
+
+@pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@settings(max_examples=8)
+@given(data=st.data(), rate=st.sampled_from((0.05, 0.2, 0.4)))
+def test_an_adaptive_threshold_is_the_oracles(backend, device, data, rate):
+    case = data.draw(heads_and_masks(PADDING_MASKS))
+    config = data.draw(configs(backend, PADDING_MASKS, case.query.size(1)))
+    config = dataclasses.replace(config, vote_rate=rate, inclusive=False)
+    check_against_oracle(config, case, device)
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+def test_a_table_gives_each_head_its_threshold(backend):
+    query, key, value, _ = random_heads(2, 3, 12, 8)
+    table = ((2.0, 6.0, math.inf),)
+    case = Case(query, key, value, None, False)
+    config = JatConfig(threshold=table, backend=backend)
+    check_against_oracle(config, case)
+    joined = jump_operator(query, key, config=config).base.to_dense() > 0
+    low, middle, high = joined.double().mean((0, 2, 3))
+    assert low > middle > high == 0
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@pytest.mark.parametrize("threshold", [0.0, math.inf])
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_extreme_thresholds(backend, threshold, inclusive):
+    query, key, value, _ = random_heads(2, 2, 9, 4)
+    config = JatConfig(
+        threshold=threshold, inclusive=inclusive, backend=backend, hop_weights=(0.5, 0.5)
+    )
+    check_against_oracle(config, Case(query, key, value, None, False))
+
+
+def assert_gradcheck(config, leaves):
+    assert torch.autograd.gradcheck(
+        lambda *qkv: jump_attention(*qkv, config=config), leaves, fast_mode=True
+    )
+
+
+@pytest.mark.parametrize("soft_temperature", [None, 0.7])
+def test_gradcheck(soft_temperature):
+    query, key, value, density = random_heads(1, 2, 5, 3)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(hop_weights=(0.5, 0.3, -0.2), soft_temperature=soft_temperature)
+    leaves = [t.requires_grad_() for t in (query, key, value)]
+    assert_gradcheck(config, leaves)
+
+
+@pytest.mark.parametrize("backend", ["sparse", "threshold"])
+def test_gradcheck_of_other_backends(backend):
+    query, key, value, density = random_heads(1, 2, 5, 3)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(hop_weights=(0.5, 0.3, -0.2), backend=backend)
+    leaves = [t.requires_grad_() for t in (query, key, value)]
+    assert_gradcheck(config, leaves)
+
+
+def low_precision(query, key, value, adj_norm, hop_weights, mask):
+    """The oracle's last steps, all of them in the dtype of the inputs."""
+    propagated = reference_scores_propagated(query, key, adj_norm.to(query.dtype), hop_weights)
+    logits = propagated * query.size(-1) ** -0.5
+    return masked_softmax(logits, reference_mask(query, mask).visible) @ value
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**20), hops=st.sampled_from(((0, 1), (0.5, 0.5), (0.0, 0.5, -0.5))))
+def test_lower_precisions_keep_their_budget(dtype, backend, seed, hops):
+    mask = random_padding_mask(2, 17, side="left", min_valid=8, seed=seed)
+    heads = random_heads(2, 2, 17, 8, attention_mask=mask, dtype=dtype, seed=seed)
+    assert 0.1 <= heads.density <= 0.9
+    config = JatConfig(hop_weights=hops, backend=backend)
+    valid = mask[:, None, :, None]
+    leaves = [t.requires_grad_() for t in heads[:3]]
+    with sdpa_kernel(SDPBackend.MATH):  # the flash kernel's backward is twice as wrong by itself
+        output = jump_attention(*leaves, config=config, attention_mask=mask)
+    exact = [t.detach().double().requires_grad_() for t in leaves]
+    truth = reference_jump_attention(*exact, hop_weights=hops, attention_mask=mask)
+    plain = [t.detach().clone().requires_grad_() for t in leaves]
+    graph = reference_graph(*(t.detach().float() for t in plain[:2]), attention_mask=mask)
+    low = low_precision(*plain, graph.adj_norm, hops, mask)
+    exact_graph = reference_graph(*(t.detach() for t in exact[:2]), attention_mask=mask)
+    assert torch.equal(graph.adjacency > 0, exact_graph.adjacency > 0)  # no vote is a close call
+    assert output.dtype == dtype
+    assert_within_budget(output * valid, low * valid, truth * valid)
+    cotangent = torch.randn(output.shape).to(dtype) * valid
+    found = zip(
+        grads_of(output, leaves, cotangent),
+        grads_of(low, plain, cotangent),
+        grads_of(truth, exact, cotangent.double()),
+        strict=True,
+    )
+    for got, rough, want in found:
+        assert_within_budget(got * valid, rough * valid, want * valid)
+
+
+# --- ordinary attention --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "config",
+    [
+        JatConfig(hop_weights=(1,)),
+        JatConfig(hop_weights=(1, 0)),
+        JatConfig(hop_weights=(1,), key_selection="significance", nodes="selected"),
+        JatConfig(hop_weights={(0,): (1,), (1, 2): (1, 0)}),
+        JatConfig(threshold=math.inf),
+        JatConfig(threshold=math.inf, hop_weights=(0, 0, 1), backend="dense"),
+        JatConfig(threshold=((math.inf,) * 3,), soft_temperature=1.0),
+    ],
+)
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "bias", "pairs", "causal pairs"])
+def test_ordinary_heads_are_sdpa_bit_for_bit(config, dtype, kind, device):
+    generator = torch.Generator().manual_seed(1)
+    for head_dim, width in ((8, 8), (7, 7), (8, 5), (5, 8)):
+        query, key, value = (
+            torch.randn(2, 9, 3, d, generator=generator).to(device, dtype).transpose(1, 2)
+            for d in (head_dim, head_dim, width)
+        )
+        mask = {
+            "padding": random_padding_mask(2, 9, seed=3, device=device)[:, None, None],
+            "bias": torch.randn(2, 1, 9, 9, generator=generator).to(device, dtype),
+            "pairs": (torch.rand(2, 3, 9, 9, generator=generator) < 0.6).to(device),
+            "causal pairs": torch.ones(1, 1, 9, 9, device=device).tril().bool(),
+        }.get(kind)
+        causal = kind == "causal"
+        output = jump_attention(
+            query, key, value, config=config, attention_mask=mask, is_causal=causal
+        )
+        base = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
+        valid = mask.mT if kind == "padding" else torch.ones(1, dtype=torch.bool, device=device)
+        assert torch.equal(output * valid, base * valid)
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+def test_a_graph_without_edges_passes_features_on_untouched(backend):
+    query, key, value, _ = random_heads(2, 2, 16, 8, dtype=torch.float32)
+    config = JatConfig(threshold=1e30, hop_weights=(0, 0, 1), backend=backend)
+    output = jump_attention(query, key, value, config=config)
+    assert torch.equal(output, F.scaled_dot_product_attention(query, key, value))
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@pytest.mark.parametrize("nodes", ["all", "selected"])
+@pytest.mark.parametrize("selection", ["all", "significance", "sampled", "strided"])
+def test_jumps_change_the_output(backend, selection, nodes, device):
+    query, key, value, density = random_heads(2, 2, 20, 8, device=device)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(backend=backend, key_selection=selection, nodes=nodes, key_factor=3.0)
+    output = jump_attention(query, key, value, config=config)
+    base = F.scaled_dot_product_attention(query, key, value)
+    assert (output - base).abs().amax((0, 2, 3)).min() > 0.05  # in every head
+
+
+# --- padding, batches, later tokens --------------------------------------------------------------
+
+
+@st.composite
+def padded(draw, selections):
+    """Draw a case without padding, the same one inside garbage, and where it is there."""
+    length, extra = draw(st.sampled_from((1, 2, 9, 14))), draw(st.integers(1, 6))
+    seed = draw(st.integers(0, 2**20))
+    query, key, value, _ = random_heads(1, 2, length, 4, seed=seed)
+    place = sorted(draw(st.permutations(range(length + extra)))[:length])
+    garbage = draw(st.sampled_from((math.nan, math.inf, 1e30)))
+    wide = [torch.full((1, 2, length + extra, 4), garbage, dtype=torch.float64) for _ in range(3)]
+    for tensor, small in zip(wide, (query, key, value), strict=True):
+        tensor[:, :, place] = small
+    mask = torch.zeros(1, length + extra, dtype=torch.bool)
+    mask[:, place] = True
+    config = JatConfig(
+        key_selection=draw(st.sampled_from(selections)),
+        key_factor=draw(st.sampled_from((1.0, 3.0))),
+        nodes=draw(st.sampled_from(("all", "selected"))),
+        vote_rate=draw(st.sampled_from((None, 0.1))),
+        seed=draw(st.integers(0, 9)),
+    )
+    return config, Case(query, key, value, None, False), Case(*wide, mask, False), place
+
+
+@pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@settings(max_examples=25)
+@given(
+    drawn=padded(("all", "significance", "sampled", "strided", "sampled_queries")),
+    form=st.sampled_from(("2d", "4d", "additive")),
+)
+def test_padding_changes_nothing(backend, drawn, form):
+    config, small, wide, place = drawn
+    config = dataclasses.replace(config, backend=backend)
+    if config.vote_rate is None:
+        config = with_half_joined(config, small)
+    mask = wide.mask
+    if form == "4d":
+        mask = mask[:, None, None, :].expand(1, 1, mask.size(1), -1)
+    if form == "additive":
+        mask = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -math.inf)
+    output = jump_attention(*wide[:3], config=config, attention_mask=mask)
+    assert output.isfinite().all()
+    assert_equal(output[:, :, place], jump_attention(*small[:3], config=config))
+
+
+@pytest.mark.parametrize("config", DECODER_CONFIGS[:6])
+@given(seed=st.integers(0, 99), side=st.sampled_from(("left", "right")))
+@settings(max_examples=4)
+def test_padding_changes_nothing_in_a_decoder(config, seed, side):
+    query, key, value, density = random_heads(1, 2, 9, 4, is_causal=True, seed=seed)
+    assert 0.1 <= density <= 0.9
+    extra = torch.full((1, 2, 3, 4), math.nan, dtype=torch.float64)
+    parts = [(extra, t) if side == "left" else (t, extra) for t in (query, key, value)]
+    mask = torch.ones(1, 12, dtype=torch.bool)
+    mask[:, :3] = side == "right"
+    mask[:, 9:] = side == "left"
+    output = jump_attention(
+        *(torch.cat(p, dim=2) for p in parts), config=config, attention_mask=mask, is_causal=True
+    )
+    want = jump_attention(query, key, value, config=config, is_causal=True)
+    assert_equal(output[:, :, mask[0]], want)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("selection", ["all", "significance", "sampled"])
+def test_a_batch_gives_what_its_items_give(kind, selection):
+    if selection != "all" and kind not in PADDING_MASKS:
+        pytest.skip("only all keys vote under this mask")
+    mask, causal = make_mask(kind, 3, 2, 12, seed=2)
+    query, key, value, density = random_heads(3, 2, 12, 8, attention_mask=mask, is_causal=causal)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(key_selection=selection)
+    whole = jump_attention(query, key, value, config=config, attention_mask=mask, is_causal=causal)
+    for b in range(3):
+        own = mask if mask is None or len(mask) == 1 else mask[b : b + 1]
+        item = (t[b : b + 1] for t in (query, key, value))
+        output = jump_attention(*item, config=config, attention_mask=own, is_causal=causal)
+        assert_equal(output, whole[b : b + 1])
+
+
+@pytest.mark.parametrize("config", DECODER_CONFIGS, ids=repr)
+@pytest.mark.parametrize("padding", [None, "left", "right"])
+def test_later_tokens_change_nothing_in_a_decoder(config, padding, device):
+    mask = None
+    if padding is not None:
+        mask = random_padding_mask(2, 14, side=padding, min_valid=8, seed=1, device=device)
+    options = {"config": config, "attention_mask": mask, "is_causal": True}
+    heads = random_heads(
+        2, 2, 14, 8, attention_mask=mask, is_causal=True, dtype=torch.float32, device=device
+    )
+    assert 0.1 <= heads.density <= 0.9
+    tensors = heads[:3]
+    output = jump_attention(*tensors, **options)
+    plain = F.scaled_dot_product_attention(*tensors, is_causal=True)
+    if mask is None:
+        assert (output - plain).abs().max() > 0.05
+    for cut in range(1, 14):
+        later = [t.clone() for t in tensors]
+        for tensor in later:
+            tensor[:, :, cut:] = 5 * torch.randn_like(tensor[:, :, cut:])
+        changed = jump_attention(*later, **options)
+        assert torch.equal(changed[:, :, :cut], output[:, :, :cut])
+        assert not torch.equal(changed[:, :, cut:], output[:, :, cut:])
+
+
+@pytest.mark.parametrize("config", DECODER_CONFIGS, ids=repr)
+@pytest.mark.parametrize("padding", [None, "left", "right"])
+def test_cutting_a_decoders_sequence_changes_nothing(config, padding):
+    mask = None
+    if padding is not None:
+        mask = random_padding_mask(2, 14, side=padding, min_valid=8, seed=1)
+    tensors = random_heads(2, 2, 14, 8, attention_mask=mask, is_causal=True)[:3]
+    output = jump_attention(*tensors, config=config, attention_mask=mask, is_causal=True)
+    for cut in range(1, 14):
+        own = None if mask is None else mask[:, :cut]
+        valid = 1 if own is None else own[:, None, :, None]
+        short = jump_attention(
+            *(t[:, :, :cut] for t in tensors), config=config, attention_mask=own, is_causal=True
+        )
+        assert_equal(short * valid, output[:, :, :cut] * valid)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"key_selection": "significance"}, "'significance' looks at later tokens.*key_step"),
+        ({"key_selection": "sampled"}, "'sampled' looks at later tokens"),
+        ({"key_selection": "sampled_queries"}, "'sampled_queries' looks at later tokens"),
+        ({"key_selection": "strided"}, "'strided' without key_step looks at later tokens"),
+        ({"vote_rate": 0.1}, "vote_rate looks at later tokens.*fixed threshold"),
+    ],
+)
+@pytest.mark.parametrize("form", ["flag", "4d"])
+def test_what_looks_ahead_is_refused_in_a_decoder(settings, words, form):
+    query, key, value, _ = random_heads(1, 2, 6, 4)
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril() if form == "4d" else None
+    with pytest.raises(ValueError, match=words):
+        jump_attention(
+            query,
+            key,
+            value,
+            config=JatConfig(**settings),
+            attention_mask=mask,
+            is_causal=form == "flag",
+        )
+
+
+# --- masks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@pytest.mark.parametrize("form", ["2d", "4d", "additive"])
+def test_rows_without_a_key_are_finite(backend, form):
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1] = False
+    if form != "2d":
+        mask = mask[:, None, None, :].expand(2, 1, 5, 5)
+    if form == "additive":
+        mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+    leaves = [t.float().requires_grad_() for t in random_heads(2, 2, 5, 4)[:3]]
+    output = jump_attention(*leaves, config=JatConfig(backend=backend), attention_mask=mask)
+    assert output[0].abs().min() > 0
+    assert torch.equal(output[1], torch.zeros_like(output[1]))
+    for grad in torch.autograd.grad(output.sum(), leaves):
+        assert grad.isfinite().all()
+        assert grad[1].count_nonzero() == 0
+
+
+def test_a_bias_moves_the_scores_but_no_vote():
+    query, key, value, density = random_heads(1, 2, 10, 4)
+    assert 0.1 <= density <= 0.9
+    bias = 3 * torch.randn(1, 1, 10, 10, dtype=torch.float64)
+    biased = {"config": JatConfig(), "attention_mask": bias}
+    free = {"config": JatConfig()}
+    operators = [jump_operator(query, key, **options).to_dense() for options in (biased, free)]
+    assert torch.equal(*operators)
+    outputs = [jump_attention(query, key, value, **options) for options in (biased, free)]
+    assert (outputs[0] - outputs[1]).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse"])
+def test_documents_in_one_row_are_the_documents_alone(backend):
+    query, key, value, _ = random_heads(1, 2, 12, 4)
+    document = torch.tensor([0] * 5 + [1] * 7)
+    mask = (document[:, None] == document[None, :])[None, None]
+    config = JatConfig(backend=backend)
+    together = jump_attention(query, key, value, config=config, attention_mask=mask)
+    for number in (0, 1):
+        own = [t[:, :, document == number] for t in (query, key, value)]
+        density = jump_operator(*own[:2], config=config).base.to_dense().count_nonzero()
+        assert density > 0
+        assert_equal(together[:, :, document == number], jump_attention(*own, config=config))
+
+
+# --- heads, probabilities ------------------------------------------------------------------------
+
+
+@given(case=heads_and_masks(), data=st.data())
+def test_probabilities_give_the_outputs(case, data):
+    heads = case.query.size(1)
+    jumping = tuple(sorted(data.draw(st.sets(st.integers(0, heads - 1), min_size=1))))
+    hops = data.draw(st.sampled_from(((0.0, 1.0), (0.5, 0.5))))
+    config = with_half_joined(JatConfig(hop_weights=hops, heads=len(jumping)), case)
+    mask = resolve_mask(case.mask, case.is_causal, case.query)
+    attn_mask, causal = mask.attention_mask(case.query.size(2), case.query)
+    options = {"attn_mask": attn_mask, "is_causal": causal, "scale": 0.6}
+    groups = head_groups(*case[:2], config=config, heads=jumping, mask=mask, scale=0.6)
+    rows = attention_probabilities(groups, **options)
+    outputs = attend(groups, case.value, dropout_p=0.0, **options)
+    assert_equal(rows @ case.value, outputs)
+    sums = rows.sum(-1)
+    assert ((sums - 1).abs() < 1e-10).logical_or(sums == 0).all()
+    ordinary = [head for head in range(heads) if head not in jumping]
+    base = F.scaled_dot_product_attention(*case[:3], attn_mask, is_causal=causal, scale=0.6)
+    assert_equal(outputs[:, ordinary], base[:, ordinary])
+
+
+@pytest.mark.parametrize("kind", ["right", "per head", "pairs per head", "causal"])
+@pytest.mark.parametrize("heads", [(0,), (1, 3), (0, 2, 3), (0, 1, 2, 3)])
+def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
+    mask, causal = make_mask(kind, 2, 4, 12, seed=5)
+    query, key, value, density = random_heads(2, 4, 12, 8, attention_mask=mask, is_causal=causal)
+    assert 0.1 <= density <= 0.9
+    table = tuple(4.0 + head for head in heads)
+    config = JatConfig(threshold=(table,), hop_weights={(head,): (0.5, 0.5) for head in heads})
+    resolved = resolve_mask(mask, causal, query)
+    attn_mask, flag = resolved.attention_mask(12, query)
+    own = {"config": config.for_layer(0, heads), "heads": heads, "mask": resolved}
+    groups = head_groups(query, key, scale=8**-0.5, **own)
+    output = attend(
+        groups, value, attn_mask=attn_mask, is_causal=flag, dropout_p=0.0, scale=8**-0.5
+    )
+    valid = Case(query, key, value, mask, causal).valid
+    for head in range(4):
+        own = mask if mask is None or mask.dim() == 2 or mask.size(1) == 1 else mask[:, [head]]
+        alone = Case(query[:, [head]], key[:, [head]], value[:, [head]], own, causal)
+        jump = JatConfig(hop_weights=(1,))
+        if head in heads:
+            jump = JatConfig(threshold=4.0 + head, hop_weights=(0.5, 0.5))
+        wanted = oracle_output(jump, alone)
+        assert_equal(output[:, [head]] * valid[:, [head]], wanted * valid[:, [head]])
+
+
+@pytest.mark.parametrize("heads", [(0,), (0, 1), (1, 3)])
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5)])
+@pytest.mark.parametrize("inside", [False, True])
+def test_heads_that_do_not_jump_are_sdpa_bit_for_bit(heads, hop_weights, inside, device):
+    generator = torch.Generator().manual_seed(2)
+    tensors = [
+        torch.randn(2, 33, 4, 8, generator=generator).to(device).transpose(1, 2) for _ in range(3)
+    ]
+    if not inside:
+        tensors = [tensor.contiguous() for tensor in tensors]
+    leaves, twins = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
+    config = JatConfig(threshold=0.5, hop_weights=hop_weights, heads=len(heads))
+    options = {"config": config, "heads": heads, "mask": TokenMask(), "scale": 0.3}
+    groups = head_groups(*leaves[:2], **options)
+    output = attend(groups, leaves[2], attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
+    base = F.scaled_dot_product_attention(*twins, scale=0.3)
+    ordinary = [head for head in range(4) if head not in heads]
+    assert torch.equal(output[:, ordinary], base[:, ordinary])
+    assert (output - base)[:, list(heads)].abs().amax((0, 2, 3)).min() > 1e-3
+    cotangent = torch.randn(base.shape, generator=generator).to(device)
+    got = torch.autograd.grad(output, leaves, cotangent)
+    for ours, theirs in zip(got, torch.autograd.grad(base, twins, cotangent), strict=True):
+        assert torch.equal(ours[:, ordinary], theirs[:, ordinary])
+
+
+def test_dropout_drops():
+    query, key, value, _ = random_heads(1, 2, 10, 4)
+    outputs = [
+        jump_attention(query, key, value, config=JatConfig(), dropout_p=p) for p in (0.0, 0.5)
+    ]
+    assert not torch.equal(*outputs)
+
+
+# --- memory, determinism, compilation ------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks that a short sequence outgrows, as long ones outgrow the real blocks."""
+    for module in (
+        "kernels.portable.significance",
+        "kernels.portable.threshold_product",
+        "operators.blocked",
+        "operators.sparse",
+        "operators.threshold",
+        "thresholds",
+        "votes",
+    ):
+        monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
+    monkeypatch.setattr("jat_graph.operators.blocked.KEPT_KEYS", 16)
+    monkeypatch.setattr("jat_graph.operators.threshold.KEPT_KEYS", 16)
+
+
+def measure(config, length):
+    leaves = [t.float().requires_grad_() for t in random_heads(1, 1, length, 4)[:3]]
+    with MemoryMeter() as meter:
+        output = jump_attention(*leaves, config=config)
+        output.sum().backward()
+    assert all(leaf.grad.abs().sum() > 0 for leaf in leaves[::2])
+    return meter
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"key_selection": "all"},
+        {"key_selection": "significance", "hop_weights": (0.5, 0.5)},
+        {"key_selection": "significance", "nodes": "selected"},
+        {"key_selection": "sampled"},
+        {"key_selection": "strided"},
+        {"key_selection": "sampled_queries"},
+        {"vote_rate": 0.1},
+    ],
+)
+def test_threshold_stores_nothing_of_size_l_by_l(settings, monkeypatch):
+    monkeypatch.setattr("jat_graph.voting.thresholds.SAMPLED_TRIPLES", 256)
+    length = 160
+    meter = measure(JatConfig(backend="threshold", key_factor=2.0, **settings), length)
+    assert meter.largest < length**2 / 4
+    assert meter.peak < length**2 * 4  # bytes of one such matrix
+
+
+@pytest.mark.parametrize("mask", [None, "padding"])
+@pytest.mark.parametrize("value_width", [4, 8, 24])
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5), (0.5, 0.25, 0.5)])
+@pytest.mark.parametrize("backend", ["threshold", "dense"])
+def test_attention_after_any_hops_is_flash_and_stores_no_l_by_l(
+    backend, hop_weights, value_width, mask
+):
+    length, generator = 200, torch.Generator().manual_seed(0)
+    config = JatConfig(
+        backend=backend, hop_weights=hop_weights, threshold=0.5, key_selection="significance"
+    )
+    leaves = [
+        torch.randn(1, 1, length, size, generator=generator).requires_grad_()
+        for size in (8, 8, value_width)
+    ]
+    valid = torch.arange(length)[None] < (length - 9 if mask else length)
+    with MemoryMeter() as meter, count_operations() as seen:
+        output = jump_attention(*leaves, config=config, attention_mask=valid)
+        output[:, :, valid[0]].sum().backward()
+    assert sdpa_kernels(seen) == {"flash"}
+    assert all(leaf.grad.abs().sum() > 0 for leaf in leaves)
+    allowed = {"jat_graph.count_votes.default"} if backend == "dense" else set()  # A itself
+    assert {name for name, size in meter.allocated.items() if size >= length**2} == allowed
+
+
+@pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5)])
+def test_attention_in_a_decoder_stores_no_l_by_l_beyond_the_scores(hop_weights):
+    length = 200
+    config = JatConfig(backend="dense", hop_weights=hop_weights, threshold=0.5, nodes="all")
+    leaves = [torch.randn(1, 1, length, 8).requires_grad_() for _ in range(3)]
+    with MemoryMeter() as graph:
+        jump_operator(*leaves[:2], config=config, is_causal=True)
+    with MemoryMeter() as meter, count_operations() as seen:
+        jump_attention(*leaves, config=config, is_causal=True).sum().backward()
+    assert sdpa_kernels(seen) == {"flash"}
+    squares = [
+        {name for name, size in m.allocated.items() if size >= length**2} for m in (graph, meter)
+    ]
+    assert squares[0] == squares[1]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("backend", ["dense", "sparse"])
+@pytest.mark.parametrize("soft_temperature", [None, 0.5])
+def test_nothing_of_size_l_by_l_by_l_is_stored(backend, soft_temperature):
+    if backend == "sparse" and soft_temperature is not None:
+        pytest.skip("dense only")
+    length = 96
+    meter = measure(JatConfig(backend=backend, soft_temperature=soft_temperature), length)
+    assert length**2 <= meter.largest <= 3 * length**2  # edges have two ends and a weight
+    assert meter.peak <= 16 * length**2 * 4
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+def test_fifty_runs_are_equal_bit_for_bit(backend, device):
+    heads = random_heads(2, 2, 19, 8, dtype=torch.float32, device=device)
+    config = JatConfig(backend=backend, hop_weights=(0.5, 0.5), key_selection="sampled")
+    first = None
+    for _ in range(50):
+        leaves = [t.clone().requires_grad_() for t in heads[:3]]
+        output = jump_attention(*leaves, config=config)
+        result = [output, *torch.autograd.grad(output.square().sum(), leaves)]
+        first = result if first is None else first
+        assert all(map(torch.equal, result, first))
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine"),
+    [
+        ({"key_selection": "significance"}, "inductor"),
+        ({"key_selection": "significance", "backend": "threshold"}, "inductor"),
+        ({"backend": "threshold", "normalize_keys": True, "inclusive": True}, "aot_eager"),
+        ({"soft_temperature": 0.5, "hop_weights": (0.5, 0.5)}, "aot_eager"),
+        ({"key_selection": "sampled", "nodes": "selected"}, "aot_eager"),
+    ],
+)
+def test_compiled_without_a_graph_break(settings, engine, device):
+    mask = random_padding_mask(2, 16, side="left", min_valid=8, device=device)
+    heads = random_heads(2, 2, 16, 8, attention_mask=mask, dtype=torch.float32, device=device)
+    assert 0.1 <= heads.density <= 0.9
+    config = JatConfig(**settings)
+
+    def run(*qkv):
+        return jump_attention(*qkv, config=config, attention_mask=mask)
+
+    results = []
+    for function in (run, torch.compile(run, fullgraph=True, backend=engine)):
+        leaves = [t.clone().requires_grad_() for t in heads[:3]]
+        output = function(*leaves)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"key_selection": "significance"}, "key_selection='significance' could look ahead"),
+        ({"key_selection": "sampled"}, "key_selection='sampled' could look ahead"),
+        ({"key_selection": "strided"}, "key_selection='strided' could look ahead"),
+        ({"vote_rate": 0.1}, "vote_rate could look ahead"),
+    ],
+)
+def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings, words):
+    query, key, value, _ = random_heads(1, 2, 6, 4)
+    config = JatConfig(backend="dense", **settings)
+    triangle = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
+
+    def run(mask):
+        return jump_attention(query, key, value, config=config, attention_mask=mask)
+
+    with pytest.raises(ValueError, match=f"{words}.*pass padding as attention_mask \\[B, L\\]"):
+        torch.compile(run, backend="eager")(triangle)
+
+
+@pytest.mark.parametrize("settings", [{}, {"key_selection": "strided", "key_step": 2}])
+def test_compiled_code_takes_a_matrix_where_no_key_looks_ahead(settings):
+    query, key, value, density = random_heads(1, 2, 8, 4, is_causal=True)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(backend="dense", **settings)
+    triangle = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
+
+    def run(mask):
+        return jump_attention(query, key, value, config=config, attention_mask=mask)
+
+    assert_equal(torch.compile(run, backend="eager", fullgraph=True)(triangle), run(triangle))
+
+
+def test_autocast_changes_no_vote(device):
+    heads = random_heads(2, 2, 16, 8, dtype=torch.float32, device=device)
+    assert 0.1 <= heads.density <= 0.9
+    config = JatConfig()
+    want = jump_operator(*heads[:2], config=config).base.to_dense()
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        got = jump_operator(*heads[:2], config=config).base.to_dense()
+        output = jump_attention(*heads[:3], config=config)
+    assert torch.equal(got, want)
+    assert (output.float() - jump_attention(*heads[:3], config=config)).abs().max() < 0.1
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+GOOD = {name: torch.randn(2, 3, 4, 8) for name in ("query", "key", "value")}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"query": torch.randn(3, 4, 8)}, r"query must be \[B, H, L, D\], got \[3, 4, 8\]"),
+        ({"query": [1.0]}, "query must be a tensor, got list"),
+        ({"key": torch.randn(2, 3, 5, 8)}, r"key must be \[2, 3, 4, 8\] like query, got"),
+        ({"value": torch.randn(2, 3, 5, 8)}, r"value must be \[2, 3, 4, Dv\], got"),
+        ({"key": torch.randn(2, 3, 4, 8).half()}, "key must be torch.float32 like query, got"),
+        ({"value": torch.ones(2, 3, 4, 8, dtype=torch.long)}, "value must be floating point"),
+        ({name: GOOD[name][:, :, :0] for name in GOOD}, "query must have no empty axis"),
+        ({"query": GOOD["query"] * math.nan}, "query must be finite in valid tokens, got NaN"),
+        ({"value": GOOD["value"] / 0}, "value must be finite.*sequence 0, head 0, token 0"),
+        ({"config": {"threshold": 1}}, "config must be a JatConfig, got dict"),
+        ({"attention_mask": torch.ones(2, 5).bool()}, r"attention_mask must be \[2, 4\] or"),
+        ({"attention_mask": torch.ones(2, 4).long()}, "must be bool or additive floats"),
+        ({"attention_mask": torch.full((2, 4), math.nan)}, "finite biases or -inf, got NaN"),
+        ({"scale": math.nan}, "scale must be a number, got nan"),
+        ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),
+        ({"config": JatConfig(threshold=((1.0, 2.0),))}, "threshold.*3.*got 2"),
+        ({"config": JatConfig(threshold=((1.0,) * 3,) * 2)}, "one row for one layer, got 2"),
+        ({"config": JatConfig(hop_weights={(0, 1): (0, 1)})}, r"hop_weights.*got \[0, 1\]"),
+    ],
+)
+def test_bad_input_gives_one_clear_line(change, words):
+    arguments = {**GOOD, "config": JatConfig(), **change}
+    tensors = [arguments.pop(name) for name in GOOD]
+    with pytest.raises(ValueError, match=words) as caught:
+        jump_attention(*tensors, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_padding_holds_is_not_checked():
+    query, key, value, _ = random_heads(1, 2, 6, 4)
+    query[:, :, 4:] = math.nan
+    mask = torch.tensor([[True] * 4 + [False] * 2])
+    output = jump_attention(query, key, value, config=JatConfig(), attention_mask=mask)
+    assert output.isfinite().all()

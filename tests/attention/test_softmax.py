@@ -1,0 +1,206 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from jat_graph.attention import softmax as module
+from jat_graph.attention.softmax import blocked_attention, softmax_rows, wide_attention
+from jat_graph.testing import assert_within_budget
+from tests.support import (
+    MemoryMeter,
+    assert_equal,
+    count_operations,
+    make_mask,
+    random_tensors,
+    sdpa_kernels,
+)
+
+MASKS = ("none", "padding", "left", "bias", "row bias", "per head", "empty row")
+FUNCTIONS = (wide_attention, blocked_attention)
+
+
+@st.composite
+def calls(draw):
+    """Draw queries, keys and values of any widths, a mask, and whether it is causal."""
+    batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    length = draw(st.sampled_from((1, 2, 5, 16, 31)))
+    width, value_width = draw(st.tuples(*[st.sampled_from((1, 4, 9))] * 2))
+    seed = draw(st.integers(0, 2**20))
+    shapes = [(batch, heads, length, size) for size in (width, width, value_width)]
+    tensors = random_tensors(seed, *shapes)
+    kind, is_causal = draw(st.sampled_from(MASKS)), draw(st.booleans())
+    mask = _mask(kind, batch, heads, length, seed)
+    return tensors, mask, is_causal, draw(st.sampled_from((0.3, 1.0)))
+
+
+def _mask(kind, batch, heads, length, seed):
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "none":
+        return None
+    if kind in ("padding", "left"):
+        mask, _ = make_mask("right" if kind == "padding" else kind, batch, heads, length, seed)
+        return mask[:, None, None]
+    rows = 1 if kind == "row bias" else length
+    bias = torch.randn(batch, 1, rows, length, generator=generator, dtype=torch.float64)
+    if kind in ("bias", "row bias"):
+        return bias.masked_fill(bias > 1.0, -math.inf)
+    if kind == "per head":
+        return torch.rand(batch, heads, length, length, generator=generator) < 0.6
+    bias[:, :, 0] = -math.inf
+    return bias
+
+
+def _gradients(function, tensors, mask, is_causal, scale):
+    """Return the output and the gradients of a weighted sum of it."""
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    output = function(*leaves, mask, 0.0, is_causal, scale)
+    weights = torch.linspace(-1, 1, output.numel()).view_as(output).to(output.dtype)
+    return output, *torch.autograd.grad((output * weights).sum(), leaves)
+
+
+def _slow(query, key, value, mask, dropout_p, is_causal, scale):
+    """Attention by its definition."""
+    scores = query @ key.mT * scale
+    hidden = torch.zeros_like(scores, dtype=torch.bool)
+    if mask is not None:
+        hidden = hidden | (mask.isneginf() if mask.is_floating_point() else ~mask)
+        scores = scores + (mask.masked_fill(mask.isneginf(), 0) if mask.is_floating_point() else 0)
+    if is_causal:
+        hidden = hidden | torch.ones_like(hidden).triu(1)
+    # A row without a key is 0.
+    weights = (scores - scores.detach().amax(-1, keepdim=True)).exp().masked_fill(hidden, 0.0)
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-300) @ value
+
+
+@pytest.mark.parametrize("block", [1, 40, 2**20])
+@given(call=calls())
+def test_blocks_are_attention_by_its_definition(block, call):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK", block)
+        got = _gradients(blocked_attention, *call)
+    for ours, theirs in zip(got, _gradients(_slow, *call), strict=True):
+        assert ours.isfinite().all()
+        assert_equal(ours, theirs)
+
+
+@given(call=calls())
+def test_padded_features_and_values_are_attention_by_its_definition(call):
+    tensors, mask, is_causal, scale = call
+    if is_causal and mask is not None:  # SDPA takes one of them
+        length = tensors[0].size(2)
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        mask = mask & ~later if mask.dtype == torch.bool else mask.masked_fill(later, -math.inf)
+        is_causal = False
+    got = _gradients(wide_attention, tensors, mask, is_causal, scale)
+    for ours, theirs in zip(got, _gradients(_slow, tensors, mask, is_causal, scale), strict=True):
+        rows = theirs.isfinite().all(-1, keepdim=True)
+        assert_equal(ours * rows, theirs * rows)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@given(length=st.integers(1, 40), width=st.integers(1, 9), seed=st.integers(0, 99))
+def test_blocks_are_sdpa(is_causal, length, width, seed):
+    tensors = random_tensors(seed, *[(2, 2, length, width)] * 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK", 4 * length * 3)
+        got = _gradients(blocked_attention, tensors, None, is_causal, 0.4)
+    want = _gradients(_sdpa, tensors, None, is_causal, 0.4)
+    for ours, theirs in zip(got, want, strict=True):
+        assert_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 9), (4, 9), (9, 4)])
+def test_blocks_take_other_numbers_of_keys(queries, keys):
+    tensors = random_tensors(5, (2, 2, queries, 4), (2, 2, keys, 4), (2, 2, keys, 6))
+    mask = torch.rand(2, 1, queries, keys, generator=torch.Generator().manual_seed(5)) < 0.7
+    mask[..., -1] = True
+    for ours, theirs in zip(
+        _gradients(blocked_attention, tensors, mask, False, 0.4),
+        _gradients(_slow, tensors, mask, False, 0.4),
+        strict=True,
+    ):
+        assert_equal(ours, theirs)
+
+
+def _sdpa(query, key, value, mask, dropout_p, is_causal, scale):
+    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_lower_precisions_keep_their_budget(function, dtype):
+    tensors = [t.to(dtype) for t in random_tensors(3, *[(2, 2, 33, 8)] * 3)]
+    exact = _gradients(_slow, [t.double() for t in tensors], None, False, 0.35)
+    rough = _gradients(_slow, tensors, None, False, 0.35)
+    with sdpa_kernel(SDPBackend.MATH):  # the flash kernel's backward is twice as wrong by itself
+        got = _gradients(function, tensors, None, False, 0.35)
+    assert all(tensor.dtype == dtype for tensor in got)
+    for ours, low, truth in zip(got, rough, exact, strict=True):
+        assert_within_budget(ours, low, truth)
+
+
+@pytest.mark.parametrize(("width", "value_width"), [(16, 8), (8, 16), (8, 8), (7, 5), (5, 7)])
+def test_any_widths_run_on_the_fast_kernel(width, value_width):
+    sizes = width, width, value_width
+    leaves = [torch.randn(2, 3, 300, size, requires_grad=True) for size in sizes]
+    with MemoryMeter() as meter, count_operations() as seen:
+        wide_attention(*leaves, None, 0.0, False, 0.3).sum().backward()
+    assert sdpa_kernels(seen) == {"flash"}
+    assert meter.largest <= 2 * 3 * 300 * 16
+    assert all(leaf.grad.isfinite().all() for leaf in leaves)
+
+
+def test_blocks_store_nothing_of_size_l_by_l(monkeypatch):
+    length = 300
+    monkeypatch.setattr(module, "BLOCK", 8 * length)
+    leaves = [torch.randn(1, 1, length, 8, requires_grad=True) for _ in range(3)]
+    mask = torch.rand(1, 1, 1, length) < 0.8
+    with MemoryMeter() as meter:
+        blocked_attention(*leaves, mask, 0.1, False, 0.3).sum().backward()
+    assert meter.largest < length**2 / 8
+    assert meter.peak < length**2 * 4
+
+
+def test_dropout_in_blocks_is_the_same_in_backward(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 64)
+    query, key = random_tensors(0, *[(1, 1, 16, 4)] * 2)
+    value = torch.eye(16, dtype=torch.float64)[None, None].requires_grad_()
+    rows = blocked_attention(query, key, value, None, 0.4, False, 0.5)
+    share = (rows == 0).double().mean()
+    assert 0.2 < share < 0.6
+    # d(sum of rows · w)/d(value) is rowsᵀ w: the dropped entries must be the same ones.
+    weights = torch.randn(1, 1, 16, 16, dtype=torch.float64)
+    (grad,) = torch.autograd.grad((rows * weights).sum(), value)
+    assert_equal(grad, rows.detach().mT @ weights)
+    kept = blocked_attention(query, key, value, None, 0.0, False, 0.5)
+    assert_equal(rows.detach(), torch.where(rows == 0, rows, kept / 0.6).detach())
+
+
+def test_only_wide_features_on_cuda_go_in_blocks(monkeypatch):
+    called = []
+    monkeypatch.setattr(module, "blocked_attention", lambda *a: called.append(a[0].size(-1)))
+    for width in (256, 257, 512):
+        tensor = torch.randn(1, 1, 4, width)
+        wide_attention(tensor, tensor, tensor[..., :64], None, 0.0, False, 0.1)
+    assert called == []
+    meta = torch.empty(1, 1, 4, 512, device="meta")
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda self: True))
+    wide_attention(meta, meta, meta[..., :64], None, 0.0, False, 0.1)
+    wide_attention(meta[..., :256], meta[..., :256], meta[..., :64], None, 0.0, False, 0.1)
+    assert called == [512]
+
+
+@given(call=calls())
+def test_probabilities_of_the_last_queries_are_the_last_rows(call):
+    (query, key, _), mask, is_causal, scale = call
+    scores = query @ key.mT * scale
+    whole = softmax_rows(scores, mask, is_causal)
+    sums = whole.sum(-1)
+    assert ((sums - 1).abs() < 1e-9).logical_or(sums == 0).all()
+    if mask is None or mask.size(2) == 1:
+        last = softmax_rows(scores[:, :, -2:], mask, is_causal)
+        assert_equal(last, whole[:, :, -2:])

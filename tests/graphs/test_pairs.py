@@ -1,0 +1,318 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import contains_self_loops, to_dense_adj
+
+from jat_graph import JatConfig, attention_graph, jump_operator
+from jat_graph.graphs.pairs import prune_edges
+from jat_graph.reference import reference_scores
+from jat_graph.testing import random_heads, random_padding_mask
+from tests.support import (
+    CAUSAL_MASKS,
+    PADDING_MASKS,
+    PAIR_MASKS,
+    assert_equal,
+    configs,
+    count_operations,
+    heads_and_masks,
+    oracle_graph,
+    with_half_joined,
+)
+
+
+def dense(graph):
+    """A of one graph: rows are targets."""
+    matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=graph.edge_weight.dtype)
+    source, target = graph.edge_index
+    matrix[target, source] = graph.edge_weight
+    return matrix
+
+
+# --- what a graph holds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masks", [PADDING_MASKS, CAUSAL_MASKS, PAIR_MASKS])
+@given(data=st.data())
+def test_a_graph_is_its_operators_matrix_between_valid_tokens(masks, data):
+    case = data.draw(heads_and_masks(masks))
+    config = data.draw(configs("auto", masks, case.query.size(1)))
+    config = with_half_joined(config, case)
+    batch = attention_graph(case.query, case.key, config=config, **case.options)
+    assert isinstance(batch, Batch)
+    adjacency = oracle_graph(config, case).adjacency
+    heads = case.query.size(1)
+    graphs = batch.to_data_list()
+    assert len(graphs) == adjacency.size(0) * heads
+    for number, graph in enumerate(graphs):
+        b, h = divmod(number, heads)
+        tokens = case.valid[b, h, :, 0].nonzero().squeeze(-1)
+        assert (graph.sequence, graph.head) == (b, h)
+        assert torch.equal(graph.token, tokens)
+        assert graph.num_nodes == len(tokens)
+        assert (graph.dropped_edges, graph.dropped_weight) == (0, 0)
+        assert not contains_self_loops(graph.edge_index)
+        wanted = adjacency[b, h][tokens][:, tokens]
+        assert_equal(dense(graph), wanted)
+        assert graph.num_edges == int(wanted.count_nonzero())
+
+
+def test_a_batch_names_its_graphs_and_nodes(device):
+    query, key, _, _ = random_heads(2, 3, 7, 4, device=device)
+    mask = torch.tensor([[True] * 7, [False] * 3 + [True] * 4], device=device)
+    batch = attention_graph(query, key, config=JatConfig(), attention_mask=mask)
+    assert batch.num_graphs == 6
+    assert batch.sequence.tolist() == [0, 0, 0, 1, 1, 1]
+    assert batch.head.tolist() == [0, 1, 2] * 2
+    assert batch.batch.bincount().tolist() == [7] * 3 + [4] * 3
+    assert batch.token.tolist() == list(range(7)) * 3 + [3, 4, 5, 6] * 3
+    assert batch.edge_index.device.type == device.type
+    assert batch.dropped_edges.tolist() == [0] * 6
+    assert batch.edge_weight.dtype == torch.float64
+
+
+def test_edges_go_from_the_later_token_s_keys_to_itself_in_a_decoder():
+    query, key, _, density = random_heads(1, 1, 10, 4, is_causal=True)
+    assert 0.1 <= density <= 0.9
+    source, target = attention_graph(query, key, config=JatConfig(), is_causal=True).edge_index
+    assert len(source) > 4
+    assert (source < target).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gcn_norm_of_a_graph_is_the_normalised_operator(causal):
+    query, key, _, density = random_heads(2, 2, 12, 8, is_causal=causal)
+    assert 0.1 <= density <= 0.9
+    options = {"config": JatConfig(), "is_causal": causal}
+    adj_norm = jump_operator(query, key, **options).to_dense()
+    batch = attention_graph(query, key, **options)
+    for number, graph in enumerate(batch.to_data_list()):
+        edge_index, weight = gcn_norm(graph.edge_index, graph.edge_weight, num_nodes=12)
+        found = to_dense_adj(edge_index, edge_attr=weight, max_num_nodes=12)[0]  # [source, target]
+        assert_equal(found.T, adj_norm[divmod(number, 2)])
+
+
+def test_the_example_of_the_paper():
+    # computer and pencil both look at the book, from the two ends of the sentences.
+    query = torch.tensor([[0.0, 0.1], [3.0, 0.0], [3.0, 0.2]])[None, None]
+    key = torch.tensor([[1.0, 0.0], [0.0, 0.1], [0.0, 0.1]])[None, None]
+    batch = attention_graph(query, key, config=JatConfig(), scale=1.0)
+    assert batch.edge_index.tolist() == [[2, 1], [1, 2]]
+    torch.testing.assert_close(batch.edge_weight, torch.tensor([1 / 3, 1 / 3]))
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_graphs_without_a_pair_are_empty(tokens):
+    query, key, _, _ = random_heads(2, 2, 6, 4)
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[1, tokens:] = False
+    batch = attention_graph(query, key, config=JatConfig(), attention_mask=mask)
+    assert [graph.num_nodes for graph in batch.to_data_list()] == [6, 6, tokens, tokens]
+    assert batch[3].num_edges == 0
+    assert batch[0].num_edges > 0
+
+
+def test_soft_votes_join_every_pair_and_carry_gradients():
+    query, key, _, _ = random_heads(1, 2, 6, 4)
+    query.requires_grad_()
+    batch = attention_graph(query, key, config=JatConfig(soft_temperature=1.0), min_weight=0.1)
+    everything = attention_graph(query, key, config=JatConfig(soft_temperature=1.0))
+    assert everything.num_edges == 2 * 6 * 5
+    assert 0 < batch.num_edges < everything.num_edges
+    (grad,) = torch.autograd.grad(batch.edge_weight.sum(), query)
+    assert grad.abs().max() > 0
+
+
+def test_edges_are_looked_through_once_and_not_once_a_graph():
+    searches = []
+    for batch in (1, 6):
+        query, key, _, _ = random_heads(batch, 2, 7, 4)
+        with count_operations() as seen:
+            attention_graph(query, key, config=JatConfig(), max_neighbors=2)
+        searches.append(
+            [seen[f"aten.{name}"] for name in ("index.Tensor", "eq.Scalar", "eq.Tensor")]
+        )
+    assert searches[0] == searches[1]
+    assert searches[0][0] > 0
+
+
+# --- maps ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("selection", ["all", "significance", "sampled", "strided"])
+@pytest.mark.parametrize("variants", [{}, {"same_sign_only": True, "nodes": "selected"}])
+def test_scores_give_the_graph_of_their_queries_and_keys(selection, variants):
+    query, key, _, density = random_heads(2, 2, 12, 8)
+    assert 0.1 <= density <= 0.9
+    mask = random_padding_mask(2, 12, side="left", min_valid=6)
+    config = JatConfig(key_selection=selection, key_factor=2.0, **variants)
+    options = {"config": config, "attention_mask": mask}
+    scores = reference_scores(query, key).masked_fill(~mask[:, None, None], -math.inf)
+    batch = attention_graph(query, key, **options)
+    other = attention_graph(scores=scores, kind="scores", **options)
+    assert batch.num_edges > 10
+    assert torch.equal(batch.edge_index, other.edge_index)
+    assert_equal(batch.edge_weight, other.edge_weight)
+
+
+def test_a_causal_map_may_hold_anything_above_the_diagonal():
+    query, key, _, _ = random_heads(1, 2, 9, 4, is_causal=True)
+    scores = reference_scores(query, key)
+    later = torch.ones(9, 9).triu(1).bool()
+    options = {"config": JatConfig(), "is_causal": True}
+    batch = attention_graph(query, key, **options)
+    for garbage in (-math.inf, math.nan, 1e9):
+        filled = scores.masked_fill(later, garbage)
+        other = attention_graph(scores=filled, kind="scores", **options)
+        assert torch.equal(batch.edge_index, other.edge_index)
+
+
+@pytest.mark.parametrize("settings", [{"threshold": 0.01}, {"vote_rate": 0.1}])
+def test_probabilities_vote_by_their_products(settings):
+    query, key, _, _ = random_heads(1, 2, 10, 4)
+    probabilities = reference_scores(query, key).softmax(-1)
+    config = JatConfig(**settings)
+    batch = attention_graph(scores=probabilities, kind="probabilities", config=config)
+    joined = batch.num_edges / (2 * 10 * 9)
+    assert 0.1 <= joined <= 0.9
+    if config.vote_rate is None:
+        products = probabilities[:, :, :, None] * probabilities[:, :, None]
+        share = (products > 0.01).double().mean(-1)
+        for number in (0, 1):
+            wanted = share[0, number].fill_diagonal_(0.0)
+            assert_equal(dense(batch[number]), wanted)
+
+
+# --- pruning -------------------------------------------------------------------------------------
+
+
+def prune_by_hand(matrix, min_weight, max_neighbors):
+    """Keep the heaviest in-edges of each node and their reverse, by sorting each row."""
+    size = len(matrix)
+    keep = torch.zeros(size, size, dtype=torch.bool)
+    for target in range(size):
+        order = sorted(range(size), key=lambda source: (-matrix[target, source].item(), source))
+        order = [source for source in order if matrix[target, source] > 0]
+        keep[target, order[:max_neighbors]] = True
+    keep = keep | keep.T
+    return torch.where(keep & (matrix >= min_weight), matrix, 0.0)
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    min_weight=st.sampled_from((0.0, 0.2, 0.5, 1.0)),
+    max_neighbors=st.sampled_from((None, 1, 2, 4, 99)),
+    causal=st.booleans(),
+)
+def test_pruning_keeps_the_heaviest_and_says_what_it_dropped(
+    seed, min_weight, max_neighbors, causal
+):
+    query, key, _, density = random_heads(2, 2, 9, 4, density=0.8, is_causal=causal, seed=seed)
+    assert 0.1 <= density <= 0.9
+    mask = random_padding_mask(2, 9, side="left", min_valid=5, seed=seed)
+    # Few keys vote, so that many weights are tied.
+    selection = {} if causal else {"key_selection": "strided", "num_keys": 4}
+    options = {"config": JatConfig(**selection), "attention_mask": mask, "is_causal": causal}
+    whole = attention_graph(query, key, **options)
+    pruned = attention_graph(
+        query, key, min_weight=min_weight, max_neighbors=max_neighbors, **options
+    )
+    for before, after in zip(whole.to_data_list(), pruned.to_data_list(), strict=True):
+        wanted = prune_by_hand(dense(before), min_weight, max_neighbors)
+        assert torch.equal(dense(after), wanted)
+        assert before.num_edges == after.num_edges + after.dropped_edges
+        dropped = before.edge_weight.sum() - after.edge_weight.sum()
+        assert math.isclose(dropped, after.dropped_weight, abs_tol=1e-6)
+        if not causal:
+            assert torch.equal(wanted, wanted.T)
+
+
+def test_pruning_drops_something_and_ties_go_to_the_lower_source():
+    # Every key joins every pair: all weights are one.
+    ones = torch.full((1, 1, 5, 5), 3.0)
+    batch = attention_graph(scores=ones, kind="scores", config=JatConfig(), max_neighbors=1)
+    kept = set(zip(*batch.edge_index.tolist(), strict=True))
+    first = {(0, target) for target in range(1, 5)} | {(1, 0)}
+    assert kept == first | {(target, source) for source, target in first}
+    assert int(batch.dropped_edges) == 20 - len(kept)
+    assert float(batch.dropped_weight) == 20 - len(kept)
+
+
+def test_pruning_nothing_keeps_all():
+    edge_index, weight = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0.5, 0.5])
+    assert prune_edges(edge_index, weight, 0.0, None).all()
+    assert prune_edges(edge_index, weight, 0.5, 1).all()
+    assert not prune_edges(edge_index, weight, 0.6, None).any()
+    assert prune_edges(edge_index[:, :0], weight[:0], 0.0, 2).shape == (0,)
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+QUERY, KEY, _, _ = random_heads(1, 2, 4, 4)
+SCORES = reference_scores(QUERY, KEY)
+PROBABILITIES = SCORES.softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "attention_graph needs query and key, or scores; got neither"),
+        ({"query": QUERY}, "attention_graph needs query and key, or scores"),
+        ({"query": QUERY, "key": KEY[:, :, :3]}, r"key must be \[1, 2, 4, 4\] like query"),
+        ({"query": QUERY, "key": KEY, "kind": "scores"}, "kind must be None with query and key"),
+        ({"query": QUERY * math.nan, "key": KEY}, "query must be finite in valid tokens"),
+        ({"query": QUERY, "key": KEY, "scale": math.inf}, "scale must be finite"),
+        ({"query": QUERY, "key": KEY, "config": "paper"}, "config must be a JatConfig, got str"),
+        ({"query": QUERY, "scores": SCORES, "kind": "scores"}, "must be None with scores"),
+        ({"scores": SCORES}, "kind must be one of scores, probabilities, got None"),
+        ({"scores": SCORES, "kind": "map"}, "kind must be one of .*, got 'map'"),
+        ({"scores": SCORES, "kind": "scores", "scale": 1.0}, "scale must be None with scores"),
+        ({"scores": SCORES[0], "kind": "scores"}, r"scores must be \[B, H, L, D\], got"),
+        ({"scores": SCORES[:, :, :3], "kind": "scores"}, r"scores must be \[B, H, L, L\], got"),
+        ({"scores": SCORES[..., :0, :0], "kind": "scores"}, "scores must have no empty axis"),
+        ({"scores": SCORES.long(), "kind": "scores"}, "scores must be floating point"),
+        ({"scores": SCORES * math.nan, "kind": "scores"}, "scores must be finite in valid tokens"),
+        ({"scores": PROBABILITIES, "kind": "probabilities"}, r"threshold must be in \[0, 1\) for"),
+        (
+            {"scores": SCORES, "kind": "probabilities", "config": JatConfig(threshold=0.1)},
+            "probabilities must be at least 0, got -",
+        ),
+        (
+            {
+                "scores": PROBABILITIES,
+                "kind": "probabilities",
+                "config": JatConfig(threshold=((0.5, 1.0),)),
+            },
+            r"threshold must be in \[0, 1\) for probabilities",
+        ),
+        (
+            {"scores": SCORES, "kind": "scores", "config": JatConfig(normalize_keys=True)},
+            "normalize_keys needs query and key, got a ready-made map",
+        ),
+        ({"query": QUERY, "key": KEY, "min_weight": -0.1}, "min_weight must be at least 0, got"),
+        ({"query": QUERY, "key": KEY, "min_weight": math.nan}, "min_weight must be a number"),
+        ({"query": QUERY, "key": KEY, "max_neighbors": 0}, "max_neighbors must be at least 1"),
+        ({"query": QUERY, "key": KEY, "max_neighbors": 2.5}, "max_neighbors must be an integer"),
+        (
+            {"query": QUERY, "key": KEY, "attention_mask": torch.ones(1, 5).bool()},
+            r"attention_mask must be \[1, 4\] or",
+        ),
+        (
+            {
+                "query": QUERY,
+                "key": KEY,
+                "config": JatConfig(key_selection="significance"),
+                "is_causal": True,
+            },
+            "looks at later tokens",
+        ),
+    ],
+)
+def test_bad_input_gives_one_clear_line(arguments, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        attention_graph(**{"config": JatConfig(), **arguments})
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,196 @@
+"""AttentionToGraph against attention_graph, alone and in PyG's pipelines."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GCNConv
+from torch_geometric.transforms import AddSelfLoops, Compose
+
+from jat_graph import JatConfig, attention_graph
+from jat_graph.graphs.transforms import AttentionToGraph
+from jat_graph.nn import JumpConv
+from jat_graph.testing import random_heads
+
+PAPER = JatConfig.paper()
+
+
+def _data(length: int = 10, heads: int = 3, seed: int = 0) -> Data:
+    """Return queries and keys of which about half of the pairs are joined, and an x and a y."""
+    drawn = random_heads(1, heads, length, 8, seed=seed)
+    assert 0.1 <= drawn.density <= 0.9
+    query, key = (tensor[0].transpose(0, 1) for tensor in (drawn.query, drawn.key))  # [N, H, D]
+    return Data(x=torch.randn(length, 4), y=torch.tensor([seed]), query=query, key=key)
+
+
+def _scores(data: Data) -> Tensor:
+    return torch.einsum("ihd,khd->hik", data.query, data.key) * data.query.size(-1) ** -0.5
+
+
+def _assert_same_graph(got: Data, wanted: Data) -> None:
+    assert got.num_nodes == wanted.num_nodes
+    assert torch.equal(got.edge_index, wanted.edge_index)
+    assert_close(got.edge_weight, wanted.edge_weight, rtol=1e-12, atol=1e-12)
+    assert 0 < got.num_edges < got.num_nodes * (got.num_nodes - 1)
+
+
+@pytest.mark.parametrize("head", [0, 2])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_head_of_queries_and_keys(head: int, is_causal: bool) -> None:
+    data = _data()
+    query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
+    graphs = attention_graph(query, key, config=PAPER, is_causal=is_causal)
+    result = AttentionToGraph(PAPER, head=head, is_causal=is_causal)(data)
+    _assert_same_graph(result, graphs[head])
+
+
+def test_a_map_of_scores_is_what_its_queries_and_keys_are() -> None:
+    data = _data()
+    transform = AttentionToGraph(PAPER, head=1)
+    _assert_same_graph(transform(Data(scores=_scores(data))), transform(data))
+
+
+def test_probabilities_vote_by_their_products() -> None:
+    probabilities = _scores(_data()).softmax(-1)
+    config = JatConfig(vote_rate=0.05)
+    graphs = attention_graph(scores=probabilities[None], kind="probabilities", config=config)
+    result = AttentionToGraph(config, head=2)(Data(probabilities=probabilities))
+    _assert_same_graph(result, graphs[2])
+
+
+def test_pruning_and_scale() -> None:
+    data = _data()
+    query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
+    options = {"scale": 0.4, "min_weight": 0.15, "max_neighbors": 3}
+    wanted = attention_graph(query, key, config=PAPER, **options)[1]
+    result = AttentionToGraph(PAPER, head=1, **options)(data)
+    _assert_same_graph(result, wanted)
+    assert result.dropped_edges == wanted.dropped_edges > 0
+    assert_close(result.dropped_weight, float(wanted.dropped_weight))
+
+
+def test_each_head_has_its_own_threshold() -> None:
+    data = _data()
+    table = JatConfig(threshold=((6.0, float("inf"), 2.0),))
+    assert AttentionToGraph(table, head=1)(data).num_edges == 0
+    two = AttentionToGraph(JatConfig(threshold=2.0), head=2)(data)
+    _assert_same_graph(AttentionToGraph(table, head=2)(data), two)
+    with pytest.raises(ValueError, match=r"one row of 3 entries, got rows of \[2\]"):
+        AttentionToGraph(JatConfig(threshold=((6.0, 2.0),)))(data)
+
+
+def test_all_else_stays_and_the_input_is_not_changed() -> None:
+    data = _data()
+    data.edge_index = torch.tensor([[0, 1], [1, 0]])
+    data.edge_attr = torch.ones(2, 5)
+    names = set(data.keys())
+    result = AttentionToGraph(PAPER)(data)
+    assert set(data.keys()) == names and data.edge_index.shape == (2, 2)
+    assert result.x is data.x and result.y is data.y
+    assert set(result.keys()) == {
+        *("x", "y", "num_nodes", "edge_index", "edge_weight", "dropped_edges", "dropped_weight")
+    }
+
+
+def test_nodes_without_an_edge_stay() -> None:
+    data = _data()
+    del data.x
+    result = AttentionToGraph(JatConfig(threshold=float("inf")))(data)
+    assert result.num_nodes == 10 and result.num_edges == 0
+
+
+def test_in_a_pipeline_and_a_layer() -> None:
+    pipeline = Compose([AttentionToGraph(PAPER), AddSelfLoops(attr="edge_weight")])
+    data = pipeline(_data())
+    assert data.has_self_loops()
+    x = data.x.double()
+    gcn = GCNConv(4, 2, add_self_loops=False, bias=False).double()
+    jump = JumpConv(4, 2, bias=False).double()
+    jump.lins[0].weight = gcn.lin.weight
+    wanted = gcn(x, data.edge_index, data.edge_weight)
+    assert_close(jump(x, data.edge_index, data.edge_weight), wanted, rtol=1e-12, atol=1e-12)
+
+
+class _Attentions(InMemoryDataset):
+    """Attention over sentences of different lengths."""
+
+    def __init__(self, root: Path, transform: AttentionToGraph) -> None:
+        super().__init__(str(root), transform)
+        self.graphs = [_data(length, seed=length) for length in (6, 8, 11)]
+
+    def len(self) -> int:
+        return len(self.graphs)
+
+    def get(self, idx: int) -> Data:
+        return self.graphs[idx]
+
+
+def test_in_a_dataset(tmp_path: Path) -> None:
+    dataset = _Attentions(tmp_path, AttentionToGraph(PAPER, head=1))
+    (batch,) = DataLoader(dataset, batch_size=3)
+    assert batch.num_graphs == 3 and batch.num_nodes == 25
+    assert batch.dropped_edges.tolist() == [0, 0, 0]
+    for index, graph in enumerate(batch.to_data_list()):
+        wanted = AttentionToGraph(PAPER, head=1)(_data([6, 8, 11][index], seed=[6, 8, 11][index]))
+        _assert_same_graph(graph, wanted)
+        assert int(graph.y) == [6, 8, 11][index]
+
+
+def test_on_a_device(device: torch.device) -> None:
+    result = AttentionToGraph(PAPER)(_data().to(device))
+    assert result.edge_index.device.type == result.edge_weight.device.type == device.type
+
+
+def test_repr() -> None:
+    assert str(AttentionToGraph(PAPER, head=2)) == "AttentionToGraph(head=2)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query": None}, "data must hold query and key, .* got key"),
+        ({"query": None, "key": None}, "got none of them"),
+        ({"scores": torch.zeros(3, 10, 10)}, "got query and key and scores"),
+        ({"query": torch.zeros(10, 8)}, r"query must be \[N, H, D\], got \[10, 8\]"),
+        ({"key": torch.zeros(10, 2, 8)}, r"key must be \[10, 3, 8\] like query"),
+        ({"x": torch.zeros(9, 4)}, "data must have 10 nodes like its attention, got 9"),
+        ({"x": None, "num_nodes": 12}, "data must have 10 nodes like its attention, got 12"),
+        ({"query": torch.full((10, 3, 8), torch.nan).double()}, "query must be finite"),
+    ],
+)
+def test_data_that_does_not_fit(changes: dict[str, Tensor], message: str) -> None:
+    data = _data()
+    for name, value in changes.items():
+        data[name] = value
+    with pytest.raises(ValueError, match=message):
+        AttentionToGraph(PAPER)(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Data(scores=torch.zeros(4, 4)), r"scores must be \[H, N, N\], got \[4, 4\]"),
+        (Data(scores=torch.zeros(2, 4, 5)), r"scores must be \[B, H, L, L\], got"),
+        (Data(probabilities=torch.zeros(2, 4, 4)), r"threshold must be in \[0, 1\)"),
+        (Batch.from_data_list([_data()]), "data must be the Data of one graph, got DataBatch"),
+        (HeteroData(), "data must be the Data of one graph, got HeteroData"),
+    ],
+)
+def test_other_data(data: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AttentionToGraph(PAPER)(data)
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="head must be below the 3 heads of query, got 3"):
+        AttentionToGraph(PAPER, head=3)(_data())
+    with pytest.raises(ValueError, match="head must be at least 0, got -1"):
+        AttentionToGraph(PAPER, head=-1)
+    with pytest.raises(ValueError, match="config must be a JatConfig, got float"):
+        AttentionToGraph(6.0)
+    with pytest.raises(ValueError, match="scale must be None with scores"):
+        AttentionToGraph(PAPER, scale=0.5)(Data(scores=torch.zeros(2, 4, 4)))

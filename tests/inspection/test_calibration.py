@@ -1,0 +1,270 @@
+"""Thresholds from wanted densities: on random scores, and on the real model with real sentences."""
+
+import itertools
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, attached_config, detach
+from jat_graph.inspection.calibration import (
+    Inputs,
+    calibrate,
+    graph_statistics,
+    layer_statistics,
+    split_batches,
+)
+from jat_graph.inspection.tracing import capture_batch, trace_layer
+
+VOCABULARY = 400
+
+
+def tiny_bert(device: torch.device | str = "cpu") -> BertModel:
+    """Return a random BERT whose scores are large enough to vote."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        initializer_range=0.25,
+    )
+    return BertModel(config).eval().to(device)
+
+
+def random_batches(count: int, length: int = 12, seed: int = 0) -> list[dict[str, torch.Tensor]]:
+    """Return padded batches in which no token comes twice, so that no two pairs tie."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randperm(VOCABULARY, generator=generator)
+    batches = []
+    for n in range(count):
+        rows = ids[n * 3 * length : (n + 1) * 3 * length].view(3, length)
+        mask = torch.ones_like(rows)
+        mask[1, length - 3 :] = 0
+        mask[2, : length // 2] = 0
+        batches.append({"input_ids": rows, "attention_mask": mask})
+    return batches
+
+
+VARIANTS = [
+    {},
+    {"inclusive": True},
+    {"same_sign_only": True},
+    {"normalize_keys": True},
+    {"key_selection": "significance", "key_factor": 1.5},
+    {"key_selection": "sampled", "key_factor": 2.0, "same_sign_only": True},
+    {"key_selection": "strided", "num_keys": 4, "normalize_keys": True, "inclusive": True},
+    {"key_selection": "significance", "nodes": "selected", "key_factor": 3.0},
+    {"hop_weights": {(0, 2): (0.0, 1.0), (3,): (0.5, 0.5)}},
+    {"soft_temperature": 0.5},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
+def test_density_is_met_within_one_pair(variant: dict[str, Any], device: torch.device) -> None:
+    model, batches = tiny_bert(device), random_batches(6)
+    wanted = 0.1
+    settings = {"heads": (0, 2, 3), "layers": (0, 2)} | variant
+    config = calibrate(model, batches, density=wanted, config=JatConfig(**settings))
+    used, _ = split_batches(batches)
+    attach(model, config)
+    statistics = graph_statistics(model, used)
+    assert [(s.layer, s.head) for s in statistics] == list(itertools.product((0, 2), (0, 2, 3)))
+    for row in config.threshold:
+        assert all(0 < value < math.inf for value in row)
+    for entry in statistics:
+        # (i, k) and (k, i) are joined together: one pair is two of the ordered ones
+        assert abs(entry.density * entry.pairs - wanted * entry.pairs) <= 2
+        assert 0 < entry.mean_weight <= 1
+
+
+@given(density=st.floats(0.02, 0.9), seed=st.integers(0, 5))
+def test_any_density_is_met(density: float, seed: int) -> None:
+    model, batches = tiny_bert(), random_batches(2, seed=seed)
+    config = calibrate(model, batches, density=density, config=JatConfig(heads=2, layers=(0, 1)))
+    attach(model, config)
+    for entry in graph_statistics(model, batches[:1]):
+        assert abs(entry.density - density) * entry.pairs <= 2
+
+
+def test_edges_of_a_lower_density_are_a_subset() -> None:
+    model, batches = tiny_bert(), random_batches(1)
+    graphs = []
+    for density in (0.1, 0.4):
+        config = calibrate(model, batches, density=density, config=JatConfig(heads=4, layers=(1,)))
+        attach(model, config)
+        graphs.append(trace_layer(capture_batch(model, batches[0])[0]).weights > 0)
+        detach(model)
+    few, many = graphs
+    assert 0.05 < few.float().mean() < many.float().mean() < 0.9
+    assert bool((few <= many).all())
+
+
+def test_statistics_count_what_the_graph_holds() -> None:
+    model, batches = tiny_bert(), random_batches(2)
+    attach(model, JatConfig(threshold=10.0, heads=(1, 3), layers=(1,)))
+    statistics = graph_statistics(model, batches)
+    weights = [trace_layer(capture_batch(model, batch)[0]).weights for batch in batches]
+    pairs = sum(n * (n - 1) for n in (12, 9, 6)) * 2
+    for place, entry in enumerate(statistics):
+        values = torch.cat([w[:, place].flatten() for w in weights])
+        joined = values[values > 0]
+        assert entry.pairs == pairs
+        assert entry.density == pytest.approx(len(joined) / pairs)
+        assert entry.mean_weight == pytest.approx(float(joined.mean()))
+        assert 0.1 < entry.density < 0.9
+    single = layer_statistics(capture_batch(model, batches[0])[0])
+    assert [entry.head for entry in single] == [1, 3]
+
+
+def test_soft_votes_are_counted_hard() -> None:
+    model, batches = tiny_bert(), random_batches(1)
+    attach(model, JatConfig(threshold=4.0, layers=(0,)))
+    hard = graph_statistics(model, batches)
+    detach(model)
+    attach(model, JatConfig(threshold=4.0, layers=(0,), soft_temperature=2.0))
+    assert graph_statistics(model, batches) == hard
+    assert 0.1 < hard[0].density < 0.9
+
+
+def test_a_quantile_below_zero_becomes_zero() -> None:
+    model = tiny_bert()
+    config = JatConfig(key_selection="significance", num_keys=1, same_sign_only=True, layers=(0,))
+    table = calibrate(model, random_batches(1), density=0.99, config=config).threshold
+    assert table == ((0.0,) * 4,)
+
+
+def test_without_a_pair_the_threshold_is_infinite() -> None:
+    model = tiny_bert()
+    batch = {"input_ids": torch.tensor([[5], [6]])}
+    config = calibrate(model, [batch])
+    assert config.threshold == ((math.inf,) * 4,) * 3
+    attach(model, config)
+    assert graph_statistics(model, [batch])[0].density == 0.0
+    assert bool(model(**batch).last_hidden_state.isfinite().all())
+
+
+def test_lower_layers_jump_while_upper_ones_are_measured() -> None:
+    model, batches = tiny_bert(), random_batches(2)
+    both = calibrate(model, batches, density=0.3, config=JatConfig(layers=(0, 1)))
+    alone = calibrate(model, batches, density=0.3, config=JatConfig(layers=(1,)))
+    assert isinstance(both.threshold, tuple)
+    assert isinstance(alone.threshold, tuple)
+    assert both.threshold[1] != alone.threshold[0]
+
+
+def test_calibration_is_deterministic_and_leaves_labels_out() -> None:
+    model, batches = tiny_bert(), random_batches(3)
+    first = calibrate(model, batches, density=0.2)
+    labelled = [batch | {"labels": torch.tensor([0, 1, 0])} for batch in batches]
+    assert calibrate(model, iter(labelled), density=0.2) == first
+    assert JatConfig.from_dict(first.to_dict()) == first
+
+
+class TestTheModelComesBackAsItWas:
+    @pytest.fixture(params=[None, JatConfig(threshold=4.0, layers=(0,))], ids=["plain", "attached"])
+    def model(self, request: pytest.FixtureRequest) -> Iterator[BertModel]:
+        model = tiny_bert()
+        if request.param is not None:
+            attach(model, request.param)
+        model.encoder.layer[0].train()
+        self.config = request.param
+        yield model
+        assert attached_config(model) == request.param
+        assert model.encoder.layer[0].training
+        assert not model.encoder.layer[1].training
+
+    def test_after_success(self, model: BertModel) -> None:
+        batch = random_batches(1)[0]
+        before = model.eval()(**batch).last_hidden_state
+        model.encoder.layer[0].train()
+        config = calibrate(model, [batch])
+        graph_statistics(model, [batch]) if self.config else None
+        model.eval()
+        assert torch.equal(model(**batch).last_hidden_state, before)
+        model.encoder.layer[0].train()
+        assert replace(config, threshold=6.0) == replace(self.config or JatConfig(), threshold=6.0)
+
+    def test_after_an_exception(self, model: BertModel) -> None:
+        broken = {"input_ids": torch.tensor([[VOCABULARY + 1]])}
+        with pytest.raises(IndexError):
+            calibrate(model, [*random_batches(1), broken, *random_batches(1)])
+
+
+def test_held_out_batches_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        calibrate(tiny_bert(), random_batches(3), density=0.2, config=JatConfig(layers=(0,)))
+    used, held_out = (record.getMessage() for record in caplog.records)
+    assert "used batches: mean 0.19" in used or "used batches: mean 0.20" in used
+    assert "held-out batches" in held_out
+
+
+@pytest.mark.parametrize(
+    ("count", "held_out"), [(1, []), (2, [1]), (4, [3]), (5, [4]), (11, [4, 9])]
+)
+def test_every_fifth_batch_is_held_out(count: int, held_out: list[int]) -> None:
+    batches: list[Inputs] = [{"number": n} for n in range(count)]
+    used, held = split_batches(batches)
+    assert [batch["number"] for batch in held] == held_out
+    assert sorted(batch["number"] for batch in used + held) == list(range(count))
+    assert used
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"density": 0.0}, r"density must be in \(0, 1\), got 0.0"),
+        ({"density": 1.0}, "density"),
+        ({"density": math.nan}, "density"),
+        ({"batches": []}, "at least one batch"),
+        ({"batches": [torch.zeros(1)]}, "dictionaries of inputs, got Tensor"),
+        ({"config": JatConfig(vote_rate=0.1)}, "vote_rate must be None to calibrate, got 0.1"),
+    ],
+)
+def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibrate(**({"model": tiny_bert(), "batches": random_batches(1)} | arguments))
+
+
+def test_statistics_need_jump_heads() -> None:
+    with pytest.raises(ValueError, match="must have jump heads"):
+        graph_statistics(tiny_bert(), random_batches(1))
+
+
+def test_minilm_on_real_sentences(minilm_path: str, data_dir: Path) -> None:
+    """One density for heads in which one fixed threshold joins from few to all pairs."""
+    model, tokenizer = (
+        AutoModel.from_pretrained(minilm_path),
+        AutoTokenizer.from_pretrained(minilm_path),
+    )
+    lines = (data_dir / "glue" / "CoLA" / "dev.tsv").read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[3] for line in lines[:48]]
+    batches = [
+        dict(tokenizer(texts[n : n + 8], padding=True, return_tensors="pt"))
+        for n in range(0, 48, 8)
+    ]
+    settings = JatConfig(heads=(0, 5, 11), layers=(0, 3))
+    attach(model, settings)
+    fixed = [s.density for s in graph_statistics(model, batches)]
+    detach(model)
+    assert max(fixed) - min(fixed) > 0.3  # ρ = 6 does not fit all heads
+    config = calibrate(model, batches, density=0.1, config=settings)
+    used, held_out = split_batches(batches)
+    attach(model, config)
+    for entry in graph_statistics(model, used):
+        # The first layer knows words only: the same two words tie, in every sentence.
+        slack = 2 if entry.layer else 0.005 * entry.pairs
+        assert abs(entry.density - 0.1) * entry.pairs <= slack
+    for entry in graph_statistics(model, held_out):
+        assert 0.01 < entry.density < 0.3

@@ -1,0 +1,221 @@
+"""Jumps, gains and stepping stones on the real model, checked against the plain definitions."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, detach, disabled
+from jat_graph.inspection.calibration import calibrate
+from jat_graph.inspection.reports import Inspection
+from jat_graph.inspection.text import inspect_text, view_head
+
+TEXT = "Book costs more than pencil. Book costs less than computer."
+SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(minilm_path: str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(minilm_path)
+
+
+@pytest.fixture(scope="module")
+def plain(minilm_path: str) -> PreTrainedModel:
+    return AutoModel.from_pretrained(minilm_path).eval()
+
+
+@pytest.fixture(scope="module")
+def config(plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> JatConfig:
+    """Settings that join three in ten pairs of the text in every head."""
+    return calibrate(plain, [tokenizer(TEXT, return_tensors="pt")], density=0.3, config=SETTINGS)
+
+
+@pytest.fixture
+def model(plain: PreTrainedModel, config: JatConfig) -> Iterator[PreTrainedModel]:
+    attach(plain, config)
+    yield plain
+    detach(plain)
+
+
+@pytest.fixture
+def everything(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Inspection:
+    return inspect_text(model, tokenizer, TEXT, top=10_000, special_tokens=True)
+
+
+def test_gains_are_probabilities_after_minus_before(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    everything: Inspection,
+) -> None:
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    with torch.no_grad():
+        after = model(**inputs, output_attentions=True).attentions
+        with disabled(model):
+            before = model(**inputs, output_attentions=True).attentions
+    first = next(report for report in everything.heads if report.layer == 1)
+    assert first.jumps
+    for jump in first.jumps:  # nothing jumps below layer 1: both runs saw the same input there
+        place = 0, first.head, jump.query.index, jump.key.index
+        assert jump.before == pytest.approx(float(before[1][place]), abs=1e-6)
+        assert jump.after == pytest.approx(float(after[1][place]), abs=1e-6)
+        assert jump.gain == jump.after - jump.before
+
+
+def test_jumps_are_the_edges_and_stones_the_votes(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
+) -> None:
+    for report in everything.heads:
+        view = view_head(
+            model,
+            tokenizer,
+            TEXT,
+            layer=report.layer,
+            head=report.head,
+            special_tokens=True,
+        )
+        scores, length = view.scores, len(view.tokens)
+        edges = {(jump.query.index, jump.key.index): jump for jump in report.jumps}
+        assert 0.1 < report.density < 0.9
+        assert report.density == pytest.approx(len(edges) / (length * (length - 1)))
+        for i in range(length):
+            for k in range(length):
+                products = (scores[i] * scores[k]).tolist()
+                voters = [j for j in range(length) if products[j] > report.threshold]
+                if i == k or not voters:
+                    assert (i, k) not in edges
+                    continue
+                jump = edges[i, k]
+                assert sorted(stone.token.index for stone in jump.stones) == voters
+                assert jump.weight == pytest.approx(len(voters) / length)
+                for stone in jump.stones:
+                    assert stone.query_score == pytest.approx(float(scores[i, stone.token.index]))
+                    assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
+
+
+def test_jumps_come_by_gain_and_stones_by_product(everything: Inspection) -> None:
+    for report in everything.heads:
+        gains = [jump.gain for jump in report.jumps]
+        assert gains == sorted(gains, reverse=True)
+        for jump in report.jumps:
+            products = [stone.query_score * stone.key_score for stone in jump.stones]
+            assert products == sorted(products, reverse=True)
+
+
+def test_special_tokens_are_hidden_unless_asked_for(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
+) -> None:
+    hidden = inspect_text(model, tokenizer, TEXT, top=10_000)
+    special = {0, len(everything.tokens) - 1}
+    some_hidden = 0
+    for report, full in zip(hidden.heads, everything.heads, strict=True):
+        assert (report.density, report.mean_weight) == (full.density, full.mean_weight)
+        whole = {(jump.query.index, jump.key.index): jump for jump in full.jumps}
+        assert {pair for pair in whole if not special & set(pair)} == {
+            (jump.query.index, jump.key.index) for jump in report.jumps
+        }
+        for jump in report.jumps:
+            stones = whole[jump.query.index, jump.key.index].stones
+            assert not special & {stone.token.index for stone in jump.stones}
+            assert len(jump.stones) + jump.hidden_stones == len(stones)
+            some_hidden += jump.hidden_stones
+    assert some_hidden
+
+
+def test_top_cuts_the_list(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
+) -> None:
+    cut = inspect_text(model, tokenizer, TEXT, top=2, special_tokens=True)
+    for report, full in zip(cut.heads, everything.heads, strict=True):
+        assert report.jumps == full.jumps[:2]
+
+
+def test_json_holds_everything(everything: Inspection, config: JatConfig) -> None:
+    content = json.loads(json.dumps(everything.to_dict(), allow_nan=False))
+    assert content["tokens"][:3] == ["[CLS]", "book", "costs"]
+    assert JatConfig.from_dict(content["config"]) == config
+    first = content["heads"][0]
+    assert (first["layer"], first["head"]) == (1, 1)
+    assert first["threshold"] == config.threshold[0][0]
+    jump = first["jumps"][0]
+    assert jump["gain"] == pytest.approx(jump["after"] - jump["before"])
+    assert set(jump["stones"][0]) == {"token", "query_score", "key_score"}
+
+
+def test_an_infinite_threshold_joins_nothing(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    attach(plain, JatConfig(threshold=math.inf, layers=(0,), heads=1))
+    try:
+        report = inspect_text(plain, tokenizer, TEXT)
+    finally:
+        detach(plain)
+    assert report.heads[0].jumps == ()
+    assert report.heads[0].density == 0.0
+    assert report.to_dict()["heads"][0]["threshold"] == "inf"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"normalize_keys": True},
+        {"same_sign_only": True},
+        {"key_selection": "significance", "key_factor": 1.5},
+        {"vote_rate": 0.05},
+        {"nodes": "selected", "key_selection": "sampled_queries", "key_factor": 4.0},
+        {"hop_weights": (0.0, 0.0, 1.0)},
+        {"hop_weights": {(0,): (0.5, 0.5), (1,): (0.0, 1.0)}},
+    ],
+    ids=lambda settings: "-".join(settings),
+)
+def test_weights_are_shares_of_the_votes_in_every_variant(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]
+) -> None:
+    chosen = JatConfig(heads=2, layers=(2,), **settings)
+    if chosen.vote_rate is None:
+        batch = tokenizer(TEXT, return_tensors="pt")
+        chosen = calibrate(plain, [batch], density=0.3, config=chosen)
+    attach(plain, chosen)
+    try:
+        report = inspect_text(plain, tokenizer, TEXT, top=10_000, special_tokens=True)
+        view = view_head(plain, tokenizer, TEXT, layer=2, head=1, special_tokens=True)
+    finally:
+        detach(plain)
+    for head in report.heads:
+        assert 0.1 < head.density < 0.9
+        voters = {round(len(jump.stones) / jump.weight, 3) for jump in head.jumps}
+        assert len(voters) == 1  # one number of voting keys for all pairs
+    assert not torch.allclose(view.scores, view.propagated)
+
+
+def test_the_view_of_a_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    view = view_head(model, tokenizer, TEXT, layer=3, head=7, top=4)
+    texts = [token.text for token in view.tokens]
+    assert texts == ["book", "costs", "more", "than", "pencil", ".", *texts[6:]]
+    assert view.scores.shape == view.weights.shape == view.propagated.shape == (12, 12)
+    assert len(view.report.jumps) == 4
+    assert not bool(view.weights.diagonal().any())
+
+
+def test_bad_input_is_refused(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match="top must be at least 0, got -1"):
+        inspect_text(model, tokenizer, TEXT, top=-1)
+    with pytest.raises(ValueError, match="text must not be empty"):
+        inspect_text(model, tokenizer, " \n")
+    with pytest.raises(ValueError, match="at most 512 tokens for this model, got 1202"):
+        inspect_text(model, tokenizer, "book costs " * 600)
+    with pytest.raises(ValueError, match="layer 0, head 1 must be a jump head, got only these"):
+        view_head(model, tokenizer, TEXT, layer=0, head=1)
+    with pytest.raises(ValueError, match=r"layer 1: \[1, 4, 7\]; layer 3"):
+        view_head(model, tokenizer, TEXT, layer=1, head=0)
+
+
+def test_a_plain_model_is_refused(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    with pytest.raises(ValueError, match="must have jump heads"):
+        inspect_text(plain, tokenizer, TEXT)

@@ -1,0 +1,77 @@
+"""Encoders of one shape: the same weights where names agree, and no dropout anywhere."""
+
+import pytest
+import torch
+
+from jat_graph.lab.speed.long_models import (
+    ALONE,
+    BIGBIRD,
+    CONFIGS,
+    JUMPS,
+    LONGFORMER,
+    MODERNBERT,
+    PATTERN,
+    SAMPLED,
+    SHAPE,
+    STOCK,
+    build_side,
+    is_sparse,
+    stock_copy,
+)
+from jat_graph.lab.speed.series import Settings
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+SIDES = (JUMPS, SAMPLED, ALONE, STOCK, LONGFORMER, BIGBIRD, MODERNBERT)
+
+
+def test_the_shape_is_that_of_minilm(minilm_path: str) -> None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(minilm_path)
+    assert {name: getattr(config, name) for name in SHAPE} == SHAPE
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_no_side_drops_anything(side: str, settings: Settings) -> None:
+    step = build_side(side, 64, settings)
+    assert step.model.training
+    rates = [m.p for m in step.model.modules() if isinstance(m, torch.nn.Dropout)]
+    assert rates and set(rates) == {0.0}
+    first, second = step.loss(), step._loss(step.batch)  # the second one without a seed
+    assert first == second
+    for name in ("attention_probs_dropout_prob", "attention_dropout"):
+        assert getattr(step.model.config, name, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("side", [LONGFORMER, BIGBIRD, ALONE])
+def test_equal_names_have_equal_weights(side: str, settings: Settings) -> None:
+    own, stock = (build_side(s, 64, settings).model.base_model for s in (side, STOCK))
+    own, stock = own.state_dict(), stock.state_dict()
+    name = "encoder.layer.1.attention.self.value.weight"
+    assert torch.equal(own[name], stock[name])
+    assert torch.equal(own["embeddings.word_embeddings.weight"],
+                       stock["embeddings.word_embeddings.weight"])  # fmt: skip
+
+
+def test_our_sides_differ_in_their_settings_alone(settings: Settings) -> None:
+    jumps, alone = (build_side(side, 64, settings).model for side in (JUMPS, ALONE))
+    weights = zip(jumps.parameters(), alone.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in weights)
+    assert {config.pattern for config in CONFIGS.values()} == {PATTERN}
+    assert CONFIGS[ALONE].hop_weights == (1.0,)
+    assert stock_copy(jumps).config._attn_implementation == "sdpa"
+
+
+def test_longformer_has_one_global_token(settings: Settings) -> None:
+    mask = build_side(LONGFORMER, 64, settings).batch["global_attention_mask"]
+    assert mask.sum() == mask[0, 0] == 1
+
+
+def test_bigbird_stays_sparse_on_long_inputs_only(settings: Settings) -> None:
+    # The trap: on short inputs it turns itself dense for good, and says so in a log line.
+    for length, sparse in ((768, True), (512, False)):
+        step = build_side(BIGBIRD, length, settings)
+        step.warm_up(1024)
+        assert is_sparse(step.model) == sparse
+    assert is_sparse(build_side(STOCK, 64, settings).model)

@@ -1,0 +1,61 @@
+"""Memory rows: extra bytes as a multiple of what the layer is given."""
+
+import pytest
+
+from jat_graph.lab.speed import memory
+from jat_graph.lab.speed.checks import CheckError
+from jat_graph.lab.speed.memory import MEMORY, own_bytes, probe
+from jat_graph.lab.speed.series import Series, Settings
+from jat_graph.operators import DenseOperator, ThresholdOperator
+
+LENGTH = 64
+
+
+@pytest.fixture
+def series(settings: Settings) -> Series:
+    (series,) = MEMORY.series(settings)
+    return series
+
+
+def test_extra_memory_is_compared_with_queries_keys_and_scores(series: Series, monkeypatch) -> None:
+    asked = []
+
+    def fake(side: str, length: int, settings: Settings) -> int:
+        asked.append(side)
+        return 10_000 + (2 * own_bytes(length, settings) if side == "jump" else 0)
+
+    monkeypatch.setattr(memory, "probe", fake)
+    outcome = series.measure(LENGTH, Settings("cpu", 9))
+    assert asked == ["jump", "stock"] * 3
+    assert outcome.facts["multiple"] == pytest.approx(2.0)
+    assert outcome.facts["extra_bytes"] == 2 * own_bytes(LENGTH, Settings("cpu", 3))
+    assert outcome.facts["joined"] >= 0.6
+
+
+def test_own_bytes() -> None:
+    # 4 heads of 64 tokens: Q and K of 64 float32, and U = ⌈5 ln 64⌉ = 21 scores.
+    assert own_bytes(64, Settings("cpu", 1)) == 4 * 64 * (64 + 64 + 21) * 4
+
+
+def test_wrong_results_are_refused_before_any_process_starts(
+    series: Series, settings: Settings, monkeypatch
+) -> None:
+    for owner in (DenseOperator, ThresholdOperator):
+        monkeypatch.setattr(owner, "_matmul", lambda self, x, diagonal: x)
+    monkeypatch.setattr(memory, "probe", lambda *arguments: pytest.fail("it was started"))
+    with pytest.raises(CheckError, match="nothing was timed"):
+        series.measure(LENGTH, settings)
+
+
+def test_a_process_that_fails_is_named_in_one_line(settings: Settings) -> None:
+    with pytest.raises(CheckError, match=r"^memory of jump, L=0: its process failed: \S.*$"):
+        probe("jump", 0, settings)
+
+
+def test_a_system_without_peaks_is_said(
+    series: Series, settings: Settings, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr(memory, "PEAK_RESET", tmp_path / "missing")
+    outcome = series.measure(LENGTH, settings)
+    assert outcome.ratio is None
+    assert outcome.note.startswith("not measured: only Linux")

@@ -1,0 +1,121 @@
+"""The grids that come with the library: the paper's arms, tasks and numbers."""
+
+import pytest
+
+from jat_graph.lab.studies import Grid, load_grid
+from jat_graph.lab.studies.arms import build_heads
+from jat_graph.lab.studies.comparing import reference_arm
+from jat_graph.lab.studies.report import ORDER
+
+ABLATIONS = ("layers", "heads", "order")
+TRAINED = ("glue", "superglue", "squad", *ABLATIONS, "depth", "runtime")
+
+
+@pytest.fixture(params=TRAINED)
+def grid(request: pytest.FixtureRequest) -> Grid:
+    return load_grid(request.param)
+
+
+def test_a_grid_is_named_after_its_file(grid: Grid) -> None:
+    assert grid.name in ORDER
+    assert grid.kind == "train"
+    assert grid.seeds >= 3
+    assert grid.budget and grid.source
+    assert grid.base.heads == "none"
+
+
+def test_the_dev_set_decides_nothing(grid: Grid) -> None:
+    assert all(
+        not grid.options(task, arm)["select_best"] for task in grid.tasks for arm in grid.arms
+    )
+    assert (grid.tuning is not None) == any(arm.tune for arm in grid.arms)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_ablations_are_on_the_papers_tasks(name: str) -> None:
+    grid = load_grid(name)
+    assert grid.tasks == ("cola", "mrpc", "rte", "stsb")
+    assert grid.paper.model == "RoBERTa-base"
+    assert grid.paper.scores["base"] == {"cola": 63.6, "mrpc": 90.2, "rte": 78.7, "stsb": 91.2}
+    assert set(grid.paper.scores) == {arm.name for arm in grid.arms}
+    assert all(set(row) == set(grid.tasks) for row in grid.paper.scores.values())
+
+
+@pytest.mark.parametrize("name", [*ABLATIONS, "depth"])
+def test_ablations_choose_rho_once_for_each_task(name: str) -> None:
+    grid = load_grid(name)
+    (chooser,) = (arm for arm in grid.arms if arm.tune is True)
+    jumping = [arm for arm in grid.arms if arm.heads != "none" and arm is not chooser]
+    assert jumping and all(arm.tune == chooser.name for arm in jumping)
+    assert grid.tuning is not None and grid.tuning.thresholds == (4.0, 6.0, 8.0, 10.0)
+
+
+def test_tables_of_the_paper_are_whole() -> None:
+    scores = load_grid("glue").paper.scores
+    assert set(scores) == {"base", "A³", "JAT", "JAT†"}
+    assert {name: sum(row.values()) / len(row) for name, row in scores.items()} == pytest.approx(
+        {"base": 79.7, "A³": 81.5, "JAT": 81.7, "JAT†": 81.6}, abs=0.06
+    )
+    scores = load_grid("superglue").paper.scores
+    assert [len(scores[name]) for name in ("base", "JAT", "JAT†")] == [7, 4, 7]
+    assert scores["JAT†"]["superrte"] == 80.9
+
+
+def test_layers_are_thirds_and_halves() -> None:
+    grid = load_grid("layers")
+    found = {arm.name: build_heads(arm, layers=6, heads=12) for arm in grid.arms[1:]}
+    assert {name: config.layers for name, config in found.items() if config} == {
+        "layers 1–4": (0, 1),
+        "layers 5–8": (2, 3),
+        "layers 9–12": (4, 5),
+        "layers 1–6": (0, 1, 2),
+        "layers 7–12": (3, 4, 5),
+    }
+    assert grid.paper.scores["layers 1–6"]["rte"] == 79.4
+
+
+def test_heads_go_from_two_to_twelve() -> None:
+    grid = load_grid("heads")
+    found = [build_heads(arm, layers=6, heads=12) for arm in grid.arms[1:]]
+    assert [config.heads for config in found if config] == [2, 4, 6, 8, 10, 12]
+    assert [arm.x for arm in grid.arms[1:]] == [2, 4, 6, 8, 10, 12]
+    assert grid.paper.scores["2 heads"] == {"cola": 63.7, "mrpc": 91.4, "rte": 80.2, "stsb": 91.1}
+
+
+def test_order_one_of_the_table_is_one_hop() -> None:
+    grid = load_grid("order")
+    found = [build_heads(arm, layers=6, heads=12) for arm in grid.arms[1:]]
+    assert [getattr(config, "hop_weights", None) for config in found] == [
+        *((0.0, 1.0), (0.0, 0.0, 1.0), (0.0, 0.0, 0.0, 1.0))
+    ]
+    assert grid.paper.scores["1 hop"] == {"cola": 65.4, "mrpc": 91.4, "rte": 79.9, "stsb": 91.3}
+
+
+def test_every_depth_has_its_own_base() -> None:
+    grid = load_grid("depth")
+    for arm in grid.arms:
+        base = reference_arm(grid, arm)
+        assert (base.heads, base.x) == ("none", arm.x)
+        assert arm.options.get("depth") == base.options.get("depth")
+    assert grid.base.x == 0 and not grid.base.options
+    assert {arm.x for arm in grid.arms} == set(range(-4, 4))
+
+
+@pytest.mark.parametrize("name", ["glue", "superglue", "squad"])
+def test_tables_have_the_papers_arms(name: str) -> None:
+    grid = load_grid(name)
+    kinds = {arm.name: arm.heads for arm in grid.arms}
+    wanted = {"base": "none", "A³": "triplet", "JAT": "paper", "JAT†": "efficient"}
+    assert wanted.items() <= kinds.items()
+
+
+def test_the_efficient_heads_are_cheaper_in_the_paper_by_eq_8() -> None:
+    config = build_heads(load_grid("glue").arm("JAT†"), layers=12, heads=12)
+    assert getattr(config, "key_selection", None) == "significance"
+
+
+def test_runs_that_are_timed_do_little_else() -> None:
+    grid = load_grid("runtime")
+    assert grid.columns == ("seconds",)
+    assert not any(arm.tune for arm in grid.arms)
+    assert grid.training["max_eval_samples"] <= 16

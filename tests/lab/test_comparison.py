@@ -1,0 +1,130 @@
+"""Comparisons: pairing, resuming, and what is written down."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jat_graph.config import JatConfig
+from jat_graph.training import Arm, compare, train
+from tests.training.support import JUMP, Options, made_up
+
+
+def test_statistics_agree_with_scipy() -> None:
+    base, jump = [0.5, 0.55, 0.52], [0.53, 0.6, 0.54]
+    comparison = made_up(base=base, jump=jump)
+    found = comparison.difference("jump", "dev", "accuracy")
+    assert found is not None
+    test = stats.ttest_rel(jump, base)
+    interval = test.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.p_value == pytest.approx(test.pvalue)
+    summary = comparison.summary("jump", "dev", "accuracy")
+    assert summary is not None and summary.std == pytest.approx(np.std(jump, ddof=1))
+    assert comparison.measures == (("dev", "accuracy"), ("dev", "f1"))
+
+
+def test_undefined_scores_are_said_and_written_as_null() -> None:
+    comparison = made_up(base=[0.5, 0.6], jump=[None, 0.6])
+    assert comparison.verdicts == (
+        "Nothing can be said about jump: accuracy on dev is undefined in at least one run.",
+    )
+    text = json.dumps(comparison.to_dict(), allow_nan=False)
+    accuracy = json.loads(text)["arms"]["jump"]["statistics"]["dev"]["accuracy"]
+    assert accuracy == {"summary": None, "difference_to_base": None}
+
+
+def test_a_comparison_is_written_and_resumed(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = options(epochs=1)
+    calls: list[str] = []
+
+    def stop_at_third(run: Any, config: Any, *, progress: bool) -> Any:
+        calls.append(Path(run.output_dir).parent.name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return train(run, config, progress=progress)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("jat_graph.lab.comparison.train", stop_at_third)
+        compare(chosen, JUMP, [1, 2], progress=False)
+    assert calls == ["base", "jump", "base"]
+    folder = Path(chosen.output_dir)
+    before = (folder / "base" / "seed-1" / "results.json").read_text()
+    comparison = compare(chosen, JUMP, [1, 2], progress=False)
+    assert (folder / "base" / "seed-1" / "results.json").read_text() == before
+    stored = json.loads((folder / "results.json").read_text())
+    assert stored == json.loads(json.dumps(comparison.to_dict()))
+    assert stored["arms"]["jump"]["config"] == JUMP.to_dict()
+    assert [run.options["seed"] for run in comparison.runs["jump"]] == [1, 2]
+    assert comparison.runs["base"][0].config is None
+    assert not list(folder.rglob("model")) and not list(folder.rglob("checkpoints"))
+    with pytest.raises(ValueError, match=r"threshold=4\.0, not 2\.0"):
+        compare(chosen, replace(JUMP, threshold=2.0), [1, 2], progress=False)
+
+
+def test_one_seed_says_nothing(options: Options) -> None:
+    arms = {"base": None, "paper": JatConfig.paper(heads=2)}
+    comparison = compare(options(epochs=1), arms, [0], keep_models=True, progress=False)
+    assert comparison.verdicts[0].startswith("Nothing can be said about paper against base")
+    assert len(list(Path(options().output_dir).rglob("model.safetensors"))) == 2
+
+
+def test_arms_may_differ_in_options(options: Options) -> None:
+    arms = {"base": None, "long": Arm(options={"max_length": 80}), "jump": Arm(JUMP)}
+    comparison = compare(options(epochs=1), arms, [0], progress=False)
+    lengths = {arm: run.options["max_length"] for arm, (run,) in comparison.runs.items()}
+    assert lengths == {"base": 16, "long": 80, "jump": 16}
+    stored = json.loads(Path(options().output_dir, "results.json").read_text())
+    assert stored["arms"]["long"]["options"] == {"max_length": 80}
+
+
+@pytest.mark.parametrize("name", ["seed", "task", "output_dir", "fully_sharded", "widht"])
+def test_what_arms_cannot_change(name: str) -> None:
+    with pytest.raises(ValueError, match=f"an arm's option must be one of its own, got '{name}'"):
+        Arm(options={name: 1})
+
+
+def test_any_two_arms_can_be_compared() -> None:
+    comparison = made_up(base=[0.5, 0.6], one=[0.6, 0.71], two=[0.7, 0.8])
+    found = comparison.difference("two", "dev", "accuracy", base="one")
+    assert found is not None and found.mean == pytest.approx(0.095)
+    assert "two is better than one" in comparison.verdict("two", "dev", base="one")
+
+
+def test_a_lower_perplexity_is_better() -> None:
+    comparison = made_up(base=[50.0, 51.0], one=[40.0, 40.9])
+    music = replace(comparison, task="chorales")
+    assert comparison.verdict("one", "dev").startswith("one is worse than base")
+    assert music.verdict("one", "dev").startswith("one is better than base")
+
+
+@pytest.mark.parametrize(
+    ("arms", "seeds", "words"),
+    [
+        ({"jump": JUMP}, [0], "arms must start with 'base': None"),
+        ({"base": JUMP, "jump": JUMP}, [0], "arms must start with 'base': None"),
+        ({"base": None}, [0], "something to compare"),
+        ({"base": None, "../x": JUMP}, [0], "usable as a folder, got '../x'"),
+        (JUMP, [], "one or more different numbers"),
+        (JUMP, [1, 1], "one or more different numbers"),
+        (JUMP, [-1], "seed must be an integer from 0"),
+    ],
+)
+def test_bad_arms_and_seeds(options: Options, arms: Any, seeds: list[int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        compare(options(), arms, seeds, progress=False)
+
+
+def test_single_runs_and_models_with_jump_heads_are_no_base(options: Options) -> None:
+    train(options(epochs=1), JUMP, progress=False)
+    with pytest.raises(ValueError, match="holds a single run: name another folder"):
+        compare(options(), JUMP, [0], progress=False)
+    jumping = options(model=str(Path(options().output_dir, "model")))
+    with pytest.raises(ValueError, match="must have no jump heads to be the base"):
+        compare(jumping, JUMP, [0], progress=False)

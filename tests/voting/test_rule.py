@@ -1,0 +1,93 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jat_graph.voting.rule
+from jat_graph.kernels import count_votes
+from jat_graph.voting.rule import VoteRule, sum_soft_votes, vote_limits, vote_product
+from tests.kernels.support import ballots, brute_force
+from tests.support import random_tensors
+
+
+@given(ballot=ballots(soft=True))
+def test_soft_votes_are_summed(ballot):
+    found = sum_soft_votes(*ballot)
+    torch.testing.assert_close(found, brute_force(*ballot), rtol=1e-10, atol=1e-10)
+
+
+@given(
+    dtype=st.sampled_from((torch.float32, torch.float64)),
+    threshold=st.sampled_from((0.0, 1e-44, 1e-38, 0.1, 1.0, 3.0, 6.02, 1e30, math.inf)),
+    inclusive=st.booleans(),
+    seed=st.integers(0, 2**20),
+)
+def test_a_limit_is_the_largest_product_that_is_no_vote(dtype, threshold, inclusive, seed):
+    generator = torch.Generator().manual_seed(seed)
+    norms = 1 + 9 * torch.rand(1, 2, 5, generator=generator, dtype=dtype)
+    rho = torch.full((1, 2), threshold, dtype=dtype)
+    limit = vote_limits(rho, norms, inclusive)
+    plain = vote_limits(rho, None, inclusive).expand_as(norms)
+    above = torch.full_like(limit, math.inf)
+    for limits, divisor in ((limit, norms), (plain, None)):
+        product, rule = torch.stack([limits, limits.nextafter(above)]), VoteRule(rho, inclusive)
+        votes = rule.votes(product, torch.ones_like(product), divisor, rho.unsqueeze(-1))
+        if threshold == 0 and inclusive:
+            assert (limits < 0).all()
+            assert rule.votes(*torch.zeros(2, 1, 2, 5), divisor, rho.unsqueeze(-1)).all()
+        else:
+            assert not votes[0].any()
+            assert votes[1].all() or (threshold == math.inf and not inclusive)
+
+
+def test_the_product_is_divided_by_the_norm():
+    left, right = random_tensors(0, (5,), (5,))
+    norm = torch.full((5,), 2.0, dtype=torch.float64)
+    torch.testing.assert_close(vote_product(left, right, norm), left * right / 2)
+    torch.testing.assert_close(vote_product(left, right, None), left * right)
+
+
+@pytest.mark.parametrize("variants", [{}, {"same_sign_only": True}])
+def test_soft_votes_become_hard_ones(variants):
+    (scores,) = random_tensors(0, (2, 2, 7, 5))
+    threshold = torch.tensor([[0.5, 1.0]], dtype=torch.float64)
+    hard = count_votes(VoteRule(threshold, **variants), scores, None)
+    off = ~torch.eye(7, dtype=torch.bool)
+    assert 0.1 < (hard[..., off] > 0).double().mean() < 0.95
+    errors = []
+    for temperature in (1.0, 0.1, 0.01, 1e-6):
+        rule = VoteRule(threshold, **variants, soft_temperature=temperature)
+        soft = sum_soft_votes(rule, scores, None)
+        errors.append((soft - hard).abs().max().item())
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-10 < errors[0]
+
+
+def test_gradients_flow_through_soft_votes():
+    (scores,) = random_tensors(0, (1, 2, 5, 4))
+    scores[0, 0, 1, 2] = math.nan
+    scores.requires_grad_()
+    threshold = torch.tensor([[0.5]], dtype=torch.float64)
+    rule = VoteRule(threshold, soft_temperature=0.5)
+    (grad,) = torch.autograd.grad(sum_soft_votes(rule, scores, None).sum(), scores)
+    assert grad.isfinite().all()
+    assert grad[0, 0, 1, 2] == 0
+    assert grad.count_nonzero() == grad.numel() - 1
+
+
+@pytest.mark.parametrize("tile", [1, 2**20])
+def test_gradcheck_of_soft_votes(tile, monkeypatch):
+    monkeypatch.setattr(jat_graph.voting.rule, "BLOCK", tile)
+    scores, norms = random_tensors(0, (1, 2, 4, 3), (1, 2, 3))
+    threshold = torch.tensor([[0.3, 0.9]], dtype=torch.float64)
+    rule = VoteRule(threshold, soft_temperature=0.6)
+    leaves = [scores.requires_grad_(), (norms.abs() + 1).requires_grad_()]
+    assert torch.autograd.gradcheck(lambda *s: sum_soft_votes(rule, *s), leaves, fast_mode=True)
+
+
+def test_soft_votes_need_a_temperature():
+    one = torch.ones(1)
+    with pytest.raises(ValueError, match="soft_temperature must be a number"):
+        VoteRule(one).soft_votes(one, one, None, one)
