@@ -13,17 +13,7 @@ from typing import Any
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a file beside ``path`` to write to, and rename it to ``path`` if that went well.
-
-    Args:
-        path: The file to write; its folder must exist.
-
-    Yields:
-        The temporary file, with the same suffix.
-
-    Raises:
-        OSError: If the folder is missing, not writable, or full; ``path`` is then as it was.
-    """
+    """Give a file beside ``path`` to write to, and rename it to ``path`` if that went well."""
     path = Path(path)
     try:
         handle, name = tempfile.mkstemp(
@@ -44,33 +34,13 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write ``text`` as UTF-8; the file appears whole or not at all.
-
-    Args:
-        path: The file to write; its folder must exist.
-        text: The content.
-
-    Raises:
-        OSError: If the folder is missing, not writable, or full; ``path`` is then as it was.
-    """
+    """Write ``text`` as UTF-8; the file appears whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def read_object(path: str | Path, what: str) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        path: The file.
-        what: What the file is, for the error.
-
-    Returns:
-        The object.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it holds something else.
-    """
+    """Read a JSON object."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:

@@ -90,25 +90,17 @@ class TokenMask:
         return TokenMask(cut(self.valid), self.causal, cut(self.pairs), cut(self.bias))
 
 
-def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) -> TokenMask:
+def resolve_mask(
+    attention_mask: Tensor | None,  # [B, L]
+    is_causal: bool,
+    query: Tensor,  # Tensor [B, H, L, D] whose shape the mask must fit
+) -> TokenMask:
     """Bring an attention mask into its cheapest form.
 
     A 4D mask that only says which keys are padding, alone or with a causal triangle, is recognised:
     by its shape or strides where all queries share one row, as transformers builds padding masks,
     else by its values. Under ``torch.compile``, where no branch may depend on values, the latter is
     kept as it is.
-
-    Args:
-        attention_mask: None, bool (True = attend) or additive (at most ``finfo.min / 2`` = masked);
-            ``[B, L]`` padding, or ``[B|1, H|1, L, L]`` (a size of 1 at the query is broadcast).
-        is_causal: Mask what comes later, too.
-        query: Tensor ``[B, H, L, D]`` whose shape the mask must fit.
-
-    Returns:
-        The mask.
-
-    Raises:
-        ValueError: If the mask's dtype or shape does not fit, or it holds NaN or +inf.
     """
     if attention_mask is None:
         return TokenMask(causal=is_causal)
@@ -122,15 +114,8 @@ def resolve_mask(attention_mask: Tensor | None, is_causal: bool, query: Tensor) 
     return _recognise(allowed, is_causal, bias)
 
 
-def shared_row(mask: Tensor) -> Tensor:
-    """Cut a mask whose queries share one row in memory, an expanded one, down to that row.
-
-    Args:
-        mask: A mask of any shape that :func:`resolve_mask` takes.
-
-    Returns:
-        ``[B|1, H|1, 1, L]`` where all queries share a row, else the mask itself.
-    """
+def shared_row(mask: Tensor) -> Tensor:  # [B|1, H|1, 1, L]
+    """Cut a mask whose queries share one row in memory, an expanded one, down to that row."""
     return mask[:, :, :1] if mask.dim() == 4 and mask.stride(2) == 0 else mask
 
 
@@ -158,20 +143,7 @@ def _check_mask(mask: object, query: Tensor) -> None:
 
 
 def split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Split an additive mask into what is allowed and the finite biases, if there are any.
-
-    Args:
-        mask: Bool (True = attend) or additive.
-
-    Returns:
-        What is allowed, bool, and the biases or None.
-
-    Raises:
-        ValueError: If the mask holds NaN or +inf.
-
-    Shapes:
-        - **output:** two of the shape of ``mask``
-    """
+    """Split an additive mask into what is allowed and the finite biases, if there are any."""
     if mask.dtype == torch.bool:
         return mask, None
     allowed = ~(mask <= torch.finfo(mask.dtype).min / 2)

@@ -280,6 +280,24 @@ def test_public_docstrings_have_their_fields() -> None:
     assert not lacking, "\n".join(lacking)
 
 
+def test_internal_docstrings_do_not_repeat_the_signature() -> None:
+    public = {function.place for function in _public_functions()} | _documented_functions()
+    repeating = [
+        function.place
+        for function in _functions()
+        if function.place not in public
+        and _has(ast.get_docstring(function.node) or "", "Args:", "Returns:", "Raises:", "Yields:")
+    ]
+    assert not repeating, "\n".join(repeating)
+
+
+def _documented_functions() -> set[str]:
+    """Name the places of functions, and of methods of classes, that a page names by themselves."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    named = set(re.findall(r"^\.\. auto\w+:: [\w.]+\.(\w+)$", pages, re.MULTILINE))
+    return {f.place for f in _functions() if (f.owner or f.node).name in named}
+
+
 def test_exported_functions_of_tensors_give_shapes_and_a_reference() -> None:
     lacking = []
     for function in _public_functions():

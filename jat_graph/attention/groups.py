@@ -16,29 +16,14 @@ from jat_graph.voting.scores import attention_scores
 
 def attend(
     groups: list[HeadGroup],
-    value: Tensor,
+    value: Tensor,  # Values [B, H, L, Dv]
     *,
     attn_mask: Tensor | None,
     is_causal: bool,
     dropout_p: float,
     scale: float,
-) -> Tensor:
-    """Return attention of all heads on the features that :func:`head_groups` gave them.
-
-    Args:
-        groups: The heads and their features.
-        value: Values ``[B, H, L, Dv]``.
-        attn_mask: The mask for the final scores, as SDPA takes it.
-        is_causal: Whether SDPA shall mask causally.
-        dropout_p: Dropout of the attention probabilities.
-        scale: Factor of the scores.
-
-    Returns:
-        The heads' outputs.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
-    """
+) -> Tensor:  # [B, H, L, Dv]
+    """Return attention of all heads on the features that :func:`head_groups` gave them."""
     # Where SDPA's fast path takes the features as they are, ordinary heads share it.
     groups = join_groups(groups, value.size(-1))
     heads = [group.heads for group in groups]
@@ -55,27 +40,12 @@ def attend_under(
     mask: TokenMask,
     pattern: Pattern | None,
     groups: list[HeadGroup],
-    value: Tensor,
+    value: Tensor,  # Values [B, H, L, Dv]
     *,
     dropout_p: float,
     scale: float,
-) -> Tensor:
-    """Return attention of all heads on their features, under a mask and, if given, a pattern.
-
-    Args:
-        mask: Which query may attend to which key.
-        pattern: Where scores are read, besides; None reads them everywhere.
-        groups: The heads and their features, as :func:`head_groups` gave them.
-        value: Values ``[B, H, L, Dv]``.
-        dropout_p: Dropout of the attention probabilities.
-        scale: Factor of the scores.
-
-    Returns:
-        The heads' outputs.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
-    """
+) -> Tensor:  # [B, H, L, Dv]
+    """Return attention of all heads on their features, under a mask and, if given, a pattern."""
     if pattern is not None:
         return attend_within(pattern, groups, value, mask=mask, dropout_p=dropout_p, scale=scale)
     attn_mask, is_causal = mask.attention_mask(value.size(2), groups[0].query)
@@ -92,28 +62,13 @@ def attend_under(
 def attend_within(
     pattern: Pattern,
     groups: list[HeadGroup],
-    value: Tensor,
+    value: Tensor,  # Values [B, H, L, Dv]
     *,
     mask: TokenMask,
     dropout_p: float,
     scale: float,
-) -> Tensor:
-    """Return attention of all heads on their features, each query within a pattern.
-
-    Args:
-        pattern: Which pairs a head may attend to.
-        groups: The heads and their features, as :func:`head_groups` gave them.
-        value: Values ``[B, H, L, Dv]``.
-        mask: What else limits attention.
-        dropout_p: Dropout of the attention probabilities.
-        scale: Factor of the scores.
-
-    Returns:
-        The heads' outputs, 0 for a query that may attend to nothing.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
-    """
+) -> Tensor:  # [B, H, L, Dv]
+    """Return attention of all heads on their features, each query within a pattern."""
     groups = [
         part
         for group in join_groups(groups, value.size(-1))
@@ -150,21 +105,8 @@ def _with_one_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
 
 def attention_probabilities(
     groups: list[HeadGroup], *, attn_mask: Tensor | None, is_causal: bool, scale: float
-) -> Tensor:
-    """Return the attention probabilities of all heads.
-
-    Args:
-        groups: The heads and their features, as :func:`head_groups` gave them.
-        attn_mask: The mask for the final scores, as SDPA takes it.
-        is_causal: Whether the final scores are masked causally.
-        scale: Factor of the scores.
-
-    Returns:
-        Rows that sum to one, or are zero where everything is masked; in the dtype of the features.
-
-    Shapes:
-        - **output:** ``[B, H, L, L]``
-    """
+) -> Tensor:  # [B, H, L, L]
+    """Return the attention probabilities of all heads."""
     rows = []
     for group in groups:
         scores = attention_scores(group.query, group.key, scale)

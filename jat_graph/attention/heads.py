@@ -6,18 +6,14 @@ import torch
 from torch import Tensor
 
 
-def split_heads(tensor: Tensor, groups: list[tuple[int, ...]]) -> list[Tensor]:
+def split_heads(
+    tensor: Tensor,  # [B, H, ...]
+    groups: list[tuple[int, ...]],
+) -> list[Tensor]:  # [B, len(group), ...]
     """Return the heads of each group, as views where they are neighbours.
 
     One operation cuts them all, so that its backward pass writes the gradient once; cutting group
     by group would add up one zero-filled tensor a group.
-
-    Args:
-        tensor: ``[B, H, ...]``.
-        groups: Heads from 0, in rising order; together they name each head once.
-
-    Returns:
-        Tensors ``[B, len(group), ...]``.
     """
     if len(groups) == 1:
         return [tensor]
@@ -32,16 +28,11 @@ def split_heads(tensor: Tensor, groups: list[tuple[int, ...]]) -> list[Tensor]:
     return parts
 
 
-def merge_heads(groups: list[tuple[int, ...]], parts: list[Tensor]) -> Tensor:
-    """Put the parts' heads back into rising order, along dimension 1.
-
-    Args:
-        groups: The heads of each part, in rising order.
-        parts: Tensors ``[B, len(group), ...]``.
-
-    Returns:
-        ``[B, H, ...]``, its heads inside the tokens in memory if those of a part are.
-    """
+def merge_heads(
+    groups: list[tuple[int, ...]],
+    parts: list[Tensor],  # Tensors [B, len(group), ...]
+) -> Tensor:  # [B, H, ...]
+    """Put the parts' heads back into rising order, along dimension 1."""
     if len(parts) == 1:
         return parts[0]
     runs, inner = _runs(groups), any(_heads_inside_tokens(part) for part in parts)
@@ -55,14 +46,7 @@ def merge_heads(groups: list[tuple[int, ...]], parts: list[Tensor]) -> Tensor:
 
 
 def neighbours(heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the runs of heads that follow each other.
-
-    Args:
-        heads: Heads in rising order.
-
-    Returns:
-        Tuples of heads, which :func:`split_heads` cuts out without a copy.
-    """
+    """Return the runs of heads that follow each other."""
     runs: list[tuple[int, ...]] = []
     for head in heads:
         if runs and runs[-1][-1] == head - 1:

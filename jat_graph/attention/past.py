@@ -38,23 +38,18 @@ class KeptScores:
     columns: Tensor
     length: int = 0
 
-    def add(self, scores: Tensor) -> None:
-        """Add the next tokens.
-
-        Args:
-            scores: Their scores, ``[B, H, n, U]``.
-        """
+    def add(
+        self,
+        scores: Tensor,  # Their scores, [B, H, n, U]
+    ) -> None:
+        """Add the next tokens."""
         length = self.length + scores.size(2)
         self._make_room(scores.size(3), length)
         self.columns[:, :, : scores.size(3), self.length : length] = scores.mT
         self.length = length
 
     def crop(self, length: int) -> None:
-        """Forget the tokens from a position on, and the room.
-
-        Args:
-            length: How many stay.
-        """
+        """Forget the tokens from a position on, and the room."""
         self.length = min(self.length, length)
         self.columns = self.columns[..., : self.length]
 
@@ -95,14 +90,7 @@ class PastTokens:
         return self.hops[0][0].size(2) if self.hops else 0
 
     def keep(self, hops: list[Hop], operator: NormalizedOperator, mask: TokenMask) -> None:
-        """Take over what the first tokens computed all at once.
-
-        Args:
-            hops: Their propagated queries and keys of each hop.
-            operator: Their Â.
-            mask: Which of them are padding; a mask that is more than causal order and padding is
-                not followed, and nothing is kept.
-        """
+        """Take over what the first tokens computed all at once."""
         batch, _, length, _ = hops[0][0].shape
         if mask.pairs is None and (mask.causal or _at_most_one(mask.valid, length)):
             valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
@@ -111,31 +99,15 @@ class PastTokens:
 
     def extend(
         self,
-        query: Tensor,
-        key: Tensor,
+        query: Tensor,  # Their queries [B, H, n, D]
+        key: Tensor,  # Their keys [B, H, n, D]
         *,
         config: JatConfig,
         heads: tuple[int, ...],
         mask: TokenMask,
         scale: float,
     ) -> tuple[list[Hop], Tensor | None]:
-        """Propagate the next tokens, and keep what they leave behind.
-
-        Args:
-            query: Their queries ``[B, H, n, D]``.
-            key: Their keys ``[B, H, n, D]``.
-            config: The settings over these heads.
-            heads: Which heads of the mask these are.
-            mask: The mask of all tokens: causal order, and padding.
-            scale: Factor of the scores.
-
-        Returns:
-            For each hop the propagated queries of the next tokens and keys of all tokens; and the
-            nodes among all tokens.
-
-        Raises:
-            ValueError: If the mask does not fit the config.
-        """
+        """Propagate the next tokens, and keep what they leave behind."""
         first = _append(self.hops[0], (query, key))
         rows = slice(self.length, first[0].size(2))
         soft = config.soft_temperature is not None
@@ -159,22 +131,14 @@ class PastTokens:
         return [(queries[:, :, rows], keys) for queries, keys in hops], ballot.nodes
 
     def crop(self, length: int) -> None:
-        """Forget the tokens from a position on.
-
-        Args:
-            length: How many stay.
-        """
+        """Forget the tokens from a position on."""
         self._change(lambda x: x[:, :, :length])
         if self.scores is not None:
             self.scores.crop(length)
         self.valid = None if self.valid is None else self.valid[..., :length]
 
     def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Select, reorder or repeat the sequences of the batch.
-
-        Args:
-            change: What to do with the first dimension of a tensor.
-        """
+        """Select, reorder or repeat the sequences of the batch."""
         self._change(change)
         if self.scores is not None:
             self.scores.columns = change(self.scores.columns)

@@ -43,8 +43,8 @@ class HeadGroup(NamedTuple):
 
 
 def head_groups(
-    query: Tensor,
-    key: Tensor,
+    query: Tensor,  # Queries [B, H, L, D]
+    key: Tensor,  # Keys [B, H, L, D]
     *,
     config: JatConfig,
     heads: tuple[int, ...],
@@ -56,22 +56,6 @@ def head_groups(
 
     Ordinary heads come back as the very numbers that were given, those that follow each other
     together. Heads of one hop keep their width; every further hop widens.
-
-    Args:
-        query: Queries ``[B, H, L, D]``; after earlier tokens, those of the last n only.
-        key: Keys ``[B, H, L, D]``.
-        config: The settings over ``heads``.
-        heads: The heads that jump, in rising order.
-        mask: The mask for the votes.
-        scale: Factor of the scores.
-        past: What earlier tokens of a causal sequence left behind, which then takes these, too;
-            keys and mask are those of all tokens. (default: None)
-
-    Returns:
-        Groups that cover each head once.
-
-    Raises:
-        ValueError: If the mask or the backend does not fit the config.
     """
     everyone = tuple(range(query.size(1)))
     if not heads or is_ordinary(config, len(heads)):
@@ -86,15 +70,7 @@ def head_groups(
 
 
 def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
-    """Join the groups whose features have one width, so that they need one call of SDPA.
-
-    Args:
-        groups: What :func:`head_groups` returned.
-        width: The width.
-
-    Returns:
-        Groups that cover the same heads.
-    """
+    """Join the groups whose features have one width, so that they need one call of SDPA."""
     joined = [group for group in groups if group.query.size(-1) == width]
     if len(joined) < 2:
         return groups
@@ -109,18 +85,7 @@ def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
 
 
 def is_ordinary(config: JatConfig, num_heads: int) -> bool:
-    """Return whether no head can differ from ordinary attention, whatever its scores.
-
-    Args:
-        config: The settings over the heads at hand.
-        num_heads: How many there are.
-
-    Returns:
-        True if each head has one hop, of weight 1, which is hop 0 or has ρ = ∞.
-
-    Raises:
-        ValueError: If a table or a mapping in the config does not fit the heads.
-    """
+    """Return whether no head can differ from ordinary attention, whatever its scores."""
     thresholds = head_thresholds(config, num_heads)
     isolated = [config.vote_rate is None and threshold == math.inf for threshold in thresholds]
     return all(
@@ -177,22 +142,13 @@ def _nodes_between(
 
 
 def graph_operator(
-    query: Tensor, key: Tensor, config: JatConfig, mask: TokenMask, scale: float
-) -> tuple[NormalizedOperator, Ballot]:
+    query: Tensor,  # Queries [B, H, L, D]
+    key: Tensor,  # Keys [B, H, L, D]
+    config: JatConfig,
+    mask: TokenMask,
+    scale: float,
+) -> tuple[NormalizedOperator, Ballot]:  # [B, H, L, L]
     """Return Â of every head given, and the ballot it comes from.
-
-    Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        config: The settings over these heads.
-        mask: The mask for the votes.
-        scale: Factor of the scores.
-
-    Returns:
-        The operator, ``[B, H, L, L]``, and the ballot.
-
-    Raises:
-        ValueError: If the mask or the backend does not fit the config.
 
     Reference:
         Eq. 2 to 4 of the JAT paper.
@@ -209,17 +165,7 @@ def graph_operator(
 def explain_backend(
     config: JatConfig, ballot: Ballot, head_dim: int, backward: bool
 ) -> BackendChoice:
-    """Return the backend that :func:`graph_operator` takes, and why.
-
-    Args:
-        config: The settings over these heads.
-        ballot: Who votes on which pairs.
-        head_dim: Features D of a query, and of a key.
-        backward: Whether a gradient will flow back through the products.
-
-    Returns:
-        The choice.
-    """
+    """Return the backend that :func:`graph_operator` takes, and why."""
     batch, heads, length = ballot.source.shape
     hops = max(len(weights) for weights in config.hop_groups(heads).values()) - 1
     work = Workload(
@@ -234,11 +180,7 @@ def explain_backend(
 
 
 def needs_gradient(*tensors: Tensor) -> bool:
-    """Return whether a gradient will flow back to one of the tensors.
-
-    Args:
-        tensors: Any tensors.
-    """
+    """Return whether a gradient will flow back to one of the tensors."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 

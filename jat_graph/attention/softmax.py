@@ -15,33 +15,18 @@ CUDA_WIDTH = 256
 
 
 def wide_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
+    query: Tensor,  # [B, H, L, F]
+    key: Tensor,  # [B, H, L, F]
+    value: Tensor,  # [B, H, L, Dv]
+    attn_mask: Tensor | None,  # [B, H, L, L]
     dropout_p: float,
     is_causal: bool,
     scale: float,
-) -> Tensor:
+) -> Tensor:  # [B, H, L, Dv]
     """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L.
 
     SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
     are padded with zeros, which change no score and are cut off the output.
-
-    Args:
-        query: ``[B, H, L, F]``.
-        key: ``[B, H, L, F]``.
-        value: ``[B, H, L, Dv]``.
-        attn_mask: Bool (True = attend) or additive, broadcastable to ``[B, H, L, L]``, or None.
-        dropout_p: Dropout of the attention probabilities.
-        is_causal: Mask later tokens.
-        scale: Factor of the scores.
-
-    Returns:
-        The outputs.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
     """
     width, value_width = query.size(-1), value.size(-1)
     widest = max(width, value_width)
@@ -55,32 +40,17 @@ def wide_attention(
 
 
 def blocked_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
+    query: Tensor,  # [B, H, L, F]
+    key: Tensor,  # [B, H, Lk, F]
+    value: Tensor,  # [B, H, Lk, Dv]
+    attn_mask: Tensor | None,  # [B, H, L, Lk]
     dropout_p: float,
     is_causal: bool,
     scale: float,
-) -> Tensor:
+) -> Tensor:  # [B, H, L, Dv]
     """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward.
 
     Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
-
-    Args:
-        query: ``[B, H, L, F]``.
-        key: ``[B, H, Lk, F]``.
-        value: ``[B, H, Lk, Dv]``.
-        attn_mask: Bool (True = attend) or additive, broadcastable to ``[B, H, L, Lk]``, or None.
-        dropout_p: Dropout of the attention probabilities.
-        is_causal: Mask later tokens, of as many keys as queries.
-        scale: Factor of the scores.
-
-    Returns:
-        The outputs, 0 for a query that may attend to nothing.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
     """
     (batch, heads, length, _), num_keys = query.shape, key.size(2)
     height = max(1, BLOCK // max(1, batch * heads * num_keys))
@@ -113,20 +83,12 @@ def _attend_block(
         return (rows @ value.to(dtype)).to(value.dtype)
 
 
-def softmax_rows(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
-    """Return the attention probabilities of a block of queries.
-
-    Args:
-        scores: Scaled scores ``[B, H, q, L]``; with ``is_causal`` those of the last q tokens.
-        attn_mask: Bool (True = attend) or additive, broadcastable, or None.
-        is_causal: Mask later tokens.
-
-    Returns:
-        Rows that sum to one, or are zero where everything is masked, with finite gradients.
-
-    Shapes:
-        - **output:** ``[B, H, q, L]``
-    """
+def softmax_rows(
+    scores: Tensor,  # Scaled scores [B, H, q, L]
+    attn_mask: Tensor | None,
+    is_causal: bool,
+) -> Tensor:  # [B, H, q, L]
+    """Return the attention probabilities of a block of queries."""
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     elif attn_mask is not None:

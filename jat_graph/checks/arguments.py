@@ -9,18 +9,7 @@ from jat_graph.checks.tensors import default_scale
 
 
 def check_scale(scale: float | None, head_dim: int) -> float:
-    """Check the factor of the scores.
-
-    Args:
-        scale: The factor; None means 1/√D.
-        head_dim: D.
-
-    Returns:
-        The factor.
-
-    Raises:
-        ValueError: If it is not finite.
-    """
+    """Check the factor of the scores."""
     return (
         default_scale(head_dim)
         if scale is None
@@ -29,13 +18,6 @@ def check_scale(scale: float | None, head_dim: int) -> float:
 
 
 def check_dropout(dropout_p: float) -> None:
-    """Check a probability of dropout.
-
-    Args:
-        dropout_p: The probability.
-
-    Raises:
-        ValueError: If it is not in [0, 1].
-    """
+    """Check a probability of dropout."""
     if check_number("dropout_p", dropout_p, least=0.0) > 1:
         raise ValueError(f"dropout_p must be at most 1, got {dropout_p}")

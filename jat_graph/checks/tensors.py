@@ -8,17 +8,12 @@ import torch
 from torch import Tensor
 
 
-def check_heads(query: Tensor, key: Tensor, value: Tensor | None = None) -> None:
-    """Check queries, keys and values before any work: shapes always, numbers when run eagerly.
-
-    Args:
-        query: ``[B, H, L, D]``.
-        key: ``[B, H, L, D]``.
-        value: ``[B, H, L, Dv]``, or None.
-
-    Raises:
-        ValueError: If a shape or dtype does not fit, L is 0, or a number is not finite.
-    """
+def check_heads(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    value: Tensor | None = None,  # [B, H, L, Dv], or None
+) -> None:
+    """Check queries, keys and values before any work: shapes always, numbers when run eagerly."""
     check_layout("query", query)
     check_layout("key", key)
     if key.shape != query.shape:
@@ -40,27 +35,15 @@ def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
 
 
 def default_scale(head_dim: int) -> float:
-    """Return 1/√D to the bit as SDPA takes it; ``D ** -0.5`` is another number for D = 8, say.
-
-    Args:
-        head_dim: D.
-
-    Returns:
-        The factor of the scores.
-    """
+    """Return 1/√D to the bit as SDPA takes it; ``D ** -0.5`` is another number for D = 8, say."""
     return 1.0 / math.sqrt(head_dim)
 
 
-def check_layout(name: str, tensor: object) -> None:
-    """Check that a tensor of floats has four axes and at least one token.
-
-    Args:
-        name: What to call it.
-        tensor: ``[B, H, L, D]``.
-
-    Raises:
-        ValueError: If it is no such tensor, or one of its axes is empty.
-    """
+def check_layout(
+    name: str,
+    tensor: object,  # [B, H, L, D]
+) -> None:
+    """Check that a tensor of floats has four axes and at least one token."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.dim() != 4:
@@ -71,20 +54,13 @@ def check_layout(name: str, tensor: object) -> None:
         raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
 
 
-def clean_padding(valid: Tensor | None, **tensors: Tensor) -> tuple[Tensor, ...]:
+def clean_padding(
+    valid: Tensor | None,  # Tokens that are not padding, [B|1, H|1, L], or None
+    **tensors: Tensor,  # [B, H, L, D] by name
+) -> tuple[Tensor, ...]:
     """Check that valid tokens have finite numbers, and set padding to 0, whatever it held.
 
     The check waits for the device, and is left out under ``torch.compile``.
-
-    Args:
-        valid: Tokens that are not padding, ``[B|1, H|1, L]``, or None.
-        tensors: ``[B, H, L, D]`` by name.
-
-    Returns:
-        The tensors, in the order given.
-
-    Raises:
-        ValueError: If a valid token has a NaN or an infinity.
     """
     if valid is not None:
         padding = ~valid.unsqueeze(-1)

@@ -29,12 +29,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; what the user did wrong is one line and a non-zero exit.
-
-    Raises:
-        SystemExit: Always: 0 if all went well, 2 for a wrong value, 1 for a system's error or
-            for a benchmark whose result check failed, or an experiment with a cell that did.
-    """
+    """Run the command line; what the user did wrong is one line and a non-zero exit."""
     try:
         app()
     except (ValueError, ImportError) as error:

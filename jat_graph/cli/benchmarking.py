@@ -50,19 +50,6 @@ def bench_command(
 
     Results are checked before anything is timed. A point that the JSON file holds is not measured
     again, so that a command can be interrupted and given once more.
-
-    Args:
-        name: The benchmark.
-        lengths: Tokens of the inputs, with commas between.
-        device: Where to run.
-        json_file: File for the results.
-        plot: File for a picture.
-        repeats: How often each point is measured.
-
-    Raises:
-        ValueError: If an argument does not fit, or the file holds other results.
-        CheckError: If the two sides of a comparison do not agree.
-        OSError: If a file cannot be read or written.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == "costs":

@@ -51,11 +51,7 @@ class PairJump:
     jump: Jump
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON types.
-
-        Returns:
-            A dictionary for ``json.dumps``.
-        """
+        """Return everything as JSON types."""
         place = {"layer": self.layer, "head": self.head, "density": self.density}
         return {**place, **self.jump.to_dict()}
 
@@ -99,11 +95,7 @@ class Demonstration:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON types.
-
-        Returns:
-            A dictionary for ``json.dumps``.
-        """
+        """Return everything as JSON types."""
         return {
             "text": PAIR,
             "density": self.density,
@@ -119,15 +111,7 @@ class Demonstration:
 
 
 def default_options(model: str, folder: str | Path) -> TrainingOptions:
-    """Return the comparison's options: the budget in which the base model learns the task.
-
-    Args:
-        model: Folder or Hub name of the pretrained model.
-        folder: Folder for the runs.
-
-    Returns:
-        The options.
-    """
+    """Return the comparison's options: the budget in which the base model learns the task."""
     return TrainingOptions(
         model=model,
         task=TASK,
@@ -155,21 +139,6 @@ def demonstrate(
     Thresholds are calibrated on the generated training sentences, for all heads to look at the
     pair, and for the first four heads, the paper's number, to train.
 
-    Args:
-        model: Folder or Hub name of a pretrained encoder.
-        folder: Folder for the picture and ``results.json``; created if missing.
-        density: Density to calibrate for. (default: 0.1)
-        seeds: Seeds of the comparison. (default: (0, 1, 2))
-        options: Fields of the training options to replace. (default: none)
-        progress: Show a bar for each run. (default: True)
-
-    Returns:
-        What was found, also written to ``results.json``.
-
-    Raises:
-        ValueError: If the model or an option does not fit.
-        OSError: If the folder cannot be written to.
-
     Reference:
         The pair is the example of Zhou et al. 2022; the task is that of Linzen, Dupoux and
         Goldberg, TACL 2016, with sentences of our own.
@@ -194,21 +163,7 @@ def demonstrate(
 
 
 def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[PairJump, ...], Path]:
-    """Find the jumps between *computer* and *pencil*, and draw the head with the largest gain.
-
-    Args:
-        model: Folder or Hub name.
-        config: Settings of the jump heads.
-        picture: File for the picture.
-
-    Returns:
-        The jumps, the largest gain first, and the picture. Where no head joins the two words, the
-        picture shows the first jump head.
-
-    Raises:
-        ValueError: If the model cannot have these jump heads.
-        OSError: If the picture cannot be written.
-    """
+    """Find the jumps between *computer* and *pencil*, and draw the head with the largest gain."""
     from transformers import AutoModel, AutoTokenizer
 
     from jat_graph.viz import draw_head, save_figure
@@ -233,14 +188,7 @@ def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[Pa
 
 
 def accuracy_split(attractors: int) -> str:
-    """Name the dev set with so many attractors.
-
-    Args:
-        attractors: 1 to 3.
-
-    Returns:
-        The split of the agreement task.
-    """
+    """Name the dev set with so many attractors."""
     return f"validation_{attractors}"
 
 

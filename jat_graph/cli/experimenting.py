@@ -55,23 +55,6 @@ def experiment_command(
 
     Each cell, a task with an arm and a seed, is run on its own. A command that was interrupted goes
     on when it is given again; finished cells are not repeated.
-
-    Args:
-        name: The grid.
-        model: Folder or Hub name.
-        data_dir: Folder with the tasks' files.
-        output: Folder for the results.
-        seeds: Number of seeds.
-        jobs: Cells at a time.
-        part: Which part of the cells.
-        device: Where to run.
-        dry_run: Run nothing.
-        copy: File for a copy of the grid.
-
-    Raises:
-        ValueError: If an argument does not fit, or the folder holds another experiment.
-        OSError: If a file cannot be read or written.
-        CellsFailedError: If a cell failed, when all others are through.
     """
     grid = load_grid(name)
     if copy is not None:

@@ -12,12 +12,6 @@ from typing import Any, get_type_hints
 def gather(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that dataclasses list.
 
-    Args:
-        groups: Dataclass of annotated typer options, by the command's argument that shall hold it.
-
-    Returns:
-        A decorator for a command whose other arguments are typer options as usual.
-
     Reference:
         typer reads ``__signature__``; that is how one list serves several commands.
     """

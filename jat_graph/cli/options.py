@@ -111,18 +111,7 @@ class JatOptions:
     key_seed: Annotated[int | None, _option("Seed of sampled keys and queries.")] = None
 
     def resolve(self, default: JatConfig | None = None) -> JatConfig | None:
-        """Return the config that the options describe.
-
-        Args:
-            default: What to start from where neither a file nor a preset is named.
-
-        Returns:
-            The config; ``default`` itself, which may be None, where no option was given.
-
-        Raises:
-            ValueError: If a value is wrong, or both a file and a preset are named.
-            OSError: If the file cannot be read.
-        """
+        """Return the config that the options describe."""
         changes = self._changes()
         base = self._base()
         if base is None and (default is not None or not changes):
@@ -179,14 +168,7 @@ class TripletOptions:
     ] = None
 
     def resolve(self) -> TripletConfig | None:
-        """Return the settings that the options describe.
-
-        Returns:
-            The settings; None without ``--triplet``.
-
-        Raises:
-            ValueError: If a value is wrong, or an option stands without ``--triplet``.
-        """
+        """Return the settings that the options describe."""
         if self.triplet is None:
             if self != TripletOptions():
                 raise ValueError("--triplet-heads and --triplet-layers need --triplet")

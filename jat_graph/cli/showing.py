@@ -29,20 +29,7 @@ def demo_command(
     epochs: Annotated[int | None, typer.Option(help="Passes over the training text.")] = None,
     train_samples: Annotated[int | None, typer.Option(help="Sentences to train on.")] = None,
 ) -> None:
-    """Look at the paper's sentence pair, then compare base and jump model on generated text.
-
-    Args:
-        output: Folder for the picture and the results.
-        model: Folder or Hub name of the model.
-        density: Density that thresholds are calibrated for.
-        seeds: Number of seeds of the comparison.
-        epochs: Passes over the training text.
-        train_samples: Sentences to train on.
-
-    Raises:
-        ValueError: If the model or an option does not fit.
-        OSError: If the folder cannot be written to.
-    """
+    """Look at the paper's sentence pair, then compare base and jump model on generated text."""
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     changes = {"epochs": epochs, "max_train_samples": train_samples}

@@ -120,24 +120,6 @@ def train_command(
 
     Without any option of jump attention the paper's settings are used. torchrun and accelerate
     launch start it in several processes (docs: Clusters).
-
-    Args:
-        model: Folder or Hub name.
-        task: Name of the task.
-        jat: Settings of the jump heads.
-        triplet: Settings of triplet heads in their place.
-        run: Settings of the run.
-        data_dir: Folder with the task's files.
-        output: Folder for model and results.
-        base: Train without jump heads.
-        density: Calibrate thresholds to this density first.
-        compare_arms: Compare with the base model.
-        seeds: Number of seeds of a comparison.
-        arm: Arms of a comparison with their config files.
-
-    Raises:
-        ValueError: If an option does not fit.
-        OSError: If a file cannot be read or written.
     """
     with one_voice():
         options = TrainingOptions(
@@ -182,24 +164,7 @@ def eval_command(
         Path | None, typer.Option("--json", help="Also write the scores to this file.")
     ] = None,
 ) -> None:
-    """Score a trained model on the dev sets of a task.
-
-    Args:
-        model: Folder that ``train`` wrote.
-        task: Name of the task.
-        data_dir: Folder with the task's files.
-        batch_size: Sequences per batch.
-        max_length: Tokens of a text, pair, block or window.
-        stride: Tokens that windows of a long context share.
-        max_eval_samples: Evaluate on this many texts.
-        mixed_precision: Number format.
-        device: Where to run.
-        json_file: File for the scores.
-
-    Raises:
-        ValueError: If an option does not fit.
-        OSError: If a file cannot be read or written.
-    """
+    """Score a trained model on the dev sets of a task."""
     with one_voice():
         metrics = evaluate(
             model,

@@ -83,20 +83,12 @@ def attention_graph(
 
 
 def prune_edges(
-    edge_index: Tensor, edge_weight: Tensor, min_weight: float, max_neighbors: int | None
-) -> Tensor:
-    """Return which edges pruning keeps.
-
-    Args:
-        edge_index: ``[2, E]``, rows (source, target).
-        edge_weight: ``[E]``.
-        min_weight: Edges of less weight go.
-        max_neighbors: Heaviest edges to keep into each node; an edge stays, too, if its reverse is
-            kept, so that a symmetric graph stays symmetric. None keeps all.
-
-    Returns:
-        Bool ``[E]``.
-    """
+    edge_index: Tensor,  # [2, E], rows (source, target)
+    edge_weight: Tensor,  # [E]
+    min_weight: float,
+    max_neighbors: int | None,
+) -> Tensor:  # [E]
+    """Return which edges pruning keeps."""
     keep = edge_weight >= min_weight
     if max_neighbors is None or edge_weight.numel() == 0:
         return keep

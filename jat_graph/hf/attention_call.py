@@ -86,12 +86,6 @@ class AttentionCall:
 
         The first tokens may fill any cache, which training does by default; only the next ones,
         which never come there, need one that can be followed.
-
-        Args:
-            jump: The jump heads.
-
-        Raises:
-            ValueError: If earlier tokens left nothing behind.
         """
         followed = self.cache is not None and keeps_all_tokens(self.cache, self.module)
         if self.cache is not None and (followed or not self.is_whole):
@@ -104,14 +98,7 @@ class AttentionCall:
         return None
 
     def whole_mask(self, past: PastTokens | None) -> TokenMask:
-        """Return the mask of all tokens, also where the queries are those of the last ones.
-
-        Args:
-            past: What earlier tokens left behind, if they did.
-
-        Raises:
-            ValueError: If the cache or the mask is of a kind that cannot be followed.
-        """
+        """Return the mask of all tokens, also where the queries are those of the last ones."""
         if self.is_whole:
             return self.token_mask()
         if past is not None:
@@ -138,16 +125,12 @@ class AttentionCall:
             return causal_rows(*self.sizes, self.query.device), False
         return self.attention_mask, self.is_causal
 
-    def mask_within(self, pattern: Pattern, valid: Tensor | None) -> Tensor:
-        """Return the mask for SDPA, cut down to a pattern.
-
-        Args:
-            pattern: The pattern.
-            valid: Tokens that are no padding, ``[B|1, H|1, Lk]``; None if all are.
-
-        Returns:
-            Bool or additive, broadcastable to ``[B, H, Lq, Lk]``.
-        """
+    def mask_within(
+        self,
+        pattern: Pattern,
+        valid: Tensor | None,  # Tokens that are no padding, [B|1, H|1, Lk]
+    ) -> Tensor:  # [B, H, Lq, Lk]
+        """Return the mask for SDPA, cut down to a pattern."""
         queries, keys = self.sizes
         device, heads = self.query.device, self.query.size(1)
         rows = pattern_rows(
@@ -166,21 +149,8 @@ class AttentionCall:
 
 def run_heads(
     call: AttentionCall, jump: JumpLayer | None, pattern: Pattern | None, wanted: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Run the heads of a module: those that jump, all within the pattern.
-
-    Args:
-        call: The call.
-        jump: The jump heads; None if there are none.
-        pattern: Where scores are read; None for everywhere.
-        wanted: Whether the attention probabilities are wanted.
-
-    Returns:
-        The outputs ``[B, Lq, H, Dv]``, and the probabilities ``[B, H, Lq, Lk]`` or None.
-
-    Raises:
-        ValueError: If the cache, the mask or the backend does not fit.
-    """
+) -> tuple[Tensor, Tensor | None]:  # [B, Lq, H, Dv], [B, H, Lq, Lk]
+    """Run the heads of a module: those that jump, all within the pattern."""
     call = call.repeat_keys()
     groups, mask = _groups(call, jump)
     if pattern is not None and call.is_whole:
@@ -206,15 +176,8 @@ def run_heads(
     )
 
 
-def ordinary_probabilities(call: AttentionCall) -> Tensor:
-    """Return plain softmax rows, which SDPA does not give.
-
-    Args:
-        call: The call.
-
-    Shapes:
-        - **output:** ``[B, H, Lq, Lk]``
-    """
+def ordinary_probabilities(call: AttentionCall) -> Tensor:  # [B, H, Lq, Lk]
+    """Return plain softmax rows, which SDPA does not give."""
     call = call.repeat_keys()
     # As SDPA does: what a static cache holds beyond the queries is not there yet.
     key = call.key[:, :, : call.query.size(2)] if call.is_causal else call.key

@@ -51,20 +51,14 @@ class ScoreRecorder:
     layers: list[CapturedLayer] = field(default_factory=list)
 
     def record(
-        self, jump: JumpLayer, query: Tensor, key: Tensor, mask: TokenMask, scale: float
+        self,
+        jump: JumpLayer,
+        query: Tensor,  # Queries of all heads [B, H, L, D]
+        key: Tensor,  # Keys of all heads [B, H, L, D]
+        mask: TokenMask,
+        scale: float,
     ) -> None:
-        """Add one call of a layer.
-
-        Args:
-            jump: The layer.
-            query: Queries of all heads ``[B, H, L, D]``.
-            key: Keys of all heads ``[B, H, L, D]``.
-            mask: Which query may attend to which key.
-            scale: Factor of the scores.
-
-        Raises:
-            ValueError: If the layer was called before with another length.
-        """
+        """Add one call of a layer."""
         heads = list(jump.heads)
         captured = CapturedLayer(
             jump.index,

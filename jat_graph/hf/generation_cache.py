@@ -36,38 +36,22 @@ class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.past = PastTokens()
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens.
-
-        Args:
-            tokens_to_remove: Minus their number.
-        """
+        """Forget the last tokens."""
         super().crop(tokens_to_remove)
         self.past.crop(self.get_seq_length())
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Take the sequences of the batch in another order, as beam search does.
-
-        Args:
-            beam_idx: The old place of each sequence.
-        """
+        """Take the sequences of the batch in another order, as beam search does."""
         super().reorder_cache(beam_idx)  # type: ignore[arg-type]
         self.past.change_batch(lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sequence.
-
-        Args:
-            repeats: How often.
-        """
+        """Repeat each sequence."""
         super().batch_repeat_interleave(repeats)
         self.past.change_batch(lambda x: x.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some sequences.
-
-        Args:
-            indices: Their places.
-        """
+        """Keep some sequences."""
         super().batch_select_indices(indices)
         self.past.change_batch(lambda x: x[indices])
 
@@ -76,41 +60,18 @@ KINDS = (DynamicLayer, JumpCacheLayer)
 
 
 def own_cache(cache: Cache) -> Cache:
-    """Return the cache of self-attention, which an encoder-decoder model keeps beside another.
-
-    Args:
-        cache: What a model gives its attention.
-    """
+    """Return the cache of self-attention, which an encoder-decoder model keeps beside another."""
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
 
 
 def keeps_all_tokens(cache: Cache, module: Any) -> bool:
-    """Tell whether a cache keeps the keys of all tokens as they are, and on their device.
-
-    Args:
-        cache: What the model gave an attention module, which has just filled it.
-        module: The module.
-
-    Returns:
-        True for DynamicCache, but where it offloads or keeps a window only.
-    """
+    """Tell whether a cache keeps the keys of all tokens as they are, and on their device."""
     cache = own_cache(cache)
     return type(cache.layers[module.layer_idx]) in KINDS and not cache.offloading
 
 
 def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
-    """Return the layer of a cache that an attention module has just filled.
-
-    Args:
-        cache: What the model gave it.
-        module: The module.
-
-    Returns:
-        The layer.
-
-    Raises:
-        ValueError: If the cache is of another kind than DynamicCache, or keeps a window only.
-    """
+    """Return the layer of a cache that an attention module has just filled."""
     layer = own_cache(cache).layers[module.layer_idx]
     if not keeps_all_tokens(cache, module):
         cache = own_cache(cache)
@@ -124,20 +85,7 @@ def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
 
 
 def past_tokens(cache: Cache, module: Any, jump: JumpLayer, num_new: int) -> PastTokens:
-    """Return what the earlier tokens in a cache left behind for a layer's jump heads.
-
-    Args:
-        cache: What the model gave the attention module, which has just filled it.
-        module: The attention module.
-        jump: Its jump heads.
-        num_new: Tokens that came last.
-
-    Returns:
-        The past, which is kept in the cache, empty before the first tokens.
-
-    Raises:
-        ValueError: If the cache is of another kind, or its tokens came without these jump heads.
-    """
+    """Return what the earlier tokens in a cache left behind for a layer's jump heads."""
     layer = cache_layer(cache, module)
     if not isinstance(layer, JumpCacheLayer):
         layer = JumpCacheLayer(layer, jump)
@@ -153,23 +101,12 @@ def past_tokens(cache: Cache, module: Any, jump: JumpLayer, num_new: int) -> Pas
 
 
 def mask_with_past(
-    past: Tensor | None, attention_mask: Tensor | None, num_queries: int, num_keys: int
+    past: Tensor | None,  # Which of the earlier tokens are no padding, [B|1, H|1, Lk - Lq]
+    attention_mask: Tensor | None,  # The mask of the last tokens, [B|1, H|1, Lq|1, Lk]
+    num_queries: int,
+    num_keys: int,
 ) -> TokenMask:
-    """Return the mask of all tokens from that of the last ones.
-
-    Args:
-        past: Which of the earlier tokens are no padding, ``[B|1, H|1, Lk - Lq]``; None if all are.
-        attention_mask: The mask of the last tokens, ``[B|1, H|1, Lq|1, Lk]``; None for causal order
-            alone.
-        num_queries: How many they are, Lq.
-        num_keys: All tokens, Lk.
-
-    Returns:
-        Causal order and padding.
-
-    Raises:
-        ValueError: If the mask is more than these, or shows what was padding.
-    """
+    """Return the mask of all tokens from that of the last ones."""
     start = num_keys - num_queries
     if attention_mask is None:
         if past is None:
@@ -191,15 +128,6 @@ def mask_with_past(
 
 
 def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
-    """Return which keys the last queries see in causal order.
-
-    Args:
-        num_queries: How many queries.
-        num_keys: All tokens.
-        device: Where to build it.
-
-    Shapes:
-        - **output:** bool ``[1, 1, num_queries, num_keys]``
-    """
+    """Return which keys the last queries see in causal order."""
     ones = torch.ones(1, 1, num_queries, num_keys, dtype=torch.bool, device=device)
     return ones.tril(num_keys - num_queries)

@@ -18,9 +18,6 @@ def current_implementations(
     """Return every configuration in a model with the name of its attention.
 
     A model that was saved with our heads and loaded by transformers alone is on them already.
-
-    Args:
-        base: The model.
     """
     configs: dict[int, PreTrainedConfig] = {}
     waiting: list[Any] = [part.config for part in model_parts(base)]
@@ -34,11 +31,7 @@ def current_implementations(
 
 
 def restore(implementations: list[tuple[PreTrainedConfig, str | None]]) -> None:
-    """Give configurations the attention that they had before.
-
-    Args:
-        implementations: What :func:`current_implementations` gave, or a part of it.
-    """
+    """Give configurations the attention that they had before."""
     for config, name in implementations:
         config._attn_implementation = {"": name}  # its own only, not that of sub-configurations
 
@@ -46,11 +39,6 @@ def restore(implementations: list[tuple[PreTrainedConfig, str | None]]) -> None:
 def keep_off(
     base: PreTrainedModel, implementations: list[tuple[PreTrainedConfig, str | None]]
 ) -> None:
-    """Give parts that cannot run on SDPA their own attention, and its masks, back.
-
-    Args:
-        base: The model.
-        implementations: What :func:`current_implementations` gave.
-    """
+    """Give parts that cannot run on SDPA their own attention, and its masks, back."""
     off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
     restore([(config, name) for config, name in implementations if id(config) in off])

@@ -34,16 +34,10 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, jat_mask)
 
 
-def jat_mask(**kwargs: Any) -> Tensor | None:
+def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
     """Return SDPA's mask; padding alone is one row that all queries share, and not an L×L matrix.
 
     So the row is recognised without a look at its values, under ``torch.compile``, too.
-
-    Args:
-        kwargs: What transformers hands to a mask function.
-
-    Returns:
-        Bool ``[B, 1, Lq, Lk]``, or None where nothing is masked that SDPA would not mask itself.
     """
     padding_only = kwargs.get("mask_function") is bidirectional_mask_function
     if not padding_only or kwargs.get("allow_is_causal_skip", True):
@@ -54,37 +48,15 @@ def jat_mask(**kwargs: Any) -> Tensor | None:
 
 def jat_attention_forward(
     module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
+    query: Tensor,  # Queries, after rotary embeddings, [B, H, L, D]
+    key: Tensor,  # Keys, one for each group of query heads, [B, Hkv, L, D]
+    value: Tensor,  # Values [B, Hkv, L, Dv]
+    attention_mask: Tensor | None,  # Bool or additive [B, 1, L, L]
     dropout: float = 0.0,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Run one attention module: jump attention in its jump heads, SDPA in everything else.
-
-    Args:
-        module: The attention module, which says what jumps.
-        query: Queries, after rotary embeddings, ``[B, H, L, D]``.
-        key: Keys, one for each group of query heads, ``[B, Hkv, L, D]``.
-        value: Values ``[B, Hkv, L, Dv]``.
-        attention_mask: Bool or additive ``[B, 1, L, L]``; None allows everything, or what is not
-            later in a causal module.
-        dropout: Dropout of the attention probabilities. (default: 0.0)
-        scaling: Factor of the scores. (default: None, which means 1/√D)
-        kwargs: What else transformers passes on.
-
-    Returns:
-        The outputs, and the attention probabilities ``[B, H, L, L]`` if they are wanted.
-
-    Raises:
-        ValueError: If the module was never attached, or is called in a way that jump heads cannot
-            follow: with another KV cache than DynamicCache, softcapping, sinks or a position bias.
-
-    Shapes:
-        - **output:** ``[B, L, H, Dv]``
-    """
+) -> tuple[Tensor, Tensor | None]:  # [B, H, L, L]
+    """Run one attention module: jump attention in its jump heads, SDPA in everything else."""
     state = layer_state(module)
     if state is None:
         raise ValueError(

@@ -24,22 +24,15 @@ class _Entry:
 _entries: MutableMapping[Tensor, _Entry] = WeakTensorKeyDictionary()
 
 
-def resolve_once(attention_mask: Tensor | None, is_causal: bool, query: Tensor) -> TokenMask:
+def resolve_once(
+    attention_mask: Tensor | None,
+    is_causal: bool,
+    query: Tensor,  # Tensor [B, H, L, D] whose shape the mask must fit
+) -> TokenMask:
     """Resolve a mask as :func:`resolve_mask` does, and remember the result while the mask lives.
 
     Resolving looks at the mask's values and so waits for the device; the layers of one forward
     share their mask. A mask that was written to since is resolved anew.
-
-    Args:
-        attention_mask: The mask that the model gives its layers, or None.
-        is_causal: Mask what comes later, too.
-        query: Tensor ``[B, H, L, D]`` whose shape the mask must fit.
-
-    Returns:
-        The mask.
-
-    Raises:
-        ValueError: If the mask's dtype or shape does not fit.
     """
     if attention_mask is None or not _can_be_remembered(attention_mask):
         return resolve_mask(attention_mask, is_causal, query)

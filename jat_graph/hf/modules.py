@@ -45,11 +45,7 @@ class AttentionModule:
 
     @property
     def num_heads(self) -> int:
-        """Number of query heads.
-
-        Raises:
-            ValueError: If neither the module nor its configuration says it.
-        """
+        """Number of query heads."""
         for name in ("num_heads", "num_attention_heads", "n_heads", "n_head"):
             number = getattr(self.module, name, None)
             if isinstance(number, int):
@@ -61,17 +57,7 @@ class AttentionModule:
 
 
 def transformer_of(model: nn.Module) -> PreTrainedModel:
-    """Return the model of transformers inside a PEFT model, or the model itself.
-
-    Args:
-        model: A model.
-
-    Returns:
-        The model of transformers.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Return the model of transformers inside a PEFT model, or the model itself."""
     from transformers import PreTrainedModel
 
     wrapper: Any = model
@@ -82,17 +68,7 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
 
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
-    """Return the modules that go through the attention interface, in ``named_modules`` order.
-
-    Args:
-        model: A model of transformers.
-
-    Returns:
-        The modules; one that serves several layers comes once.
-
-    Raises:
-        ValueError: If none can have jump heads, with the reason.
-    """
+    """Return the modules that go through the attention interface, in ``named_modules`` order."""
     found = [
         AttentionModule(name, module, _left_alone(name, module, model))
         for name, module in model.named_modules()
@@ -107,14 +83,7 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
 
 
 def serves_several_layers(modules: list[AttentionModule]) -> bool:
-    """Tell whether the modules are fewer than the layers because layers share them (ALBERT).
-
-    Args:
-        modules: The self-attention modules of a model.
-
-    Returns:
-        True if they do.
-    """
+    """Tell whether the modules are fewer than the layers because layers share them (ALBERT)."""
     config = modules[0].config
     return (
         len(modules) < config.num_hidden_layers if hasattr(config, "num_hidden_groups") else False
@@ -122,14 +91,7 @@ def serves_several_layers(modules: list[AttentionModule]) -> bool:
 
 
 def model_parts(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """Yield the model and every model of transformers inside it.
-
-    Args:
-        model: A model of transformers.
-
-    Yields:
-        Models; those of one architecture share their configuration.
-    """
+    """Yield the model and every model of transformers inside it."""
     from transformers import PreTrainedModel
 
     for module in model.modules():
@@ -138,15 +100,7 @@ def model_parts(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 
 def runs_on_sdpa(model: PreTrainedModel, module: nn.Module) -> bool:
-    """Tell whether the part of the model that owns a module can run on SDPA and its masks.
-
-    Args:
-        model: The model.
-        module: A module inside.
-
-    Returns:
-        False if every model that shares the module's configuration says it cannot.
-    """
+    """Tell whether the part of the model that owns a module can run on SDPA and its masks."""
     config: Any = module.config
     owners = [part for part in model_parts(model) if part.config is config]
     return all(part._supports_sdpa for part in owners)

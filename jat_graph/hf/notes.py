@@ -20,24 +20,12 @@ _notes = _Notes()
 
 
 def note(module: nn.Module, value: Any) -> None:
-    """Note something at a module that is about to run.
-
-    Args:
-        module: The attention module.
-        value: What its attention function is not told.
-    """
+    """Note something at a module that is about to run."""
     _notes.module, _notes.value = module, value
 
 
 def take_note(module: nn.Module) -> Any:
-    """Return what was noted at a module, and keep it alive no longer.
-
-    Args:
-        module: The attention module, which runs now.
-
-    Returns:
-        The last note of this thread; None if it was at another module.
-    """
+    """Return what was noted at a module, and keep it alive no longer."""
     value = _notes.value if _notes.module is module else None
     _notes.module = _notes.value = None
     return value

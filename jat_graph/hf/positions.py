@@ -56,14 +56,6 @@ class PositionTable:
         """Refuse an input that the table has no rows for, before anything runs.
 
         Values are only looked at where the input is wider than the table, which padding allows.
-
-        Args:
-            module: The model that owns the table.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-
-        Raises:
-            ValueError: If the input is too long.
         """
         names = inspect.signature(type(self.part).forward).parameters
         given = dict(zip(list(names)[1:], args, strict=False)) | kwargs
@@ -96,11 +88,7 @@ class PositionTable:
         return width + self.first
 
     def enlarge(self, length: int) -> None:
-        """Repeat the rows of the tokens until there are enough.
-
-        Args:
-            length: Tokens to have rows for.
-        """
+        """Repeat the rows of the tokens until there are enough."""
         old = self.rows.num_embeddings
         order = torch.arange(self.first + length, device=self.rows.weight.device)
         tokens = (order - self.first) % self.length + self.first
@@ -157,14 +145,7 @@ def stretch_positions(model: ModelT, max_length: int) -> ModelT:
 
 
 def position_tables(model: PreTrainedModel) -> Iterator[PositionTable]:
-    """Yield the learned position tables of a model that its configuration counts.
-
-    Args:
-        model: A model of transformers.
-
-    Yields:
-        The tables; one that several parts hold comes once.
-    """
+    """Yield the learned position tables of a model that its configuration counts."""
     seen: set[nn.Module] = set()
     for part in reversed(list(model_parts(model))):  # the innermost first
         for owner in part.modules():

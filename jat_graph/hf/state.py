@@ -71,11 +71,6 @@ class Attachment:
         """Note at the whole model whether its caller asked for attention probabilities.
 
         Some models (GPT-2, OPT) do not pass the wish on to their attention.
-
-        Args:
-            module: The model.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
         """
         wish = kwargs.get("output_attentions")
         if wish is None:
@@ -83,25 +78,13 @@ class Attachment:
         self.output_attentions = bool(wish)
 
     def enter_part(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note the same at a model inside the model, which may also be called on its own.
-
-        Args:
-            module: The inner model.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-        """
+        """Note the same at a model inside the model, which may also be called on its own."""
         wish = kwargs.get("output_attentions")
         if wish is not None:
             self.output_attentions = bool(wish)
 
     def note_cache(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note at an attention module the cache that it is about to fill.
-
-        Args:
-            module: The attention module.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-        """
+        """Note at an attention module the cache that it is about to fill."""
         from transformers import Cache
 
         note(module, next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None))
@@ -123,42 +106,18 @@ class LayerState:
 
 
 def layer_state(module: nn.Module) -> LayerState | None:
-    """Return what :func:`attach` left on an attention module.
-
-    Args:
-        module: Any module.
-
-    Returns:
-        Its state; None if it has none.
-    """
+    """Return what :func:`attach` left on an attention module."""
     return getattr(module, STATE_ATTRIBUTE, None)
 
 
 def find_attachment(model: nn.Module) -> Attachment | None:
-    """Return what the attention modules of a model share.
-
-    Args:
-        model: The model, or a wrapper around it.
-
-    Returns:
-        The attachment; None if nothing is attached.
-    """
+    """Return what the attention modules of a model share."""
     states = (layer_state(module) for module in model.modules())
     return next((state.attachment for state in states if state is not None), None)
 
 
 def require_attachment(model: nn.Module) -> Attachment:
-    """Return what the attention modules of a model share, or say that there is nothing.
-
-    Args:
-        model: The model, or a wrapper around it.
-
-    Returns:
-        The attachment.
-
-    Raises:
-        ValueError: If the model has no jump heads.
-    """
+    """Return what the attention modules of a model share, or say that there is nothing."""
     attachment = find_attachment(model)
     if attachment is None:
         raise ValueError(f"model must have jump heads, got a plain {type(model).__name__}")

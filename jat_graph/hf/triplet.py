@@ -30,19 +30,7 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 def attach_triplets(model: ModelT, config: TripletConfig) -> ModelT:
-    """Give a model triplet heads, in place; :func:`jat_graph.attach` calls it.
-
-    Args:
-        model: A model of transformers, or a PEFT model around one.
-        config: The settings.
-
-    Returns:
-        The same model.
-
-    Raises:
-        ValueError: If the model is causal, its attention cannot be reached, or it lacks a head or a
-            layer; the model is then as it was.
-    """
+    """Give a model triplet heads, in place; :func:`jat_graph.attach` calls it."""
     base = transformer_of(model)
     found = attention_modules(base)
     chosen = triplet_modules(found, config)
@@ -74,18 +62,7 @@ def attach_triplets(model: ModelT, config: TripletConfig) -> ModelT:
 
 
 def detach_triplets(model: ModelT, attachment: TripletAttachment) -> ModelT:
-    """Take triplet heads and their parameters off; :func:`jat_graph.detach` calls it.
-
-    Args:
-        model: The model, or a wrapper around it.
-        attachment: What its modules share.
-
-    Returns:
-        The same model.
-
-    Raises:
-        ValueError: If the model is only a part of one that has triplet heads.
-    """
+    """Take triplet heads and their parameters off; :func:`jat_graph.detach` calls it."""
     modules = [module for module in model.modules() if hasattr(module, STATE_ATTRIBUTE)]
     if len(modules) != attachment.num_modules:
         raise ValueError(
@@ -109,15 +86,7 @@ def detach_triplets(model: ModelT, attachment: TripletAttachment) -> ModelT:
 def triplet_modules(
     found: list[AttentionModule], config: TripletConfig
 ) -> dict[AttentionModule, int]:
-    """Return the modules that get triplet heads with their numbers, all of it checked.
-
-    Args:
-        found: The attention modules of a model.
-        config: The settings.
-
-    Raises:
-        ValueError: If one is causal, or lacks heads, or there are too few layers.
-    """
+    """Return the modules that get triplet heads with their numbers, all of it checked."""
     candidates = [entry for entry in found if entry.left_alone is None]
     layers = range(len(candidates)) if config.layers is None else config.layers
     if layers[-1] >= len(candidates):
@@ -169,17 +138,7 @@ def _draw_second_keys(module: nn.Module, spread: float, seed: int) -> None:
 def load_triplets(
     auto_class: Any, path: str | Path, config: TripletConfig, kwargs: dict[str, Any]
 ) -> PreTrainedModel:
-    """Load a model with its triplet heads; :func:`jat_graph.from_pretrained` calls it.
-
-    Args:
-        auto_class: ``AutoModel`` or one of its kind, or a model class of transformers.
-        path: Folder, or name on the Hub.
-        config: The settings that the model was saved with.
-        kwargs: Arguments of ``auto_class.from_pretrained``.
-
-    Returns:
-        The model, and what else was asked for.
-    """
+    """Load a model with its triplet heads; :func:`jat_graph.from_pretrained` calls it."""
     kind = _model_class(auto_class, path, kwargs)
 
     def build(self: PreTrainedModel, *args: Any, **options: Any) -> None:

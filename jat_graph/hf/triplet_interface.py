@@ -58,22 +58,12 @@ class TripletLayer:
     index: int | None
 
     def note_hidden(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note the hidden states at the module.
-
-        Args:
-            module: The attention module.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-        """
+        """Note the hidden states at the module."""
         note(module, args[0] if args else kwargs.get("hidden_states"))
 
 
 def find_triplets(model: nn.Module) -> TripletAttachment | None:
-    """Return what the attention modules of a model with triplet heads share; None without.
-
-    Args:
-        model: The model, or a wrapper around it.
-    """
+    """Return what the attention modules of a model with triplet heads share; None without."""
     layers = (getattr(module, STATE_ATTRIBUTE, None) for module in model.modules())
     return next((layer.attachment for layer in layers if layer is not None), None)
 
@@ -86,36 +76,15 @@ def register_triplets() -> None:
 
 def triplet_attention_forward(
     module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Tensor,  # Queries [B, H, L, D]
+    key: Tensor,  # Keys [B, H, L, D]
+    value: Tensor,  # Values [B, H, L, D]
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Run one attention module: triplet attention in its last heads, SDPA in the others.
-
-    Args:
-        module: The attention module.
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        value: Values ``[B, H, L, D]``.
-        attention_mask: What SDPA takes; padding only, where there are triplet heads.
-        dropout: Dropout of the attention probabilities. (default: 0.0)
-        scaling: Factor of the ordinary heads' scores. (default: None, which means 1/√D)
-        kwargs: What else transformers passes on.
-
-    Returns:
-        The outputs, and None in place of attention probabilities.
-
-    Raises:
-        ValueError: If the module was never attached, or the call is one that triplets cannot
-            follow.
-
-    Shapes:
-        - **output:** ``[B, L, H, D]``
-    """
+) -> tuple[Tensor, None]:  # [B, L, H, D]
+    """Run one attention module: triplet attention in its last heads, SDPA in the others."""
     layer: TripletLayer | None = getattr(module, STATE_ATTRIBUTE, None)
     if layer is None:
         raise ValueError(

@@ -142,17 +142,7 @@ def layer_statistics(layer: CapturedLayer) -> list[HeadStatistics]:
 
 
 def split_batches(batches: Iterable[Inputs]) -> tuple[list[Inputs], list[Inputs]]:
-    """Split batches into those that :func:`calibrate` uses and those it holds out.
-
-    Args:
-        batches: Model inputs.
-
-    Returns:
-        The used ones, and the held-out ones: every fifth; of two to four the last; of one none.
-
-    Raises:
-        ValueError: If there is no batch.
-    """
+    """Split batches into those that :func:`calibrate` uses and those it holds out."""
     batches = _checked(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []

@@ -62,16 +62,7 @@ class LayerTrace:
     after: Tensor
 
     def votes(self, head: int, query: int, key: int) -> list[Vote]:
-        """Return the keys that voted for a pair of the first sequence, strongest product first.
-
-        Args:
-            head: Position among the layer's jump heads.
-            query: Position of i.
-            key: Position of k.
-
-        Returns:
-            Each key with its two scores; none where the pair may have no edge.
-        """
+        """Return the keys that voted for a pair of the first sequence, strongest product first."""
         edges = self.ballot.edge_mask().expand_as(self.weights)
         if not bool(edges[0, head, query, key]):
             return []
@@ -89,18 +80,7 @@ class LayerTrace:
 
 
 def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
-    """Run a model on a batch, in evaluation mode and without gradients.
-
-    Args:
-        model: A model with jump heads; every module gets the mode it had back.
-        batch: Model inputs; ``labels`` are left out.
-
-    Returns:
-        What each jump layer saw, in order.
-
-    Raises:
-        ValueError: If the batch is no dictionary.
-    """
+    """Run a model on a batch, in evaluation mode and without gradients."""
     inputs = _model_inputs(model, batch)
     with _evaluating(model), torch.no_grad(), capture_scores(model) as layers:
         model(**inputs)
@@ -108,26 +88,13 @@ def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
 
 
 def layer_ballot(layer: CapturedLayer) -> Ballot:
-    """Return who votes in a layer, and by which rule; hard votes where the config's are soft.
-
-    Args:
-        layer: What the adapter captured.
-
-    Returns:
-        The ballot over the layer's jump heads.
-    """
+    """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
     config = replace(layer.config, soft_temperature=None)
     return open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
 
 
 def trace_layer(layer: CapturedLayer) -> LayerTrace:
     """Compute what a layer's jump heads did.
-
-    Args:
-        layer: What the adapter captured.
-
-    Returns:
-        The trace, without gradients.
 
     Reference:
         Eq. 1, 3 and 9 of the JAT paper.

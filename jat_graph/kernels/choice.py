@@ -12,13 +12,6 @@ def implementation(device: torch.device) -> ModuleType:
     """Return the package whose ``count``, ``rank``, ``add_joined`` and ``peaks`` run on a device.
 
     Nothing imports numba or Triton before this asks for it.
-
-    Args:
-        device: Where the tensors are.
-
-    Returns:
-        ``jat_graph.kernels.cpu`` (numba) on the CPU, ``jat_graph.kernels.cuda`` (Triton) on CUDA
-        where Triton is installed, else ``jat_graph.kernels.portable`` (torch).
     """
     if device.type == "cpu":
         from jat_graph.kernels import cpu

@@ -72,20 +72,12 @@ def _(
 
 
 def flat_columns(
-    scores: Tensor, threshold: Tensor, norms: Tensor | None, inclusive: bool
-) -> tuple[Tensor, Tensor]:
-    """Return scores and limits in the form that the implementations take.
-
-    Args:
-        scores: Key scores, ``[B, H, L, U]``.
-        threshold: ρ, ``[B, H]``.
-        norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
-        inclusive: Vote when the product equals ρ.
-
-    Returns:
-        Scores with the key first, ``[B·H, U, L]``, and the largest product that is no vote,
-        ``[B·H, U]``, both contiguous.
-    """
+    scores: Tensor,  # Key scores, [B, H, L, U]
+    threshold: Tensor,  # ρ, [B, H]
+    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
+    inclusive: bool,
+) -> tuple[Tensor, Tensor]:  # [B·H, U, L], [B·H, U]
+    """Return scores and limits in the form that the implementations take."""
     columns = scores.flatten(0, 1).transpose(1, 2).contiguous()
     limits = vote_limits(threshold, norms, inclusive).expand(*scores.shape[:2], scores.size(3))
     return columns, limits.flatten(0, 1).contiguous()

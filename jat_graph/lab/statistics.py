@@ -121,18 +121,7 @@ def verdict(
     *,
     greater_is_better: bool = True,
 ) -> str:
-    """Say in one sentence what a difference shows.
-
-    Args:
-        name: The arm.
-        metric: What was measured.
-        difference: The arm less the base.
-        base: What the base is called. (default: "base")
-        greater_is_better: Whether a greater value is the better one. (default: True)
-
-    Returns:
-        A sentence; it says so if no difference was shown, or if nothing can be said.
-    """
+    """Say in one sentence what a difference shows."""
     seeds, change = len(difference.values), f"{difference.mean:+.4f}"
     if seeds == 1:
         return (

@@ -67,18 +67,12 @@ class AreaKey(torch.nn.Module):
             module.reset_parameters()  # type: ignore[operator]
 
     def forward(
-        self, key: Tensor, areas: Areas, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return a key for each area.
-
-        Args:
-            key: Keys of the tokens ``[..., L, D]``.
-            areas: The areas.
-            generator: What noise is drawn from. (default: None, torch's own)
-
-        Returns:
-            Keys ``[..., A, D]``.
-        """
+        self,
+        key: Tensor,  # Keys of the tokens [..., L, D]
+        areas: Areas,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:  # [..., A, D]
+        """Return a key for each area."""
         wide = key.to(torch.promote_types(key.dtype, torch.float32))
         parts = [part.to(key.dtype) for part in self._features(wide, areas, generator)]
         if not self.embeds_sizes:

@@ -121,16 +121,12 @@ class DirectedBlocks(torch.nn.Module):
         self.fusion = torch.nn.Linear(3 * width, 2 * width)
         self.dropout = torch.nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, valid: Tensor) -> Tensor:
-        """Return the tokens with their contexts.
-
-        Args:
-            x: ``[B, M, R, C_in]``.
-            valid: Bool ``[B, M, R]``.
-
-        Returns:
-            ``[B, M, R, C]``.
-        """
+    def forward(
+        self,
+        x: Tensor,  # [B, M, R, C_in]
+        valid: Tensor,  # Bool [B, M, R]
+    ) -> Tensor:  # [B, M, R, C]
+        """Return the tokens with their contexts."""
         h = F.elu(self.hidden(self.dropout(x)))  # [B, M, R, C]
         near = self.tokens(h, valid)
         vector = average_features(near, self.pool(self.dropout(near)), valid)  # [B, M, C]

@@ -48,16 +48,12 @@ class FeatureSelfAttention(torch.nn.Module):
         self.target = torch.nn.Linear(channels, channels)
         self.dropout = torch.nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, mask: Tensor) -> Tensor:
-        """Return what each token reads.
-
-        Args:
-            h: Tokens ``[..., L, C]``.
-            mask: Bool ``[..., L]``, True for those that are read.
-
-        Returns:
-            ``[..., L, C]``, zeros where there is nothing to read.
-        """
+    def forward(
+        self,
+        h: Tensor,  # Tokens [..., L, C]
+        mask: Tensor,  # Bool [..., L], True for those that are read
+    ) -> Tensor:  # [..., L, C]
+        """Return what each token reads."""
         dropped = self.dropout(h)
         sums = self.source(dropped).unsqueeze(-3) + self.target(dropped).unsqueeze(-2)
         logits = BOUND * torch.tanh(sums / BOUND)  # [..., L, L, C], the reader first
@@ -119,16 +115,11 @@ class SourceToToken(torch.nn.Module):
         return average_features(x, logits, mask)
 
 
-def average_features(x: Tensor, logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the average of tokens by the softmax of logits for every feature.
-
-    Args:
-        x: ``[..., L, C]``.
-        logits: ``[..., L, C]``.
-        mask: Bool ``[..., L]``, or None.
-
-    Returns:
-        ``[..., C]``.
-    """
+def average_features(
+    x: Tensor,  # [..., L, C]
+    logits: Tensor,  # [..., L, C]
+    mask: Tensor | None,  # Bool [..., L], or None
+) -> Tensor:  # [..., C]
+    """Return the average of tokens by the softmax of logits for every feature."""
     weights = masked_softmax(logits, None if mask is None else mask.unsqueeze(-1), dim=-2)
     return (weights * x).sum(dim=-2).to(x.dtype)

@@ -123,24 +123,12 @@ class RelativeAttention(SequenceSelfAttention):
         return table.unsqueeze(1)
 
 
-def skew(relative: Tensor, num_keys: int) -> Tensor:
+def skew(relative: Tensor, num_keys: int) -> Tensor:  # [..., n, distances], [..., n, num_keys]
     """Move products of queries and distances to the keys that are so far away.
 
     Query i of n has its own distance to key j in column ``j − i + n − 1``. A column of zeros in
     front makes each row one longer than the step from a row to the next, so that reading the
     numbers in rows of the old length moves row i by i to the right.
-
-    Args:
-        relative: Column by column the distances from the farthest earlier key of the last query on.
-        num_keys: How many keys there are. Where later keys have no columns, their results are
-            other numbers, to be masked.
-
-    Returns:
-        The relative scores.
-
-    Shapes:
-        - **relative:** ``[..., n, distances]``
-        - **output:** ``[..., n, num_keys]``
 
     Reference:
         Huang et al., *Music Transformer*, ICLR 2019, section 3.4.1.

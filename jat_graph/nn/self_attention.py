@@ -58,32 +58,24 @@ class MultiHeadProjections(torch.nn.Module):
         for lin in (self.q, self.k, self.v, self.attn_out):
             lin.reset_parameters()
 
-    def project(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the queries of ``x``, and the keys and values of ``memory``.
-
-        Args:
-            x: ``[B, N, C]``.
-            memory: ``[B, M, C_memory]``.
-
-        Shapes:
-            - **output:** ``[B, H, N, D]``, and twice ``[B, H, M, D]``
-        """
+    def project(
+        self,
+        x: Tensor,  # [B, N, C]
+        memory: Tensor,  # [B, M, C_memory]
+    ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, N, D], [B, H, M, D]
+        """Return the queries of ``x``, and the keys and values of ``memory``."""
         return (
             self._split_heads(self.q(x)),
             self._split_heads(self.k(memory)),
             self._split_heads(self.v(memory)),
         )
 
-    def merge(self, out: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the layer's output: the heads side by side, projected; zeros where masked.
-
-        Args:
-            out: What the heads read, ``[B, H, N, D]``.
-            mask: Bool ``[B, N]``, True for nodes, or None.
-
-        Shapes:
-            - **output:** ``[B, N, C]``
-        """
+    def merge(
+        self,
+        out: Tensor,  # What the heads read, [B, H, N, D]
+        mask: Tensor | None,  # Bool [B, N], True for nodes, or None
+    ) -> Tensor:  # [B, N, C]
+        """Return the layer's output: the heads side by side, projected; zeros where masked."""
         out = out.transpose(1, 2).flatten(2)  # [B, N, H · D]
         result: Tensor = self.dropout(self.attn_out(out))  # [B, N, C]
         return result if mask is None else result.masked_fill(~mask.unsqueeze(-1), 0.0)
@@ -99,27 +91,13 @@ class SelfAttention(MultiHeadProjections, ABC):
     A subclass says in :meth:`_mix` what the heads read.
     """
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
-        """Return attention of every node to the nodes of its graph.
-
-        Args:
-            x: Node features, dense ``[B, N, C]`` or flat ``[N_total, C]``.
-            mask: With dense features, bool ``[B, N]``, True for nodes; what the others hold is
-                ignored. With flat ones, the batch vector may stand here, so that
-                ``torch_geometric.nn.Sequential`` can pass it. (default: None, all are nodes)
-            batch: With flat features, the graph of each node ``[N_total]``, in rising order.
-                (default: None, one graph)
-
-        Returns:
-            Node features; zeros where the mask is False.
-
-        Raises:
-            ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
-                has a NaN or an infinity.
-
-        Shapes:
-            - **output:** as ``x``
-        """
+    def forward(
+        self,
+        x: Tensor,  # Node features, dense [B, N, C] or flat [N_total, C]
+        mask: Tensor | None = None,  # With dense features, bool [B, N], True for nodes
+        batch: Tensor | None = None,  # [N_total]
+    ) -> Tensor:
+        """Return attention of every node to the nodes of its graph."""
         if x.dim() == 2 and batch is None:
             mask, batch = None, mask
         self._check_input(x, mask, batch)
@@ -169,53 +147,35 @@ class SequenceSelfAttention(SelfAttention):
         """Return what the heads read of sequences that have no padding, or have it at the end."""
 
 
-def clean_tokens(name: str, tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Check that valid tokens are finite, and set the others to 0.
-
-    Args:
-        name: What to call the tokens.
-        tokens: ``[B, N, C]``.
-        mask: Bool ``[B, N]``, True for valid ones, or None.
-
-    Returns:
-        The tokens.
-
-    Raises:
-        ValueError: If a valid token has a NaN or an infinity.
-    """
+def clean_tokens(
+    name: str,
+    tokens: Tensor,  # [B, N, C]
+    mask: Tensor | None,  # Bool [B, N], True for valid ones, or None
+) -> Tensor:
+    """Check that valid tokens are finite, and set the others to 0."""
     valid = None if mask is None else mask.unsqueeze(1)
     (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
     return clean.squeeze(1)
 
 
-def check_tokens(name: str, tokens: Tensor, channels: int) -> None:
-    """Check the shape of a batch of sequences.
-
-    Args:
-        name: What to call the tokens.
-        tokens: ``[B, N, C]``.
-        channels: C.
-
-    Raises:
-        ValueError: If there is another number of axes or channels, or nothing at all.
-    """
+def check_tokens(
+    name: str,
+    tokens: Tensor,  # [B, N, C]
+    channels: int,
+) -> None:
+    """Check the shape of a batch of sequences."""
     if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
         raise ValueError(
             f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
         )
 
 
-def check_token_mask(name: str, mask: Tensor | None, tokens: Tensor) -> None:
-    """Check the mask of some tokens.
-
-    Args:
-        name: What to call the mask.
-        mask: Bool ``[B, N]``, True for valid ones, or None.
-        tokens: ``[B, N, C]``.
-
-    Raises:
-        ValueError: If the dtype or the shape does not fit.
-    """
+def check_token_mask(
+    name: str,
+    mask: Tensor | None,  # Bool [B, N], True for valid ones, or None
+    tokens: Tensor,  # [B, N, C]
+) -> None:
+    """Check the mask of some tokens."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape[:2]):
         wanted = list(tokens.shape[:2])
         raise ValueError(f"{name} must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")

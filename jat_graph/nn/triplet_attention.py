@@ -100,33 +100,17 @@ class TripletAttention(SelfAttention):
 
 
 def triplet_heads(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    second_key: Tensor | None,
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    value: Tensor,  # [B, H, L, D]
+    second_key: Tensor | None,  # [B, H, L, D] for "partner", else None
     *,
     pairs: str,
-    mask: Tensor | None,
+    mask: Tensor | None,  # Bool [B, L], True for valid tokens, or None
     seed: int,
     dropout_p: float = 0.0,
-) -> Tensor:
-    """Return what triplet heads read; the worker behind the layer and the adapter.
-
-    Args:
-        query: ``[B, H, L, D]``.
-        key: ``[B, H, L, D]``.
-        value: ``[B, H, L, D]``.
-        second_key: ``[B, H, L, D]`` for ``"partner"``, else None. The adapter makes it of the
-            hidden states that the module of the attention got, which the attention interface does
-            not hand on: a forward pre-hook notes them.
-        pairs: One of ``PAIRS``.
-        mask: Bool ``[B, L]``, True for valid tokens, or None.
-        seed: What the random partners are drawn from.
-        dropout_p: Dropout probability of the attention weights. (default: 0.0)
-
-    Returns:
-        ``[B, H, L, D]``, in the layout of the heads given.
-    """
+) -> Tensor:  # [B, H, L, D]
+    """Return what triplet heads read; the worker behind the layer and the adapter."""
     if mask is not None:  # neighbours and mirror images are so among the valid tokens
         order = (~mask).long().argsort(dim=-1, stable=True)  # [B, L]: valid ones, then padding
         mask = mask.gather(1, order)
@@ -151,16 +135,8 @@ def triplet_heads(
     return out.transpose(1, 2).reshape(query.transpose(1, 2).shape).transpose(1, 2)
 
 
-def draw_shuffle(length: int, seed: int) -> Tensor:
-    """Return a number for each rank, on the CPU; the first n give the random order of n tokens.
-
-    Args:
-        length: L.
-        seed: What they are drawn from.
-
-    Returns:
-        Float64 ``[L]``.
-    """
+def draw_shuffle(length: int, seed: int) -> Tensor:  # [L]
+    """Return a number for each rank, on the CPU; the first n give the random order of n tokens."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(length, dtype=torch.float64, generator=generator, device="cpu")
 

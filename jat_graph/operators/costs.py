@@ -46,15 +46,6 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
     Dense counts half of the pairs once and multiplies by all of them. Threshold ranks the tokens of
     each key, again for each product if there are too many keys to keep, and adds one row a token
     and key. Under a causal mask it counts again, block by block, for the degrees and each product.
-
-    Args:
-        backend: ``"dense"`` or ``"threshold"``.
-        work: The work.
-        prices: Nanoseconds of a vote, of an entry of A, of a multiplication by one entry and
-            feature, of ranking a token for a key, and of one feature of a row.
-
-    Returns:
-        Milliseconds.
     """
     pairs = work.graphs * work.length**2
     features = work.width * work.products
@@ -77,13 +68,6 @@ def prices_of(device: str) -> tuple[dict[str, float], str]:
     """Return the measured prices of a kind of device, and where they were measured.
 
     ``jat-graph bench costs`` measures them again.
-
-    Args:
-        device: ``"cpu"``, ``"cuda"`` …
-
-    Returns:
-        Prices in nanoseconds, and a phrase; where a kind of device was never measured, the prices
-        of the CPU stand in, and the phrase says so.
     """
     if device in _TABLE:
         return _TABLE[device]["nanoseconds"], f"measured on {_TABLE[device]['machine']}"

@@ -87,16 +87,8 @@ def _beta_unsaid() -> Iterator[None]:
         yield
 
 
-def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:
-    """Return the pairs that have a vote, sorted by target, and their share of votes.
-
-    Args:
-        ballot: Who votes on which pairs, by hard votes.
-
-    Returns:
-        ``edge_index`` ``[2, E]`` with rows (source k, target i) over all sequences and heads, and
-        ``edge_weight`` ``[E]``.
-    """
+def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:  # [2, E], [E]
+    """Return the pairs that have a vote, sorted by target, and their share of votes."""
     batch, heads, length = ballot.source.shape
     scores, norms = ballot.key_scores()
     allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)

@@ -183,17 +183,7 @@ class Pattern(ABC):
 
 
 def check_count(name: str, value: object, least: int = 1, most: float = LARGEST_COUNT) -> None:
-    """Check a pattern's number.
-
-    Args:
-        name: What to call it.
-        value: The number.
-        least: The smallest one allowed. (default: 1)
-        most: The largest one allowed. (default: 2³¹ - 1)
-
-    Raises:
-        ValueError: If it is no integer, too small or too large.
-    """
+    """Check a pattern's number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if value > most:
@@ -201,15 +191,7 @@ def check_count(name: str, value: object, least: int = 1, most: float = LARGEST_
 
 
 def check_part(name: str, part: object) -> None:
-    """Check which part of a factorised pattern is wanted.
-
-    Args:
-        name: What to call the pattern.
-        part: The part.
-
-    Raises:
-        ValueError: If it is none of the four.
-    """
+    """Check which part of a factorised pattern is wanted."""
     if part not in ("turns", "merged", "rows", "columns"):
         raise ValueError(
             f"part of {name} attention must be turns, merged, rows or columns, got {part!r}"

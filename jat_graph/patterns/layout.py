@@ -39,57 +39,29 @@ class BlockGroup(NamedTuple):
     mask: Tensor | None = None
     rule: Pattern | None = None
 
-    def masks(self, blocks: Tensor) -> Tensor | None:
-        """Return the masks of some blocks.
-
-        Args:
-            blocks: Which, ``[m]``.
-
-        Returns:
-            ``[m, 1, height, width]``, or ``[1, 1, height, width]`` where all agree, or None.
-        """
+    def masks(
+        self,
+        blocks: Tensor,  # Which, [m]
+    ) -> Tensor | None:  # [m, 1, height, width], [1, 1, height, width]
+        """Return the masks of some blocks."""
         if self.rule is None:
             return None if self.mask is None else self.mask[None, None]
         return pairs_of(self.rule, self.queries[blocks], self.keys[blocks]).unsqueeze(1)
 
     def to(self, device: torch.device) -> BlockGroup:
-        """Return the group on a device.
-
-        Args:
-            device: Which.
-
-        Returns:
-            The group.
-        """
+        """Return the group on a device."""
         mask = None if self.mask is None else self.mask.to(device)
         return BlockGroup(self.queries.to(device), self.keys.to(device), mask, self.rule)
 
 
 @lru_cache(maxsize=64)
 def kept_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
-    """Return the layout of a pattern, made once.
-
-    Args:
-        pattern: Of one head, the same for all sequences.
-        length: Number of tokens.
-        device: Where to put it.
-
-    Returns:
-        As :func:`layout` does.
-    """
+    """Return the layout of a pattern, made once."""
     return tuple(group.to(device) for group in layout(pattern, length))
 
 
 def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
-    """Return which keys each block of queries needs.
-
-    Args:
-        pattern: Of one head and one sequence.
-        length: Number of tokens.
-
-    Returns:
-        Groups that together hold each query that sees a key once.
-    """
+    """Return which keys each block of queries needs."""
     sizes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
     with torch.device("cpu"):  # wherever new tensors go by default
         for queries, keys in _blocks(pattern, length):
@@ -101,32 +73,19 @@ def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
         ]
 
 
-def pairs_of(pattern: Pattern, queries: Tensor, keys: Tensor) -> Tensor:
-    """Return which queries of blocks attend to which keys.
-
-    Args:
-        pattern: Of one head and one sequence.
-        queries: Positions ``[n, height]``.
-        keys: Positions ``[n, width]``.
-
-    Returns:
-        Bool ``[n, height, width]``.
-    """
+def pairs_of(
+    pattern: Pattern,
+    queries: Tensor,  # Positions [n, height]
+    keys: Tensor,  # Positions [n, width]
+) -> Tensor:  # [n, height, width]
+    """Return which queries of blocks attend to which keys."""
     none = torch.zeros((), dtype=torch.long, device=queries.device)
     mask = pattern.mask_mod(none, none, queries.unsqueeze(-1), keys.unsqueeze(-2))
     return mask.expand(*queries.shape, keys.size(-1))
 
 
 def count_edges(pattern: Pattern, length: int) -> int:
-    """Count the allowed pairs of a pattern.
-
-    Args:
-        pattern: Of one head and one sequence.
-        length: Number of tokens.
-
-    Returns:
-        The exact number.
-    """
+    """Count the allowed pairs of a pattern."""
     total = 0
     for group in layout(pattern, length):
         if group.rule is not None:
@@ -208,14 +167,6 @@ def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def keys_read(pattern: Pattern, length: int) -> int:
-    """Count the pairs that blocks look at, those that are masked too.
-
-    Args:
-        pattern: Of one head, the same for all sequences.
-        length: Number of tokens.
-
-    Returns:
-        The number of pairs.
-    """
+    """Count the pairs that blocks look at, those that are masked too."""
     groups = kept_layout(pattern, length, torch.device("cpu"))
     return sum(group.queries.numel() * group.keys.size(1) for group in groups)

@@ -12,28 +12,13 @@ from jat_graph.patterns.layout import pairs_of
 def pattern_rows(
     pattern: Pattern,
     *,
-    valid: Tensor | None,
+    valid: Tensor | None,  # [B|1, H|1, num_keys]
     num_queries: int,
     num_keys: int,
     heads: int,
     device: torch.device,
-) -> Tensor:
-    """Return which keys the last queries of a sequence may see.
-
-    Args:
-        pattern: The pattern.
-        valid: Tokens that are not padding, ``[B|1, H|1, num_keys]``, or None if all are valid.
-        num_queries: How many of the last tokens are queries.
-        num_keys: Number of tokens L.
-        heads: Number of heads.
-        device: Where to build it.
-
-    Returns:
-        True where a pair is allowed; padding sees nothing and is not seen.
-
-    Shapes:
-        - **output:** bool ``[B|1, H|1, num_queries, num_keys]``
-    """
+) -> Tensor:  # [B|1, H|1, num_queries, num_keys]
+    """Return which keys the last queries of a sequence may see."""
     if pattern.num_sequences and valid is not None:
         return _rows_by_sequence(pattern, valid, num_queries, heads)
     first = num_keys - num_queries

@@ -19,19 +19,6 @@ _REMEMBERED = 1 << 18  # pairs of answers: those of a few runs on SQuAD
 def score_answers(said: Sequence[str], right: Sequence[Sequence[str]]) -> dict[str, float]:
     """Compare answers with the right ones: letters' case, punctuation and articles do not count.
 
-    Args:
-        said: An answer to each question.
-        right: The texts that count as right, of each question.
-
-    Returns:
-        ``exact_match``, the share of answers that are right, and ``f1``, the mean over questions of
-        the harmonic mean of precision and recall of an answer's words; each for the best of the
-        right answers, and from 0 to 1.
-
-    Raises:
-        ValueError: If there is no question, not the same number of both, or a question lacks its
-            right answers.
-
     Reference:
         Rajpurkar et al., *SQuAD: 100,000+ Questions for Machine Comprehension of Text*, EMNLP 2016;
         torchmetrics' ``SQuAD``.
@@ -51,19 +38,6 @@ def score_doubted_answers(
 
     An answer counts as given if its doubt is at most 0; else the model said that there is none,
     which is right where there is none and wrong elsewhere.
-
-    Args:
-        said: An answer to each question and its doubt: by how much the model rather says that
-            there is none.
-        right: The texts that count as right, of each question; none where there is none.
-
-    Returns:
-        ``exact_match`` and ``f1`` as in :func:`score_answers`; and ``best_exact_match`` and
-        ``best_f1``, the highest that any other limit of doubt makes them. These are chosen by the
-        very questions that they are measured on, so they come out too high.
-
-    Raises:
-        ValueError: If there is no question, not the same number of both, or a doubt is NaN.
 
     Reference:
         Rajpurkar, Jia and Liang, *Know What You Don't Know: Unanswerable Questions for SQuAD*, ACL

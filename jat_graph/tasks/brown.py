@@ -47,15 +47,6 @@ def brown_text(tagged: str) -> str:
     Tags go, the sentences of a paragraph stand in one line, and a blank line parts paragraphs.
     Quotation marks are ``"``, punctuation follows its word without a space, and what the corpus
     doubles (``? ?``) stands once.
-
-    Args:
-        tagged: ``The/at jury/nn said/vbd :/: Why/wrb ?/. ?/.`` and so on.
-
-    Returns:
-        ``The jury said: Why?``
-
-    Raises:
-        ValueError: If a word has no tag.
     """
     paragraphs = (_words(block) for block in re.split(r"\n\s*\n", tagged))
     return "\n\n".join(_join(words) for words in paragraphs if words)

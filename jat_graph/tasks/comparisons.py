@@ -64,15 +64,7 @@ class Comparison:
 
 
 def check_chains(steps: Sequence[int], things: int) -> None:
-    """Refuse texts that cannot be drawn.
-
-    Args:
-        steps: The numbers of steps.
-        things: Things of a chain.
-
-    Raises:
-        ValueError: If a chain has no room for the steps, or there are too few names.
-    """
+    """Refuse texts that cannot be drawn."""
     if not steps or min(steps) < 1 or len(set(steps)) != len(steps):
         raise ValueError(f"steps must be different numbers from 1, got {tuple(steps)}")
     least = max(steps) + 1 + _ENDS
@@ -83,16 +75,7 @@ def check_chains(steps: Sequence[int], things: int) -> None:
 
 
 def check_size(name: str, size: int, steps: Sequence[int]) -> None:
-    """Refuse a number of texts that cannot be balanced.
-
-    Args:
-        name: What it is called.
-        size: The number.
-        steps: The numbers of steps.
-
-    Raises:
-        ValueError: If it is no multiple of their number times 3.
-    """
+    """Refuse a number of texts that cannot be balanced."""
     cells = 3 * len(steps)
     if size < 1 or size % cells:
         raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
@@ -102,18 +85,7 @@ def check_size(name: str, size: int, steps: Sequence[int]) -> None:
 def draw_comparisons(
     split: str, size: int, steps: tuple[int, ...], things: int, seed: int
 ) -> tuple[Comparison, ...]:
-    """Draw texts, equally many for each number of steps and each answer.
-
-    Args:
-        split: ``"train"``, ``"validation"`` or ``"test"``, which share words but no names.
-        size: Number of texts.
-        steps: The numbers of steps.
-        things: Things of a chain.
-        seed: Decides what is drawn.
-
-    Returns:
-        The texts in random order.
-    """
+    """Draw texts, equally many for each number of steps and each answer."""
     source = random.Random(f"{split} {seed}")  # a text is hashed the same way everywhere
     cells = list(product(steps, (YES, NO, UNKNOWN)))
     drawn = [

@@ -89,19 +89,7 @@ CONLL2003 = ConllTask(
 
 
 def read_columns(path: Path, labels: Sequence[str]) -> list[tuple[list[str], list[str]]]:
-    """Read a file of columns.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-        labels: The tags that it may have, BIO or IOB1.
-
-    Returns:
-        The words and the tags, in BIO, of each sentence.
-
-    Raises:
-        ValueError: If the file is damaged or has no sentence, or a line is malformed; names it.
-        OSError: If it cannot be read.
-    """
+    """Read a file of columns."""
     known = frozenset(labels)
     sentences: list[tuple[list[str], list[str]]] = []
     columns, inside = None, False

@@ -17,18 +17,6 @@ def score_groups(
 ) -> dict[str, float]:
     """Compare classes with labels that belong together in groups, as the answers to one question.
 
-    Args:
-        names: Measures, keys of :data:`MEASURES`, which are of all classes of all groups together;
-            or ``"exact_match"``, the share of the groups of which every class is right.
-        said: The class numbers of each group.
-        labels: The right ones of each group.
-
-    Returns:
-        Each measure by name.
-
-    Raises:
-        ValueError: If there is nothing to compare, or not one label for each that was said.
-
     Reference:
         Khashabi et al., *Looking Beyond the Surface: A Challenge Set for Reading Comprehension over
         Multiple Sentences*, NAACL 2018, section 5, for ``f1`` over answers (F1a there).
@@ -46,15 +34,7 @@ def score_groups(
 def put_together(
     groups: Iterable[Hashable], *columns: Iterable[Any]
 ) -> tuple[list[list[Any]], ...]:
-    """Put together the rows of each group.
-
-    Args:
-        groups: The group of each row.
-        *columns: Values, one a row.
-
-    Returns:
-        For each column the lists of the groups' values, in the order in which the groups appear.
-    """
+    """Put together the rows of each group."""
     members: dict[Hashable, list[tuple[Any, ...]]] = {}
     for group, *values in zip(groups, *columns, strict=True):
         members.setdefault(group, []).append(tuple(values))

@@ -33,14 +33,7 @@ class _PlainBuilder(ElementTree.TreeBuilder):
 
 
 def article_text(article: ElementTree.Element) -> str:
-    """Return the text of an article without its markup, a blank line between paragraphs.
-
-    Args:
-        article: The element, with text between and inside its ``<p>`` and ``<a>``.
-
-    Returns:
-        The text; HTML's names of characters, like ``&amp;``, are resolved.
-    """
+    """Return the text of an article without its markup, a blank line between paragraphs."""
     parts = html.unescape("".join(_pieces(article))).split(_BORDER)
     paragraphs = (" ".join(part.split()) for part in parts)
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)

@@ -14,25 +14,8 @@ Array: TypeAlias = NDArray[Any]
 Measure: TypeAlias = Callable[[Array, Array], float]
 
 
-def decide(predictions: Array, labels: Array, classes: int | None) -> Array:
-    """Say what logits, or a regression's outputs, mean.
-
-    Args:
-        predictions: Logits or outputs.
-        labels: Class numbers or targets, only checked.
-        classes: Number of classes; None for a regression.
-
-    Shapes:
-        predictions: ``[N, C]``; ``[N]`` or ``[N, 1]`` for a regression.
-        labels: ``[N]``.
-
-    Returns:
-        Class numbers, or the outputs in float64, so that outputs that hardly differ are told apart
-        as well as they can be. ``[N]``.
-
-    Raises:
-        ValueError: If shapes do not fit, a prediction is not finite, or a label is unknown.
-    """
+def decide(predictions: Array, labels: Array, classes: int | None) -> Array:  # [N]
+    """Say what logits, or a regression's outputs, mean."""
     _check(predictions, labels, classes)
     if classes is None:
         return predictions.reshape(-1).astype(np.float64)
@@ -40,23 +23,8 @@ def decide(predictions: Array, labels: Array, classes: int | None) -> Array:
     return classes_said
 
 
-def score(names: tuple[str, ...], said: Array, labels: Array) -> dict[str, float]:
-    """Compare classes with labels, or a regression's outputs with its targets.
-
-    Args:
-        names: Measures, keys of :data:`MEASURES`.
-        said: Class numbers or outputs, as :func:`decide` returns them.
-        labels: Class numbers or targets.
-
-    Shapes:
-        said, labels: ``[N]``.
-
-    Returns:
-        Each measure by name.
-
-    Raises:
-        ValueError: If there is nothing to compare, or not one label for each that was said.
-    """
+def score(names: tuple[str, ...], said: Array, labels: Array) -> dict[str, float]:  # [N]
+    """Compare classes with labels, or a regression's outputs with its targets."""
     if len(said) == 0 or len(said) != len(labels):
         raise ValueError(
             f"said and labels must have one length above 0, got {len(said)} and {len(labels)}"
@@ -64,24 +32,8 @@ def score(names: tuple[str, ...], said: Array, labels: Array) -> dict[str, float
     return {name: float(MEASURES[name](said, labels)) for name in names}
 
 
-def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float]:
-    r"""Summarise the losses of a language model.
-
-    Args:
-        losses: :math:`-\ln p` of each token.
-        units: Characters or whatever these tokens stand for; None for one each.
-        unit: What to call one of them.
-
-    Shapes:
-        losses: ``[N]``.
-
-    Returns:
-        ``perplexity``, :math:`\exp` of the mean, infinite where that is too large to say; and
-        ``bits_per_`` and the unit, :math:`\log_2 e` times the sum over their number.
-
-    Raises:
-        ValueError: If there is no loss, one is negative or NaN, or ``units`` is below 1.
-    """
+def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float]:  # [N]
+    r"""Summarise the losses of a language model."""
     if losses.ndim != 1 or len(losses) == 0:
         raise ValueError(f"losses must have shape [N] with N > 0, got {list(losses.shape)}")
     if not (losses >= 0).all():
@@ -96,34 +48,13 @@ def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float
     return {"perplexity": perplexity, f"bits_per_{unit}": total / math.log(2) / count}
 
 
-def accuracy(predicted: Array, labels: Array) -> float:
-    """Return the share of right answers.
-
-    Args:
-        predicted: Class numbers.
-        labels: Class numbers.
-
-    Shapes:
-        predicted, labels: ``[N]``.
-
-    Returns:
-        A number from 0 to 1.
-    """
+def accuracy(predicted: Array, labels: Array) -> float:  # [N]
+    """Return the share of right answers."""
     return float((predicted == labels).mean())
 
 
-def f1(predicted: Array, labels: Array) -> float:
+def f1(predicted: Array, labels: Array) -> float:  # [N]
     """Return the harmonic mean of precision and recall of class 1.
-
-    Args:
-        predicted: Class numbers, 0 or 1.
-        labels: Class numbers, 0 or 1.
-
-    Shapes:
-        predicted, labels: ``[N]``.
-
-    Returns:
-        A number from 0 to 1; 0 where class 1 is neither predicted nor present.
 
     Reference:
         scikit-learn's ``f1_score``.
@@ -133,18 +64,8 @@ def f1(predicted: Array, labels: Array) -> float:
     return float(f1_score(labels, predicted, zero_division=0.0))
 
 
-def macro_f1(predicted: Array, labels: Array) -> float:
+def macro_f1(predicted: Array, labels: Array) -> float:  # [N]
     """Return the mean of the F1 of all classes, each of the same weight.
-
-    Args:
-        predicted: Class numbers.
-        labels: Class numbers.
-
-    Shapes:
-        predicted, labels: ``[N]``.
-
-    Returns:
-        A number from 0 to 1; classes neither predicted nor present are left out.
 
     Reference:
         scikit-learn's ``f1_score``.
@@ -154,18 +75,8 @@ def macro_f1(predicted: Array, labels: Array) -> float:
     return float(f1_score(labels, predicted, average="macro", zero_division=0.0))
 
 
-def matthews(predicted: Array, labels: Array) -> float:
+def matthews(predicted: Array, labels: Array) -> float:  # [N]
     """Return Matthews' correlation coefficient.
-
-    Args:
-        predicted: Class numbers.
-        labels: Class numbers.
-
-    Shapes:
-        predicted, labels: ``[N]``.
-
-    Returns:
-        A number from -1 to 1; see :func:`_correlation` for what is constant.
 
     Reference:
         scikit-learn's ``matthews_corrcoef``.
@@ -175,18 +86,8 @@ def matthews(predicted: Array, labels: Array) -> float:
     return _correlation(lambda: matthews_corrcoef(labels, predicted), predicted, labels)
 
 
-def pearson(outputs: Array, targets: Array) -> float:
+def pearson(outputs: Array, targets: Array) -> float:  # [N]
     """Return Pearson's correlation coefficient.
-
-    Args:
-        outputs: What a regression says.
-        targets: What it should say.
-
-    Shapes:
-        outputs, targets: ``[N]``.
-
-    Returns:
-        A number from -1 to 1; see :func:`_correlation` for what is constant.
 
     Reference:
         scipy's ``pearsonr``.
@@ -196,18 +97,8 @@ def pearson(outputs: Array, targets: Array) -> float:
     return _correlation(lambda: pearsonr(outputs, targets).statistic, outputs, targets)
 
 
-def spearman(outputs: Array, targets: Array) -> float:
+def spearman(outputs: Array, targets: Array) -> float:  # [N]
     """Return Spearman's rank correlation coefficient.
-
-    Args:
-        outputs: What a regression says.
-        targets: What it should say.
-
-    Shapes:
-        outputs, targets: ``[N]``.
-
-    Returns:
-        A number from -1 to 1; see :func:`_correlation` for what is constant.
 
     Reference:
         scipy's ``spearmanr``.

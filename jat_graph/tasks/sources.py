@@ -17,20 +17,7 @@ if TYPE_CHECKING:
 
 
 def find_file(folder: Path, task: str, homes: Sequence[str], names: Sequence[str]) -> Path:
-    """Find a task's file in a folder, or in its home inside that folder.
-
-    Args:
-        folder: Where the user says the data is.
-        task: Name of the task, for the message.
-        homes: Folders inside ``folder`` that may hold the file, tried after ``folder`` itself.
-        names: What the file may be called; the first one found is taken.
-
-    Returns:
-        The file, or the folder of that name.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
+    """Find a task's file in a folder, or in its home inside that folder."""
     if not folder.is_dir():
         raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
     for home in (folder, *(folder / name for name in homes)):
@@ -45,14 +32,7 @@ def find_file(folder: Path, task: str, homes: Sequence[str], names: Sequence[str
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say which file it is when the ``with`` meets damage in one.
-
-    Args:
-        path: The file that is read.
-
-    Raises:
-        ValueError: If the file, or the archive it is, is cut off or damaged, or is not UTF-8.
-    """
+    """Say which file it is when the ``with`` meets damage in one."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
@@ -62,35 +42,13 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-
-    Returns:
-        Its content.
-
-    Raises:
-        ValueError: If it is cut off or damaged.
-        OSError: If it cannot be read.
-    """
+    """Read a file."""
     with reading(path):
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def read_text(path: Path) -> str:
-    """Read a file of UTF-8 text.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-
-    Returns:
-        Its text, with the line ends it has.
-
-    Raises:
-        ValueError: If it is cut off, damaged, blank or not UTF-8.
-        OSError: If it cannot be read.
-    """
+    """Read a file of UTF-8 text."""
     with reading(path):
         text = read_bytes(path).decode("utf-8-sig")
     if not text.strip():
@@ -99,18 +57,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-
-    Returns:
-        What it holds.
-
-    Raises:
-        ValueError: If it is cut off, damaged or no JSON.
-        OSError: If it cannot be read.
-    """
+    """Read a JSON file."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -123,21 +70,7 @@ def read_json(path: Path) -> Any:
 def load_from_hub(
     task: str, path: str, *name: str, splits: Sequence[str], columns: Sequence[str]
 ) -> list[Dataset]:
-    """Load splits of a data set from the Hub.
-
-    Args:
-        task: Name of the task, for the message.
-        path: The data set's name there.
-        *name: Its part, if it has several.
-        splits: The Hub's names of the splits.
-        columns: The columns to keep.
-
-    Returns:
-        The splits in their order.
-
-    Raises:
-        ValueError: If the Hub cannot be reached, or has the data in a form that cannot be loaded.
-    """
+    """Load splits of a data set from the Hub."""
     from datasets import load_dataset
 
     try:
@@ -152,18 +85,7 @@ def load_from_hub(
 
 
 def needed_folder(task: str, data_dir: Path | None) -> Path:
-    """Return the folder of a task that cannot be loaded by its name.
-
-    Args:
-        task: Name of the task, for the message.
-        data_dir: The folder that the user gave.
-
-    Returns:
-        It.
-
-    Raises:
-        ValueError: If it is None.
-    """
+    """Return the folder of a task that cannot be loaded by its name."""
     if data_dir is None:
         raise ValueError(
             f"task {task} cannot be loaded by name; give the folder with its original files as "

@@ -10,16 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 def stratified_split(
     classes: Sequence[Hashable], shares: Mapping[str, float], rest: str = "train"
 ) -> dict[str, list[int]]:
-    """Draw splits in which each class has its share, rounded; always the same for the same classes.
-
-    Args:
-        classes: The class of each row; rows are drawn within each.
-        shares: The share of each class that a split gets, by the split's name.
-        rest: The split that gets all other rows. (default: train)
-
-    Returns:
-        For each split the numbers of its rows, in their order.
-    """
+    """Draw splits in which each class has its share, rounded; the same for the same classes."""
     members: dict[Hashable, list[int]] = defaultdict(list)
     for row, name in enumerate(classes):
         members[name].append(row)

@@ -10,20 +10,7 @@ from jat_graph.tasks.sources import read_json
 
 
 def read_squad(path: Path, *, may_be_unanswerable: bool) -> list[dict[str, Any]]:
-    """Read a file whose answers stand where it says.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-        may_be_unanswerable: Whether questions may say that they have no answer.
-
-    Returns:
-        The questions, with their context and answers.
-
-    Raises:
-        ValueError: If the file is damaged or has another layout, a question lacks its text, its
-            context or its answer, or an answer is not where the file says.
-        OSError: If it cannot be read.
-    """
+    """Read a file whose answers stand where it says."""
     rows: dict[str, dict[str, Any]] = {}
     for context, entry in chain.from_iterable(read_articles(path)):
         name = entry["id"]
@@ -48,19 +35,7 @@ def read_squad(path: Path, *, may_be_unanswerable: bool) -> list[dict[str, Any]]
 
 
 def read_articles(path: Path) -> list[list[tuple[Any, dict[str, Any]]]]:
-    """Read a file, whatever its questions and answers are.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-
-    Returns:
-        The questions of each article as they are, each with the context of its paragraph, or None
-        where there is none.
-
-    Raises:
-        ValueError: If the file is damaged or has another layout, or a question has no id.
-        OSError: If it cannot be read.
-    """
+    """Read a file, whatever its questions and answers are."""
     content = read_json(path)
     try:
         return [
@@ -77,34 +52,14 @@ def read_articles(path: Path) -> list[list[tuple[Any, dict[str, Any]]]]:
 
 
 def check_question(path: Path, context: Any, entry: dict[str, Any]) -> None:
-    """Refuse a question without text or context.
-
-    Args:
-        path: The file, for the message.
-        context: The context of its paragraph.
-        entry: The question's entry.
-
-    Raises:
-        ValueError: If one is missing, blank or no text.
-    """
+    """Refuse a question without text or context."""
     for part, text in (("text", entry.get("question")), ("a context", context)):
         if not (isinstance(text, str) and text.strip()):
             raise ValueError(f"{path}: question {entry['id']} must have {part}, got {text!r}")
 
 
 def check_answers(path: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Refuse a question without answers, and answers without text or place.
-
-    Args:
-        path: The file, for the message.
-        entry: The question's entry.
-
-    Returns:
-        Its answers.
-
-    Raises:
-        ValueError: If there is none, or one lacks its text or the number of its first character.
-    """
+    """Refuse a question without answers, and answers without text or place."""
     answers = entry.get("answers")
     if not (isinstance(answers, list) and answers):
         raise ValueError(f"{path}: question {entry['id']} must have an answer, got {answers!r}")

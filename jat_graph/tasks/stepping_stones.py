@@ -46,18 +46,7 @@ class _Comparisons(Task):
     def load(
         self, data_dir: Path | None, splits: Sequence[str] | None = None
     ) -> dict[str, Dataset]:
-        """Make the splits: the same in every run, and each whatever the size of the others.
-
-        Args:
-            data_dir: Not used; nothing is read.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns of the task.
-
-        Raises:
-            ValueError: If a split is unknown.
-        """
+        """Make the splits: the same in every run, and each whatever the size of the others."""
         from datasets import Dataset
 
         return {

@@ -36,18 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 def file_lines(path: Path) -> Iterator[tuple[str, Line]]:
-    """Read a file of JSON lines.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-
-    Yields:
-        The place of each line, and what it holds.
-
-    Raises:
-        ValueError: If the file is damaged, or a line is no JSON object.
-        OSError: If it cannot be read.
-    """
+    """Read a file of JSON lines."""
     # Not by splitlines: a text may hold one of Unicode's own line ends.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -66,21 +55,7 @@ def file_lines(path: Path) -> Iterator[tuple[str, Line]]:
 def make_rows(
     source: str, lines: Iterable[tuple[str, Line]], reader: Reader, labels: Labels, spare: bool
 ) -> Dataset:
-    """Turn lines into rows.
-
-    Args:
-        source: What the lines are from.
-        lines: The place of each line, and what it holds.
-        reader: What becomes of a line.
-        labels: Names of the labels.
-        spare: Leave out lines whose span is wrong, and say so, if at most one in a hundred is.
-
-    Returns:
-        The rows.
-
-    Raises:
-        ValueError: If a line is malformed, named with its place, or there is none.
-    """
+    """Turn lines into rows."""
     from datasets import Dataset
 
     rows: list[dict[str, Any]] = []
@@ -103,14 +78,7 @@ def make_rows(
 
 
 def copy_texts(*names: str) -> Reader:
-    """Return a reader that takes texts as they are.
-
-    Args:
-        *names: Their names.
-
-    Returns:
-        The reader.
-    """
+    """Return a reader that takes texts as they are."""
 
     def read(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
         yield {name: _text(line, name) for name in names} | {"label": _label(line, labels)}
@@ -119,18 +87,7 @@ def copy_texts(*names: str) -> Reader:
 
 
 def read_copa(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
-    """Ask for the cause or the effect of what is said.
-
-    Args:
-        line: A line of COPA.
-        labels: Names of the choices.
-
-    Yields:
-        The row.
-
-    Raises:
-        ValueError: If the line is malformed.
-    """
+    """Ask for the cause or the effect of what is said."""
     question = line.get("question")
     if question not in tuple(_COPA_QUESTIONS):
         wanted = " or ".join(_COPA_QUESTIONS)
@@ -143,18 +100,7 @@ def read_copa(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
 
 
 def read_multirc(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
-    """Put each answer to each question about a paragraph behind its question.
-
-    Args:
-        line: A line of MultiRC: a paragraph.
-        labels: Names of the labels.
-
-    Yields:
-        A row an answer. Answers may be blank: three of the published ones are.
-
-    Raises:
-        ValueError: If the line is malformed.
-    """
+    """Put each answer to each question about a paragraph behind its question."""
     passage, number = _part(line, "passage", dict), _integer(line, "idx")
     paragraph = _text(passage, "text")
     for question in _parts(passage, "questions"):
@@ -169,18 +115,7 @@ def read_multirc(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
 
 
 def read_flat_multirc(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
-    """Read an answer of MultiRC as the Hub has it.
-
-    Args:
-        line: An answer with its question and paragraph.
-        labels: Names of the labels.
-
-    Yields:
-        The row, as :func:`read_multirc` makes it.
-
-    Raises:
-        ValueError: If the line is malformed.
-    """
+    """Read an answer of MultiRC as the Hub has it."""
     numbers = _part(line, "idx", dict)
     yield _multirc_row(
         _text(line, "paragraph"),
@@ -192,18 +127,7 @@ def read_flat_multirc(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
 
 
 def read_wic(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
-    """Mark a word in two sentences, a few of which have an asterisk of their own.
-
-    Args:
-        line: A line of WiC.
-        labels: Names of the labels.
-
-    Yields:
-        The row, with marks as in ``"Room and * board *."``.
-
-    Raises:
-        ValueError: If the line is malformed; a :class:`WrongSpanError` if there is no such word.
-    """
+    """Mark a word in two sentences, a few of which have an asterisk of their own."""
     row = {}
     for side in "12":
         sentence = _text(line, f"sentence{side}")
@@ -213,18 +137,7 @@ def read_wic(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
 
 
 def read_wsc(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
-    """Mark a name and a pronoun in a text.
-
-    Args:
-        line: A line of WSC, with both in ``target`` or, as the Hub has it, beside the text.
-        labels: Names of the labels.
-
-    Yields:
-        The row, with marks as in ``"* Joan * thanked Susan, as # she # was asked to."``.
-
-    Raises:
-        ValueError: If the line is malformed; a :class:`WrongSpanError` if words are not there.
-    """
+    """Mark a name and a pronoun in a text."""
     text = _text(line, "text")
     target = _part(line, "target", dict) if "target" in line else line
     marks = []

@@ -29,13 +29,6 @@ class Span(NamedTuple):
 def mark_spans(text: str, marks: Iterable[tuple[Span, str]]) -> str:
     """Put a mark on both sides of pieces of a text, as a word of its own.
 
-    Args:
-        text: The text.
-        marks: Pieces, of which one may be inside of another, and their marks.
-
-    Returns:
-        The text with the marks: ``"* the cup * was full"``.
-
     Reference:
         Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text
         Transformer*, JMLR 2020, whose code marks the two places of WSC so.
@@ -55,17 +48,6 @@ def find_words(text: str, words: str, index: int) -> Span:
 
     Capitals, the kind of blanks and a punctuation mark after the last word do not matter. One span
     of the published validation set of WSC is a word late, so the neighbours are looked at too.
-
-    Args:
-        text: A text of words with blanks between them.
-        words: The words to find.
-        index: The number of the first, from 0.
-
-    Returns:
-        Where they stand.
-
-    Raises:
-        WrongSpanError: If they are not there.
     """
     core = words.rstrip(_CLOSING)
     said = r"\s+".join(map(re.escape, core.split()))
@@ -82,18 +64,7 @@ def find_words(text: str, words: str, index: int) -> Span:
 
 
 def check_word(text: str, span: Span) -> Span:
-    """Check that a piece of a text is made of whole words, which may be before a short "not".
-
-    Args:
-        text: The text.
-        span: The piece.
-
-    Returns:
-        The piece.
-
-    Raises:
-        WrongSpanError: If it is not.
-    """
+    """Check that a piece of a text is made of whole words, which may be before a short "not"."""
     start, stop = span
     if not 0 <= start < stop <= len(text):
         raise WrongSpanError(f"must have a span within 0 and {len(text)}, got {start} to {stop}")

@@ -83,19 +83,7 @@ class _Reader:
 
 
 def find_table(folder: Path, task: str, stem: str) -> Path:
-    """Find a task's file in its own folder, or in one that holds the tasks' folders.
-
-    Args:
-        folder: ``glue/CoLA`` or ``glue``, whatever the case and hyphens of ``CoLA``.
-        task: Name of the task, lower case without hyphens.
-        stem: The file's name without ``.tsv`` or ``.tsv.gz``.
-
-    Returns:
-        The file; the plain one if there are both.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
+    """Find a task's file in its own folder, or in one that holds the tasks' folders."""
     if not folder.is_dir():
         raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
     inner = sorted(child for child in folder.iterdir() if plain_name(child.name) == task)
@@ -109,14 +97,7 @@ def find_table(folder: Path, task: str, stem: str) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """Return a task's name as the Hub spells it.
-
-    Args:
-        name: ``"SST-2"``, ``"sts_b"`` …
-
-    Returns:
-        ``"sst2"``, ``"stsb"`` …
-    """
+    """Return a task's name as the Hub spells it."""
     return name.strip().lower().replace("-", "").replace("_", "")
 
 
@@ -124,18 +105,6 @@ def read_table(path: Path, layout: Layout, text_columns: tuple[str, ...]) -> dic
     """Read a file of examples.
 
     Nothing is unquoted: a quotation mark in these files is part of the text.
-
-    Args:
-        path: The file; ``.gz`` is unpacked.
-        layout: How its lines are built.
-        text_columns: What to call the columns with text.
-
-    Returns:
-        The text columns and ``label``.
-
-    Raises:
-        ValueError: If the file is cut off or empty, or a line is malformed; names the line.
-        OSError: If it cannot be read.
     """
     names = (*text_columns, "label")
     columns: dict[str, list[Any]] = {name: [] for name in names}

@@ -73,12 +73,6 @@ def find_spans(tags: Sequence[str]) -> list[Span]:
 
     A span begins at each ``B-``, and at an ``I-`` that does not follow a word of its type.
 
-    Args:
-        tags: ``O``, ``B-TYPE`` or ``I-TYPE`` of each word.
-
-    Returns:
-        Type, first word and the word after the last of each span, in their order.
-
     Reference:
         Tjong Kim Sang and De Meulder, *Introduction to the CoNLL-2003 Shared Task*, CoNLL 2003.
     """
@@ -94,15 +88,7 @@ def find_spans(tags: Sequence[str]) -> list[Span]:
 
 
 def write_tags(spans: Sequence[Span], length: int) -> list[str]:
-    """Write spans as BIO; the way back from :func:`find_spans`.
-
-    Args:
-        spans: Type, first word and the word after the last of each span; none overlap.
-        length: Number of words.
-
-    Returns:
-        The tag of each word.
-    """
+    """Write spans as BIO; the way back from :func:`find_spans`."""
     tags = [OUTSIDE] * length
     for name, start, stop in spans:
         tags[start:stop] = [f"B-{name}", *[f"I-{name}"] * (stop - start - 1)]
@@ -113,15 +99,6 @@ def score_spans(
     said: Sequence[Sequence[Span]], right: Sequence[Sequence[Span]]
 ) -> dict[str, float]:
     """Count a span as right if its type and both of its ends are.
-
-    Args:
-        said: The spans that a model found in each sentence.
-        right: The right ones.
-
-    Returns:
-        ``precision``, the share of found spans that are right; ``recall``, the share of right ones
-        that are found; and ``f1``, their harmonic mean. All types count together, and a share of
-        nothing is 0, as conlleval has it.
 
     Reference:
         scikit-learn's ``precision_recall_fscore_support``.

@@ -107,18 +107,7 @@ def _read_articles(path: Path) -> list[str]:
 
 
 def cut_articles(text: str, place: str) -> list[str]:
-    """Cut a text in front of each title.
-
-    Args:
-        text: Lines; ``" = Title = "`` begins an article, ``" = = Section = = "`` does not.
-        place: Where the text is from, for the message.
-
-    Returns:
-        The articles, each from its title on.
-
-    Raises:
-        ValueError: If the text does not begin with a title.
-    """
+    """Cut a text in front of each title."""
     starts = [found.start() for found in _TITLE.finditer(text)]
     if not starts or text[: starts[0]].strip():
         raise ValueError(f"{place} must begin with a title like ' = Title = '")

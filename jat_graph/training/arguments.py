@@ -16,40 +16,18 @@ _LOGGING_STEPS = 25
 
 
 def check_device(options: TrainingOptions) -> None:
-    """Refuse what this machine cannot do.
-
-    Args:
-        options: The run's options.
-
-    Raises:
-        ValueError: If fp16 is asked for without a GPU.
-    """
+    """Refuse what this machine cannot do."""
     if options.mixed_precision == "fp16" and on_cpu(options):
         raise ValueError("mixed_precision='fp16' needs a GPU, got the CPU; use 'bf16' or 'no'")
 
 
 def on_cpu(options: TrainingOptions) -> bool:
-    """Tell whether a run takes place on the CPU.
-
-    Args:
-        options: The run's options.
-
-    Returns:
-        True if it was asked for, or there is no accelerator.
-    """
+    """Tell whether a run takes place on the CPU."""
     return options.device == "cpu" or not torch.accelerator.is_available()
 
 
 def layers_to_shard(model: PreTrainedModel) -> list[str]:
-    """Name the classes of a model's layers, which are sharded one by one.
-
-    Args:
-        model: The model.
-
-    Returns:
-        The classes that transformers would not split, less those that hold the table of tokens:
-        accelerate shards that table by itself, and fails where it was sharded already.
-    """
+    """Name the classes of a model's layers, which are sharded one by one."""
     table = model.get_input_embeddings()
     holders = {
         type(module).__name__
@@ -67,19 +45,7 @@ def training_arguments(
     progress: bool,
     layers: list[str] | None = None,
 ) -> TrainingArguments:
-    """Translate our options into the Trainer's.
-
-    Args:
-        options: The run's options.
-        task: The task.
-        folder: The run's folder.
-        progress: Show a bar.
-        layers: Classes of layers that are sharded one by one, if ``options`` ask for sharding.
-            (default: None)
-
-    Returns:
-        The arguments.
-    """
+    """Translate our options into the Trainer's."""
     every = "epoch" if options.save_steps is None else "steps"
     return TrainingArguments(
         output_dir=str(folder / CHECKPOINT_FOLDER),

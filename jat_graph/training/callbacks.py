@@ -19,14 +19,7 @@ class LogBeforeSave(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log if a checkpoint follows.
-
-        Args:
-            args: The Trainer's arguments.
-            state: The Trainer's state.
-            control: What the Trainer shall do next.
-            kwargs: Unused.
-        """
+        """Log if a checkpoint follows."""
         control.should_log = control.should_log or control.should_save
 
     on_epoch_end = on_step_end
@@ -51,14 +44,7 @@ class TrainingTime(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin with the time that the checkpoint has, if there is one.
-
-        Args:
-            args: The Trainer's arguments.
-            state: The Trainer's state, read from the checkpoint.
-            control: What the Trainer shall do next.
-            kwargs: Unused.
-        """
+        """Begin with the time that the checkpoint has, if there is one."""
         kept: Any = state.stateful_callbacks
         # A checkpoint from before times were kept has none; the Trainer saves to what is there.
         own = kept.setdefault(type(self).__name__, self.state())
@@ -67,14 +53,7 @@ class TrainingTime(TrainerCallback, ExportableState):
 
 
 def tensorboard(folder: Path | None) -> list[TrainerCallback]:
-    """Return what writes logs for TensorBoard, if it is installed.
-
-    Args:
-        folder: The run's folder; None writes no logs.
-
-    Returns:
-        One callback or none.
-    """
+    """Return what writes logs for TensorBoard, if it is installed."""
     if folder is None or find_spec("tensorboard") is None:
         return []
     from transformers.integrations.integration_utils import TensorBoardCallback

@@ -20,35 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 def dev_splits(task: Task, options: TrainingOptions) -> tuple[str, ...]:
-    """Return the splits that a run is evaluated on; the first decides which weights are best.
-
-    Args:
-        task: The task.
-        options: The run's options.
-
-    Returns:
-        The names of the task's dev sets, of which MNLI has two; or that of the part of the
-        training data that is held out.
-    """
+    """Return the splits that a run is evaluated on; the first decides which weights are best."""
     if options.held_out:
         return (HELD_OUT,)
     return tuple(split for split in task.splits if split != TRAIN)
 
 
 def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, Encoded]:
-    """Load and encode a task's splits, and warn once if texts are longer than the limit.
-
-    Args:
-        objective: The task and the run's options.
-        names: The splits wanted, :data:`TRAIN` or of :func:`dev_splits`.
-
-    Returns:
-        The encoded splits by name.
-
-    Raises:
-        OSError: If a file is missing or cannot be read.
-        ValueError: If a row is malformed, or a sequence has no room.
-    """
+    """Load and encode a task's splits, and warn once if texts are longer than the limit."""
     options = objective.options
     folder = None if options.data_dir is None else Path(options.data_dir)
     splits = objective.task.load(folder, [name for name in names if name != HELD_OUT])

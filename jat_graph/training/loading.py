@@ -24,17 +24,7 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model.
-
-    Args:
-        path: Folder or Hub name.
-
-    Returns:
-        The tokenizer; one without a padding token pads with its end token, as GPT-2 users do.
-
-    Raises:
-        ValueError: If there is none, or if it cannot pad.
-    """
+    """Load the tokenizer of a model."""
     from transformers import AutoTokenizer
 
     try:
@@ -55,17 +45,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def load_config(path: str) -> PreTrainedConfig:
-    """Load a model's configuration.
-
-    Args:
-        path: Folder or Hub name.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        ValueError: If there is no model, in one line that names it.
-    """
+    """Load a model's configuration."""
     from transformers import AutoConfig
 
     try:
@@ -80,14 +60,7 @@ def load_config(path: str) -> PreTrainedConfig:
 
 
 def has_own_heads(config: PreTrainedConfig) -> bool:
-    """Tell whether a model was saved with heads of this library: jump heads, or triplet heads.
-
-    Args:
-        config: The model's configuration.
-
-    Returns:
-        True if it was.
-    """
+    """Tell whether a model was saved with heads of this library: jump heads, or triplet heads."""
     return any(getattr(config, name, None) is not None for name in ("jat", "triplet"))
 
 
@@ -96,16 +69,6 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
 
     New weights are drawn from torch's global generator: seed it first. A head that the folder
     already has is kept if it fits the task. A table of positions that is too short is stretched.
-
-    Args:
-        objective: The task and the run's options; a folder saved with jump heads keeps them.
-
-    Returns:
-        The model, and the tokenizer knows its length.
-
-    Raises:
-        ValueError: If there is no such model, its weights do not fit its configuration, or it does
-            not fit the task or the options.
     """
     from jat_graph.hf import change_depth
 
@@ -128,18 +91,7 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
 
 
 def load_trained(objective: Objective[Any]) -> PreTrainedModel:
-    """Load a model that was trained for a task.
-
-    Args:
-        objective: The task and the run's options.
-
-    Returns:
-        The model, with its jump heads if it was saved with some.
-
-    Raises:
-        ValueError: If there is no such model, it is of another kind, its labels are not the
-            task's, or it takes fewer tokens.
-    """
+    """Load a model that was trained for a task."""
     from transformers.models.auto import modeling_auto
 
     path = objective.options.model

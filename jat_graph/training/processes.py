@@ -48,18 +48,7 @@ class Processes:
         return self.index == 0
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Do something in the main process, for all of them.
-
-        Args:
-            work: What is done; its result can be pickled.
-
-        Returns:
-            The main process's result, in every process.
-
-        Raises:
-            OSError: As the work does; the other processes raise a :class:`ReplicaError`.
-            ValueError: In the same way.
-        """
+        """Do something in the main process, for all of them."""
         if self.count == 1:
             return work()
         from accelerate.utils import broadcast_object_list
@@ -73,18 +62,7 @@ class Processes:
         return cast(T, result)
 
     def agree(self, work: Callable[[], T]) -> T:
-        """Do something in every process; what fails in one fails in all, and no one waits for it.
-
-        Args:
-            work: What is done; it waits for no other process.
-
-        Returns:
-            This process's result.
-
-        Raises:
-            OSError: As the work does; the other processes raise a :class:`ReplicaError`.
-            ValueError: In the same way, also in the main process for another one.
-        """
+        """Do something in every process; what fails in one fails in all, and nobody waits."""
         if self.count == 1:
             return work()
         from accelerate.utils import gather_object
@@ -100,29 +78,12 @@ class Processes:
         raise self.shared(ValueError(f"{where}: {said[failed[0]]}"))
 
     def shared(self, error: ValueError) -> ValueError:
-        """Return what this process raises for an error that all processes meet.
-
-        Args:
-            error: The error.
-
-        Returns:
-            The error itself in the main process, else a :class:`ReplicaError`.
-        """
+        """Return what this process raises for an error that all processes meet."""
         return error if self.is_main else ReplicaError(str(error))
 
 
 def join(options: TrainingOptions) -> Processes:
-    """Take part in the run that a launcher started; where none did, this process is alone.
-
-    Args:
-        options: The run's options.
-
-    Returns:
-        The processes; from here on they can talk to one another.
-
-    Raises:
-        ValueError: If the launcher and the options do not fit each other or the machine.
-    """
+    """Take part in the run that a launcher started; where none did, this process is alone."""
     from accelerate import PartialState
 
     from jat_graph.training.arguments import on_cpu
@@ -164,14 +125,6 @@ def one_voice() -> Iterator[None]:
     A launcher ends all processes as soon as one fails. So the others do not, while the main process
     has something to say: they end well where it knows what is wrong, and wait a while where they
     cannot know that it does.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        SystemExit: In place of what the main process says.
-        OSError: As the ``with`` does, in the main process, or where it does not say so itself.
-        ValueError: In the same way.
     """
     if is_main():
         yield
@@ -196,11 +149,7 @@ def one_voice() -> Iterator[None]:
 
 @contextmanager
 def own_environment() -> Iterator[None]:
-    """Take back what accelerate tells itself by the environment, where the next run would read it.
-
-    Yields:
-        Nothing.
-    """
+    """Take back what accelerate writes into the environment, where the next run would read it."""
     before = {name: text for name, text in os.environ.items() if name.startswith(_ACCELERATES)}
     try:
         yield

@@ -16,11 +16,7 @@ _NOISE = {
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide the bars that show weights being loaded and saved, and messages that are no news.
-
-    Yields:
-        Nothing.
-    """
+    """Hide the bars that show weights being loaded and saved, and messages that are no news."""
     from transformers.utils import logging as bars
 
     had_bars = bars.is_progress_bar_enabled()

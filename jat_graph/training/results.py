@@ -91,24 +91,13 @@ class RunResult:
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """Return numbers as JSON can hold them.
-
-    Args:
-        values: Numbers by name.
-
-    Returns:
-        The same, with None in place of NaN and infinities.
-    """
+    """Return numbers as JSON can hold them."""
     plain = {name: float(value) for name, value in values.items()}
     return {name: value if math.isfinite(value) else None for name, value in plain.items()}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a number may depend on.
-
-    Returns:
-        Version by package name, Python's too.
-    """
+    """Return the versions that a number may depend on."""
     import jat_graph
 
     found = {package: metadata.version(package) for package in _PACKAGES}

@@ -109,11 +109,7 @@ def train(
 
 
 def require_extra() -> None:
-    """Check that the optional packages for training are there.
-
-    Raises:
-        ValueError: If one is missing, with the command that installs it.
-    """
+    """Check that the optional packages for training are there."""
     wanted = ("accelerate", "datasets", "sklearn", "scipy")
     missing = [name for name in wanted if find_spec(name) is None]
     if missing:

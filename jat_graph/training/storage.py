@@ -24,17 +24,7 @@ _LAST_FILE = "trainer_state.json"
 
 
 def prepare_folder(folder: str | Path) -> Path:
-    """Create a folder and prove that it can be written to, before any work is done.
-
-    Args:
-        folder: The folder; its parents are created too.
-
-    Returns:
-        Its absolute path.
-
-    Raises:
-        OSError: If it cannot be created or written to, in one line that names it.
-    """
+    """Create a folder and prove that it can be written to, before any work is done."""
     path = Path(folder).expanduser().resolve()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -48,29 +38,13 @@ def prepare_folder(folder: str | Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Return an error's first line.
-
-    Args:
-        error: Any exception; an :class:`OSError` gives the system's words without the path.
-
-    Returns:
-        One line.
-    """
+    """Return an error's first line."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).strip().splitlines()[0]
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file that appears whole or not at all; NaN is never written.
-
-    Args:
-        path: The file.
-        content: What :func:`json.dumps` takes.
-
-    Raises:
-        OSError: If it cannot be written, in one line that names it.
-        ValueError: If a number is not finite.
-    """
+    """Write a JSON file that appears whole or not at all; NaN is never written."""
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     try:
         write_text(path, text)
@@ -79,17 +53,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a file that :func:`write_json` wrote.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its content, or None if there is no such file.
-
-    Raises:
-        ValueError: If it is not a JSON object.
-    """
+    """Read a file that :func:`write_json` wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -103,17 +67,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder beside ``folder`` to write to, and rename it if that went well.
-
-    Args:
-        folder: The folder to write; an older one of that name is replaced.
-
-    Yields:
-        The temporary folder.
-
-    Raises:
-        OSError: If it cannot be written, in one line that names it; nothing is left behind.
-    """
+    """Give a folder beside ``folder`` to write to, and rename it if that went well."""
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         with one_line_errors(folder):
@@ -127,17 +81,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def one_line_errors(target: Path) -> Iterator[None]:
-    """Turn whatever a failed write raises into one line.
-
-    Args:
-        target: What is being written.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        OSError: In place of any error of the operating system, safetensors or torch.save.
-    """
+    """Turn whatever a failed write raises into one line."""
     from safetensors import SafetensorError
 
     try:
@@ -147,15 +91,7 @@ def one_line_errors(target: Path) -> Iterator[None]:
 
 
 def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
-    """Return the newest whole checkpoint, and delete those that a kill cut off.
-
-    Args:
-        folder: Where the Trainer keeps its checkpoints.
-        processes: How many processes write to one. (default: 1)
-
-    Returns:
-        The checkpoint of the highest step, or None.
-    """
+    """Return the newest whole checkpoint, and delete those that a kill cut off."""
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     for checkpoint in reversed(found):
         if _is_whole(checkpoint, processes):

@@ -50,11 +50,7 @@ class SeededLengthSampler(LengthGroupedSampler):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch; the data loader calls this.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-        """
+        """Choose the order of an epoch; the data loader calls this."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -74,19 +70,7 @@ class TaskTrainer(Trainer):
         inputs: dict[str, Any],
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """Run one forward and backward pass.
-
-        Args:
-            model: The model.
-            inputs: The batch.
-            num_items_in_batch: Labels in the whole step, for models that count them.
-
-        Returns:
-            The loss.
-
-        Raises:
-            FloatingPointError: If the loss is not finite.
-        """
+        """Run one forward and backward pass."""
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         # The mean over processes: they stop together, or one would wait for the others forever.
         mean = self.accelerator.reduce(loss.detach(), reduction="mean").item()
@@ -128,9 +112,6 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
     """Switch gradient checkpointing on, which computes no graph of jump heads again.
 
     Not by the Trainer's arguments, which are written as JSON and so take no function.
-
-    Args:
-        model: The model, with or without jump heads.
     """
     settings: dict[str, Any] = {"use_reentrant": False}
     if attached_config(model) is not None:
@@ -146,19 +127,7 @@ def build_trainer(
     splits: dict[str, Encoded],
     log_folder: Path | None,
 ) -> TaskTrainer:
-    """Put model, data and arguments together.
-
-    Args:
-        model: The model.
-        objective: The task and the run's options.
-        processes: The processes of the run.
-        args: The Trainer's arguments.
-        splits: Encoded splits by name.
-        log_folder: Folder for TensorBoard; None writes no logs.
-
-    Returns:
-        The trainer.
-    """
+    """Put model, data and arguments together."""
     if not objective.counts_items:
         model.accepts_loss_kwargs = False  # type: ignore[assignment]
     # While training only the first dev set is scored: the one that decides what is best.
@@ -187,18 +156,7 @@ def score(
     processes: Processes,
     splits: dict[str, Encoded],
 ) -> tuple[Metrics, dict[str, Answers]]:
-    """Evaluate the trainer's model on every dev set of its run.
-
-    Args:
-        trainer: The trainer.
-        objective: The task and the run's options.
-        processes: The processes of the run.
-        splits: Encoded splits by name.
-
-    Returns:
-        ``metrics[dev set][metric]``, and the model's answers to the examples of each dev set, where
-        the task has examples.
-    """
+    """Evaluate the trainer's model on every dev set of its run."""
     metrics: Metrics = {}
     answers: dict[str, Answers] = {}
     for name in dev_splits(objective.task, objective.options):

@@ -93,19 +93,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
 
 
 def new_figure(width: float, height: float, notes: float) -> Figure:
-    """Return a figure whose panels leave a share of its height free below them.
-
-    Args:
-        width: inches.
-        height: inches.
-        notes: the share.
-
-    Returns:
-        The figure, which lays its panels out itself.
-
-    Raises:
-        ImportError: if matplotlib is missing.
-    """
+    """Return a figure whose panels leave a share of its height free below them."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -43,16 +43,8 @@ class Ballot:
 
     def key_scores(
         self, keys: slice = slice(None), rows: slice = slice(None)
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the scores to some of the voting keys, NaN where masked, and their norms.
-
-        Args:
-            keys: Which entries of the voting keys. (default: all)
-            rows: Which queries. (default: all)
-
-        Returns:
-            Scores ``[B, H, rows, u]``, and max(1, ‖K_j‖) ``[B, H, u]`` or None.
-        """
+    ) -> tuple[Tensor, Tensor | None]:  # [B, H, rows, u], [B, H, u]
+        """Return the scores to some of the voting keys, NaN where masked, and their norms."""
         index = self.keys.positions(keys, self.source)
         scores = self.source.columns(index, rows)
         visible = self._visible(keys, rows)
@@ -61,23 +53,12 @@ class Ballot:
         return scores, self.source.key_norms(index) if self.normalize_keys else None
 
     def key_blocks(self, elements: int) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
-        """Yield the voting keys in blocks, with their scores and norms.
-
-        Args:
-            elements: Largest number of scores in a block, if one key allows it.
-
-        Yields:
-            Which keys, and what :meth:`key_scores` returns for them.
-        """
+        """Yield the voting keys in blocks, with their scores and norms."""
         for keys in key_slices(self.source, self.num_keys, elements):
             yield keys, *self.key_scores(keys)
 
-    def voters(self) -> Tensor:
-        """Return how many voting keys each query sees, at least 1, for the share of Eq. 3.
-
-        Shapes:
-            - **output:** ``[B|1, H|1, L|1]``
-        """
+    def voters(self) -> Tensor:  # [B|1, H|1, L|1]
+        """Return how many voting keys each query sees, at least 1, for the share of Eq. 3."""
         if self.mask.pairs is not None:
             visible = self._visible(slice(None), slice(None))
             count = torch.zeros(1) if visible is None else visible.sum(-1)
@@ -126,20 +107,12 @@ class Ballot:
         return pairs.expand(batch, heads, -1, -1).gather(3, index)
 
 
-def open_ballot(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Ballot:
-    """Choose the voting keys, the nodes and ρ for a batch.
-
-    Args:
-        config: The settings, over the heads at hand.
-        source: Scores ``[B, H, L, L]``.
-        mask: Which query may attend to which key.
-
-    Returns:
-        The ballot.
-
-    Raises:
-        ValueError: If the key selection or the threshold does not fit the mask or the heads.
-    """
+def open_ballot(
+    config: JatConfig,
+    source: ScoreSource,  # Scores [B, H, L, L]
+    mask: TokenMask,
+) -> Ballot:
+    """Choose the voting keys, the nodes and ρ for a batch."""
     keys = select_keys(config, source, mask)
     nodes = mask.valid if config.nodes == "all" else selected_nodes(keys, source, mask)
     if config.vote_rate is None:
@@ -151,29 +124,12 @@ def open_ballot(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Ball
 
 
 def selected_nodes(keys: VotingKeys, source: ScoreSource, mask: TokenMask) -> Tensor | None:
-    """Return the positions of the voting keys as a mask of tokens.
-
-    Args:
-        keys: The voting keys.
-        source: Scores, for their shape.
-        mask: Which tokens are padding, where every position votes.
-
-    Returns:
-        ``[B, H, L]`` bool; None if every token is a node.
-    """
+    """Return the positions of the voting keys as a mask of tokens."""
     return mask.valid if keys.index is None else key_places(keys, source) > 0
 
 
-def key_places(keys: VotingKeys, source: ScoreSource) -> Tensor:
-    """Return where the voting keys are.
-
-    Args:
-        keys: The voting keys.
-        source: Scores, for their shape.
-
-    Returns:
-        1 at a voting key, else 0, int64 ``[B|1, H|1, L]``.
-    """
+def key_places(keys: VotingKeys, source: ScoreSource) -> Tensor:  # [B|1, H|1, L]
+    """Return where the voting keys are."""
     index, valid = keys.index, keys.valid
     if index is None:
         everyone = torch.ones(1, 1, source.shape[2], dtype=torch.long, device=source.device)

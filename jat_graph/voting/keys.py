@@ -32,20 +32,11 @@ class VotingKeys:
     valid: Tensor | None
 
     def number(self, source: ScoreSource) -> int:
-        """Return the number of entries, U.
-
-        Args:
-            source: Scores, for their length.
-        """
+        """Return the number of entries, U."""
         return source.shape[2] if self.index is None else self.index.size(-1)
 
     def positions(self, entries: slice, source: ScoreSource) -> Tensor | None:
-        """Return the positions of some entries, ``[B, H, u]``; None for every position.
-
-        Args:
-            entries: Which of them.
-            source: Scores, for their shape.
-        """
+        """Return the positions of some entries, ``[B, H, u]``; None for every position."""
         if self.index is not None:
             return self.index[..., entries]
         batch, heads, length = source.shape
@@ -55,39 +46,22 @@ class VotingKeys:
 
 
 def key_slices(source: ScoreSource, number: int, elements: int) -> Iterator[slice]:
-    """Yield the entries of the voting keys in blocks.
-
-    Args:
-        source: Scores, for their shape.
-        number: How many entries there are.
-        elements: Largest number of scores in a block, if one key allows it.
-
-    Yields:
-        Slices of the entries.
-    """
+    """Yield the entries of the voting keys in blocks."""
     batch, heads, length = source.shape
     step = max(1, elements // max(1, batch * heads * length))
     for start in range(0, number, step):
         yield slice(start, min(start + step, number))
 
 
-def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> VotingKeys:
+def select_keys(
+    config: JatConfig,
+    source: ScoreSource,  # Scores [B, H, L, L]
+    mask: TokenMask,
+) -> VotingKeys:
     """Choose the keys that vote.
 
     The number of entries depends on the padded length alone, so that nothing waits for the device;
     ``valid`` says how many of them each sequence really has.
-
-    Args:
-        config: ``key_selection`` and its numbers.
-        source: Scores ``[B, H, L, L]``.
-        mask: Which tokens are padding.
-
-    Returns:
-        The keys.
-
-    Raises:
-        ValueError: If the selection looks ahead in a causal model, or the mask is neither padding
-            nor causal and not all keys vote.
     """
     reasons = unsupported_selection(config, mask)
     if reasons:
@@ -108,15 +82,7 @@ def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Voti
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
-    """Say why a mask does not allow the config's selection of keys or its adaptive threshold.
-
-    Args:
-        config: The settings.
-        mask: Which query may attend to which key.
-
-    Returns:
-        One sentence a reason; empty if it is allowed.
-    """
+    """Say why a mask does not allow the config's selection of keys or its adaptive threshold."""
     reasons = []
     strided = config.key_selection == "strided" and config.key_step is not None
     if mask.causal and config.key_selection != "all" and not strided:
@@ -164,13 +130,6 @@ def number_of_keys(config: JatConfig, count: int) -> int:
 
     U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
     ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
-
-    Args:
-        config: ``key_selection``, ``num_keys``, ``key_factor`` and ``key_step``.
-        count: Valid tokens n.
-
-    Returns:
-        The number of voting keys, 0 for an empty sequence.
     """
     if count == 0 or config.key_selection == "all":
         return count
@@ -182,16 +141,7 @@ def number_of_keys(config: JatConfig, count: int) -> int:
 
 
 def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
-    """Return U for each number of valid tokens, as :func:`number_of_keys` does for one.
-
-    Args:
-        config: ``key_selection``, ``num_keys``, ``key_factor`` and ``key_step``.
-        count: Valid tokens n, any shape.
-        length: Padded length L, the largest n.
-
-    Returns:
-        int64, the shape of ``count``; nothing waits for the device.
-    """
+    """Return U for each number of valid tokens, as :func:`number_of_keys` does for one."""
     if config.key_selection == "all":
         return count
     if config.key_step is not None:

@@ -32,17 +32,7 @@ class VoteRule:
     soft_temperature: float | None = None
 
     def votes(self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor) -> Tensor:
-        """Return the hard votes; NaN, a masked score, never votes.
-
-        Args:
-            left: Scores of queries i with the key.
-            right: Scores of queries k with the key, broadcastable against ``left``.
-            norm: max(1, ‖K_j‖), broadcastable, or None.
-            threshold: ρ, broadcastable.
-
-        Returns:
-            Bool, the broadcast shape.
-        """
+        """Return the hard votes; NaN, a masked score, never votes."""
         product = vote_product(left, right, norm)
         votes = product >= threshold if self.inclusive else product > threshold
         if self.same_sign_only:
@@ -52,17 +42,7 @@ class VoteRule:
     def soft_votes(
         self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor
     ) -> Tensor:
-        """Return the soft votes; the sign gate stays hard, a masked score votes 0.
-
-        Args:
-            left: Scores of queries i with the key.
-            right: Scores of queries k with the key, broadcastable against ``left``.
-            norm: max(1, ‖K_j‖), broadcastable, or None.
-            threshold: ρ, broadcastable.
-
-        Returns:
-            Numbers in [0, 1], the broadcast shape.
-        """
+        """Return the soft votes; the sign gate stays hard, a masked score votes 0."""
         temperature = self.soft_temperature
         if temperature is None:
             raise ValueError("soft_temperature must be a number for soft votes, got None")
@@ -76,34 +56,21 @@ class VoteRule:
 
 
 def vote_product(left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
-    """Return the product that is compared with ρ: X_ij X_kj, over max(1, ‖K_j‖) if given.
-
-    Args:
-        left: Scores of queries i.
-        right: Scores of queries k, broadcastable against ``left``.
-        norm: Divisor, broadcastable, or None.
-
-    Returns:
-        The products, the broadcast shape.
-    """
+    """Return the product that is compared with ρ: X_ij X_kj, over max(1, ‖K_j‖) if given."""
     product = left * right
     return product if norm is None else product / norm
 
 
-def vote_limits(threshold: Tensor, norms: Tensor | None, inclusive: bool) -> Tensor:
+def vote_limits(
+    threshold: Tensor,  # ρ, [B, H], at least 0
+    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
+    inclusive: bool,
+) -> Tensor:  # [B, H, U], [B, H, 1]
     """Return the largest product of two scores that is no vote.
 
     With it a hard vote is one comparison, ``X_ij * X_kj > limit``, to the bit: division by a norm
     and rounding keep the order of products, so that the votes are all the products above some
     number. It is searched with the vote itself.
-
-    Args:
-        threshold: ρ, ``[B, H]``, at least 0.
-        norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
-        inclusive: Vote when the product equals ρ.
-
-    Returns:
-        Limits, ``[B, H, U]``, or ``[B, H, 1]`` without norms; below 0 where zero votes.
     """
     limit = threshold.unsqueeze(-1)
     if inclusive:
@@ -138,19 +105,12 @@ def _largest_silent(limit: Tensor, norms: Tensor) -> Tensor:
 
 
 def sum_soft_votes(
-    rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
-) -> Tensor:
-    """Sum soft votes over blocks of keys, computed again in backward instead of stored.
-
-    Args:
-        rule: The vote, with a temperature.
-        scores: Key scores, ``[B, H, L, U]``; NaN where masked.
-        norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
-        rows: The queries i to sum for. (default: all)
-
-    Returns:
-        Sums ``[B, H, rows, L]``, the diagonal included.
-    """
+    rule: VoteRule,
+    scores: Tensor,  # Key scores, [B, H, L, U]
+    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
+    rows: slice = slice(None),
+) -> Tensor:  # [B, H, rows, L]
+    """Sum soft votes over blocks of keys, computed again in backward instead of stored."""
     batch, heads, length, num_keys = scores.shape
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
     threshold = rule.threshold[..., None, None, None]

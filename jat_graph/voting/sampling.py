@@ -16,13 +16,6 @@ def sample_size(config: JatConfig, count: int) -> int:
     """Return min(n, ⌈key_factor · ln n⌉), at least 1: how many queries or keys are sampled.
 
     The released code rounds the logarithm before it multiplies, for the sample as for U.
-
-    Args:
-        config: ``key_selection`` and ``key_factor``.
-        count: Valid tokens n.
-
-    Returns:
-        The size of the sample, 0 for an empty sequence.
     """
     if count == 0:
         return 0
@@ -33,16 +26,7 @@ def sample_size(config: JatConfig, count: int) -> int:
 
 
 def sample_sizes(config: JatConfig, count: Tensor, length: int) -> Tensor:
-    """Return the size of the sample for each number of tokens.
-
-    Args:
-        config: ``key_selection`` and ``key_factor``.
-        count: Valid tokens n, any shape.
-        length: Padded length L, the largest n.
-
-    Returns:
-        int64, the shape of ``count``; nothing waits for the device.
-    """
+    """Return the size of the sample for each number of tokens."""
     sizes: Tensor = _sample_sizes(count, length, config.key_selection, config.key_factor)
     return sizes
 
@@ -75,32 +59,17 @@ def _size_steps(
     return tuple(starts), tuple(sizes)
 
 
-def positions_of_ranks(valid: Tensor, rank: Tensor) -> Tensor:
-    """Return where the valid tokens of some ranks are.
-
-    Args:
-        valid: Tokens that are not padding, ``[..., L]`` bool.
-        rank: Ranks from 0 among the valid tokens, ``[..., R]``.
-
-    Returns:
-        Positions ``[..., R]``; some position where there is no such token.
-    """
+def positions_of_ranks(
+    valid: Tensor,  # Tokens that are not padding, [..., L] bool
+    rank: Tensor,  # Ranks from 0 among the valid tokens, [..., R]
+) -> Tensor:  # [..., R]
+    """Return where the valid tokens of some ranks are."""
     number = valid.cumsum(-1).contiguous()  # of the valid tokens up to here
     return torch.searchsorted(number, rank.contiguous() + 1).clamp(max=valid.size(-1) - 1)
 
 
-def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:
-    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size.
-
-    Args:
-        seed: The config's seed.
-        size: How many.
-        purpose: Tells the streams of different uses apart.
-        device: Where to put them; they are drawn on the CPU.
-
-    Returns:
-        int64 ``[size]``.
-    """
+def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:  # [size]
+    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size."""
     numbers: Tensor = _draw(seed, size, purpose)
     return numbers.to(device)
 
@@ -118,20 +87,15 @@ def _(seed: int, size: int, purpose: int) -> Tensor:
     return torch.empty(size, dtype=torch.long)
 
 
-def sampled_positions(config: JatConfig, valid: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+def sampled_positions(
+    config: JatConfig,
+    valid: Tensor,  # Tokens that are not padding, [B|1, H|1, L] bool
+    count: Tensor,  # Their number n, [B|1, H|1, 1]
+) -> tuple[Tensor, Tensor]:  # [B|1, H|1, S]
     """Return which valid tokens are sampled, without replacement.
 
     Each rank has a random number that depends on the seed alone; the smallest ones of the first n
     are taken, so that the sample depends on the seed and n.
-
-    Args:
-        config: ``seed``, ``key_selection`` and ``key_factor``.
-        valid: Tokens that are not padding, ``[B|1, H|1, L]`` bool.
-        count: Their number n, ``[B|1, H|1, 1]``.
-
-    Returns:
-        Positions ``[B|1, H|1, S]``, no two the same, S the size at L tokens; and which of them are
-        in the sample, bool of that shape.
     """
     length = valid.size(-1)
     size = sample_sizes(config, count, length)

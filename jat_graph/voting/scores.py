@@ -121,11 +121,7 @@ class MapScores:
         return scores.masked_fill(~seen, -torch.inf).amax(-2) - mean
 
     def key_norms(self, index: Tensor | None) -> Tensor:
-        """Raise: a map has no key vectors.
-
-        Raises:
-            ValueError: Always.
-        """
+        """Raise: a map has no key vectors."""
         raise ValueError("normalize_keys needs query and key, got a ready-made map of scores")
 
 
@@ -134,21 +130,14 @@ def _rows(tensor: Tensor, index: Tensor) -> Tensor:
     return tensor.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, tensor.size(-1)))
 
 
-def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
+def attention_scores(
+    query: Tensor,  # Queries [..., L, D]
+    key: Tensor,  # Keys [..., U, D]
+    scale: float,
+) -> Tensor:  # [..., L, U]
     """Return X = scale · Q Kᵀ in full precision: the one function every backend takes X from.
 
     Autocast and TF32 are off around it, so that a vote does not depend on either.
-
-    Args:
-        query: Queries ``[..., L, D]``.
-        key: Keys ``[..., U, D]``.
-        scale: Factor after the product.
-
-    Returns:
-        Float32, or float64 where both inputs are.
-
-    Shapes:
-        - **output:** ``[..., L, U]``
 
     Reference:
         Eq. 1 of the JAT paper.
@@ -161,26 +150,14 @@ def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
 
 
 def score_dtype(query: Tensor, key: Tensor) -> torch.dtype:
-    """Return the dtype of scores: float64 where both inputs are float64, else float32.
-
-    Args:
-        query: Queries.
-        key: Keys.
-
-    Returns:
-        The dtype.
-    """
+    """Return the dtype of scores: float64 where both inputs are float64, else float32."""
     both_double = query.dtype == key.dtype == torch.float64
     return torch.float64 if both_double else torch.float32
 
 
 @contextlib.contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Turn autocast and TF32 off.
-
-    Args:
-        device: Where the work runs.
-    """
+    """Turn autocast and TF32 off."""
     with torch.autocast(device.type, enabled=False):
         if device.type != "cuda" or torch.compiler.is_compiling():
             yield

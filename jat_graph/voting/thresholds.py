@@ -20,18 +20,7 @@ SAMPLED_TRIPLES = 16384
 
 
 def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
-    """Return ρ of each head: the config's number, or its table's only row.
-
-    Args:
-        config: ``threshold``.
-        num_heads: Heads of the tensors at hand.
-
-    Returns:
-        One number a head.
-
-    Raises:
-        ValueError: If a table does not have one row with an entry for each head.
-    """
+    """Return ρ of each head: the config's number, or its table's only row."""
     if not isinstance(config.threshold, tuple):
         return (config.threshold,) * num_heads
     if len(config.threshold) != 1:
@@ -44,39 +33,22 @@ def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
     return row
 
 
-def fixed_threshold(config: JatConfig, source: ScoreSource) -> Tensor:
-    """Return the config's ρ as a tensor.
-
-    Args:
-        config: ``threshold``.
-        source: Scores, for their heads and dtype.
-
-    Returns:
-        ρ, ``[1, H]``.
-
-    Raises:
-        ValueError: If a table does not have one row with an entry for each head.
-    """
+def fixed_threshold(config: JatConfig, source: ScoreSource) -> Tensor:  # [1, H]
+    """Return the config's ρ as a tensor."""
     row = head_thresholds(config, source.shape[1])
     return torch.tensor([row], dtype=source.dtype, device=source.device)
 
 
 def adaptive_threshold(
-    config: JatConfig, source: ScoreSource, keys: VotingKeys, mask: TokenMask
-) -> Tensor:
+    config: JatConfig,
+    source: ScoreSource,  # Scores [B, H, L, L]
+    keys: VotingKeys,
+    mask: TokenMask,
+) -> Tensor:  # [B, H]
     """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient.
 
     The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting keys.
     Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
-
-    Args:
-        config: ``vote_rate``, ``seed`` and the variants of the vote.
-        source: Scores ``[B, H, L, L]``.
-        keys: The voting keys.
-        mask: Which tokens are padding.
-
-    Returns:
-        ρ, ``[B, H]``.
     """
     rate = 0.0 if config.vote_rate is None else config.vote_rate
     with torch.no_grad():

@@ -39,14 +39,7 @@ class BatchGroup(NamedTuple):
     rows: Tensor
 
     def pieces(self, most: int) -> Iterator[Piece]:
-        """Yield the blocks of all sequences, some at a time.
-
-        Args:
-            most: Keys of a piece, unless a single block has more.
-
-        Yields:
-            Each block once.
-        """
+        """Yield the blocks of all sequences, some at a time."""
         blocks, width = self.group.keys.shape
         total, some = blocks * self.rows.size(0), max(1, most // width)
         for start in range(0, total, some):
@@ -57,20 +50,13 @@ class BatchGroup(NamedTuple):
 
 
 def batch_groups(
-    pattern: Pattern, valid: Tensor | None, batch: int, length: int, device: torch.device
+    pattern: Pattern,
+    valid: Tensor | None,  # Tokens that are not padding, [B|1, L], or None if all are valid
+    batch: int,
+    length: int,
+    device: torch.device,
 ) -> list[BatchGroup]:
-    """Return what there is to do for a batch; padding is left out.
-
-    Args:
-        pattern: Of one head.
-        valid: Tokens that are not padding, ``[B|1, L]``, or None if all are valid.
-        batch: B.
-        length: L.
-        device: Where the tokens are.
-
-    Returns:
-        The groups; row ``b · L + i`` is token i of sequence b.
-    """
+    """Return what there is to do for a batch; padding is left out."""
     rows = torch.arange(batch * length, device=device).view(batch, length)
     if valid is None:
         sizes = {length: list(range(batch))}

@@ -30,15 +30,8 @@ def unsupported(job: Job) -> list[str]:
 
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run(job: Job) -> Tensor:
-    """Return attention under a pattern, storing nothing of size L×L.
-
-    Args:
-        job: What there is to do.
-
-    Returns:
-        ``[B, H, L, Dv]``; zeros for padding and for a query without a key.
-    """
+def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+    """Return attention under a pattern, storing nothing of size L×L."""
     return job.each_rule(_run_rule)
 
 

@@ -38,18 +38,7 @@ class PatternChoice:
 
 
 def choose(backend: str, job: Job) -> PatternChoice:
-    """Return the backend asked for, if it can run, or for ``"auto"`` the one that suits.
-
-    Args:
-        backend: A name of ``BACKENDS``, or ``"auto"``.
-        job: What it will be given.
-
-    Returns:
-        The backend and why.
-
-    Raises:
-        ValueError: If there is no such backend, or it cannot run; the message lists every reason.
-    """
+    """Return the backend asked for, if it can run, or for ``"auto"`` the one that suits."""
     if backend == "auto":
         return _choose_itself(job)
     if backend not in BACKENDS:

@@ -29,15 +29,8 @@ def unsupported(job: Job) -> list[str]:
     return [f"a mask of {length}×{length} is too large; use 'blocked'"]
 
 
-def run(job: Job) -> Tensor:
-    """Return attention under a pattern.
-
-    Args:
-        job: What there is to do.
-
-    Returns:
-        ``[B, H, L, Dv]``.
-    """
+def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+    """Return attention under a pattern."""
     mask, length, device = job.mask, job.query.size(2), job.query.device
     allowed = pattern_rows(
         job.pattern,

@@ -42,28 +42,13 @@ def unsupported(job: Job) -> list[str]:
     return reasons
 
 
-def run(job: Job) -> Tensor:
-    """Return attention under a pattern by compiled FlexAttention.
-
-    Args:
-        job: What there is to do.
-
-    Returns:
-        ``[B, H, L, Dv]``; zeros for padding and for a query without a key.
-    """
+def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+    """Return attention under a pattern by compiled FlexAttention."""
     return flex_with(_compiled(), job)
 
 
-def flex_with(attend: Callable[..., Any], job: Job) -> Tensor:
-    """Put the valid tokens first, attend, and put the outputs back.
-
-    Args:
-        attend: :func:`torch.nn.attention.flex_attention.flex_attention`, compiled or not.
-        job: What there is to do.
-
-    Returns:
-        ``[B, H, L, Dv]``.
-    """
+def flex_with(attend: Callable[..., Any], job: Job) -> Tensor:  # [B, H, L, Dv]
+    """Put the valid tokens first, attend, and put the outputs back."""
     query, key, value = same_precision(job.query, job.key, job.value)
     batch, heads, length, _ = query.shape
     if job.mask.valid is None:
@@ -83,16 +68,6 @@ def block_mask(
     pattern: Pattern, counts: Tensor | None, heads: int, length: int, device: torch.device
 ) -> BlockMask:
     """Return a pattern as FlexAttention takes it.
-
-    Args:
-        pattern: The pattern.
-        counts: How many tokens of each sequence are no padding, which comes last; None if all.
-        heads: Number of heads.
-        length: Number of tokens.
-        device: Where to put it.
-
-    Returns:
-        The mask, its blocks found from the pattern's runs of keys.
 
     Reference:
         Dong et al. 2024, "Flex Attention: A Programming Model for Generating Optimized Attention
@@ -122,16 +97,8 @@ def block_mask(
     )
 
 
-def wanted_blocks(pattern: Pattern, length: int) -> Tensor:
-    """Return which blocks of keys some query of each block of queries may see.
-
-    Args:
-        pattern: Of one head and one sequence.
-        length: Number of tokens.
-
-    Returns:
-        Bool ``[n, n]`` with n = ⌈L / 128⌉; blocks without an allowed pair may be among them.
-    """
+def wanted_blocks(pattern: Pattern, length: int) -> Tensor:  # [n, n]
+    """Return which blocks of keys some query of each block of queries may see."""
     first = torch.arange(0, length, BLOCK)
     last = (first + BLOCK - 1).clamp(max=length - 1)
     place = torch.arange(len(first))

@@ -29,33 +29,19 @@ def unsupported(job: Job) -> list[str]:
 
 # Edges are listed in Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run(job: Job) -> Tensor:
-    """Return attention under a pattern by messages along its edges.
-
-    Args:
-        job: What there is to do.
-
-    Returns:
-        ``[B, H, L, Dv]``; zeros for padding and for a query without a key.
-    """
+def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+    """Return attention under a pattern by messages along its edges."""
     return job.each_rule(_run_rule)
 
 
 def pattern_edges(
-    pattern: Pattern, valid: Tensor | None, batch: int, length: int, device: torch.device
-) -> Tensor:
-    """Return the edges of a pattern on a batch, whose token i of sequence b is node b · L + i.
-
-    Args:
-        pattern: Of one head.
-        valid: Tokens that are not padding, ``[B|1, L]``, or None.
-        batch: B.
-        length: L.
-        device: Where to put them.
-
-    Returns:
-        ``edge_index`` in PyG's form, ``[2, E]``: from keys to queries.
-    """
+    pattern: Pattern,
+    valid: Tensor | None,  # Tokens that are not padding, [B|1, L], or None
+    batch: int,
+    length: int,
+    device: torch.device,
+) -> Tensor:  # [2, E]
+    """Return the edges of a pattern on a batch, whose token i of sequence b is node b · L + i."""
     edges = [torch.empty(2, 0, dtype=torch.long, device=device)]
     for group in batch_groups(pattern, valid, batch, length, device):
         for queries, keys, mask in group.pieces(KEYS):

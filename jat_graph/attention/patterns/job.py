@@ -41,16 +41,11 @@ class Job:
         """The pattern, and causal order if the mask has it."""
         return self.pattern & Causal() if self.mask.causal else self.pattern
 
-    def each_rule(self, run: Callable[[Job, Pattern, Tensor | None], Tensor]) -> Tensor:
-        """Run the heads that share a rule and their padding together.
-
-        Args:
-            run: Takes the job of some heads, their rule, and which of their tokens are no padding,
-                ``[B|1, L]`` or None; gives ``[B, heads, L, Dv]``.
-
-        Returns:
-            The outputs of all heads.
-        """
+    def each_rule(
+        self,
+        run: Callable[[Job, Pattern, Tensor | None], Tensor],  # [B|1, L]
+    ) -> Tensor:
+        """Run the heads that share a rule and their padding together."""
         heads = self._heads_by_rule()
         own = [split_heads(tensor, heads) for tensor in (self.query, self.key, self.value)]
         outputs = []
@@ -71,28 +66,14 @@ class Job:
 
 
 def general_mask_reasons(mask: TokenMask) -> list[str]:
-    """Say why only a dense mask will do.
-
-    Args:
-        mask: The batch's mask.
-
-    Returns:
-        One phrase a reason; empty if padding and causal order are all.
-    """
+    """Say why only a dense mask will do."""
     if mask.pairs is None and mask.bias is None:
         return []
     return ["it takes padding and causal masks only; use 'dense'"]
 
 
 def same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return what SDPA would work on under autocast, else the tensors themselves.
-
-    Args:
-        tensors: On one device.
-
-    Returns:
-        The tensors, those of single precision cast.
-    """
+    """Return what SDPA would work on under autocast, else the tensors themselves."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors

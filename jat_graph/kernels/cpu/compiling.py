@@ -13,14 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def parallel_loop(function: Function) -> Function:
-    """Compile a function whose ``numba.prange`` loops run on several threads.
-
-    Args:
-        function: The function, on NumPy arrays.
-
-    Returns:
-        The compiled function, which runs on as many threads as torch does.
-    """
+    """Compile a function whose ``numba.prange`` loops run on several threads."""
     compiled = _compile(function, parallel=True)
 
     def run(*arguments: Any) -> Any:
@@ -36,14 +29,7 @@ def parallel_loop(function: Function) -> Function:
 
 
 def loop(function: Function) -> Function:
-    """Compile a function that compiled functions call.
-
-    Args:
-        function: The function, on NumPy arrays and numbers.
-
-    Returns:
-        The compiled function.
-    """
+    """Compile a function that compiled functions call."""
     return _compile(function)
 
 

@@ -15,17 +15,12 @@ from jat_graph.kernels.cpu.compiling import loop, parallel_loop
 DIGIT = 9
 
 
-def rank(columns: Tensor, limits: Tensor, same_sign_only: bool) -> tuple[Tensor, Tensor]:
-    """Return the tokens by falling score with each key, and how far each of them joins.
-
-    Args:
-        columns: Key scores ``[G, U, L]``; NaN where masked.
-        limits: The largest product that is no vote, ``[G, U]``.
-        same_sign_only: Two negative scores do not vote.
-
-    Returns:
-        Order and reach, int32 ``[G, U, L]``; -1 and 0 where a token joins nobody.
-    """
+def rank(
+    columns: Tensor,  # Key scores [G, U, L]
+    limits: Tensor,  # The largest product that is no vote, [G, U]
+    same_sign_only: bool,
+) -> tuple[Tensor, Tensor]:  # [G, U, L]
+    """Return the tokens by falling score with each key, and how far each of them joins."""
     if bool((limits < 0).any()):  # a score of zero joins both signs
         return portable.rank(columns, limits, same_sign_only)
     if same_sign_only:

@@ -15,17 +15,12 @@ from jat_graph.kernels.cpu.rows import WIDTH, add, add_row, clear, new_sum, stor
 CHUNK = 128
 
 
-def add_joined(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
-    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k.
-
-    Args:
-        x: Features ``[G, L, D]``.
-        order: Tokens by falling score with each key, ``[G, U, L]``.
-        reach: How far the token at each place joins, ``[G, U, L]``.
-
-    Returns:
-        Sums ``[G, L, D]``.
-    """
+def add_joined(
+    x: Tensor,  # Features [G, L, D]
+    order: Tensor,  # Tokens by falling score with each key, [G, U, L]
+    reach: Tensor,  # How far the token at each place joins, [G, U, L]
+) -> Tensor:  # [G, L, D]
+    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k."""
     total = x.new_empty(x.shape)
     # Large NumPy arrays lie on huge pages, which random rows need.
     scratch = np.empty((numba.config.NUMBA_NUM_THREADS, 2, x.size(1), WIDTH), x.numpy().dtype)

@@ -12,18 +12,14 @@ from torch import Tensor
 TILE, WARPS = 64, 2
 
 
-def count(columns: Tensor, limits: Tensor, same_sign_only: bool, start: int, stop: int) -> Tensor:
+def count(
+    columns: Tensor,  # Key scores [G, U, L]
+    limits: Tensor,  # The largest product that is no vote, [G, U]
+    same_sign_only: bool,
+    start: int,
+    stop: int,
+) -> Tensor:  # [G, stop - start, L]
     """Count, for queries i from ``start`` to ``stop`` and every k, the keys that vote for (i, k).
-
-    Args:
-        columns: Key scores ``[G, U, L]``; NaN where masked.
-        limits: The largest product that is no vote, ``[G, U]``.
-        same_sign_only: Two negative scores do not vote.
-        start: First query i.
-        stop: Query after the last.
-
-    Returns:
-        Counts ``[G, stop - start, L]`` in the dtype of ``columns``.
 
     Reference:
         Eq. 2 and 3 of the JAT paper.

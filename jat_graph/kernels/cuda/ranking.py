@@ -15,17 +15,12 @@ BLOCK = 2**24
 PLACES = 256
 
 
-def rank(columns: Tensor, limits: Tensor, same_sign_only: bool) -> tuple[Tensor, Tensor]:
+def rank(
+    columns: Tensor,  # Key scores [G, U, L]
+    limits: Tensor,  # The largest product that is no vote, [G, U]
+    same_sign_only: bool,
+) -> tuple[Tensor, Tensor]:  # [G, U, L]
     """Return the tokens by falling score with each key, and how far each of them joins.
-
-    Args:
-        columns: Key scores ``[G, U, L]``; NaN where masked.
-        limits: The largest product that is no vote, ``[G, U]``.
-        same_sign_only: Two negative scores do not vote.
-
-    Returns:
-        Order and reach, int32 ``[G, U, L]``. A masked token joins nobody; it stands between the
-        signs, where a score of zero that votes reaches it, so its features must be zero.
 
     Reference:
         Mahadev & Peled, *Threshold Graphs and Related Topics*, 1995.

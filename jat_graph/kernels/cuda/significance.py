@@ -12,15 +12,11 @@ from torch import Tensor
 TILE, FEATURES = 64, 32
 
 
-def peaks(query: Tensor, key: Tensor) -> Tensor:
+def peaks(
+    query: Tensor,  # Queries [G, N, D]
+    key: Tensor,  # Keys [G, L, D], of the same dtype
+) -> Tensor:  # [G, L]
     """Return the largest product of each key with a query.
-
-    Args:
-        query: Queries ``[G, N, D]``.
-        key: Keys ``[G, L, D]``, of the same dtype.
-
-    Returns:
-        Maxima ``[G, L]``.
 
     Reference:
         Eq. 8 of the JAT paper.

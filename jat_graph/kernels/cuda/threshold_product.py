@@ -17,19 +17,15 @@ SEGMENT, CHUNK = 1024, 64
 TOKENS, FEATURES = 32, 64
 
 
-def add_joined(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
+def add_joined(
+    x: Tensor,  # Features [G, L, D]
+    order: Tensor,  # Tokens by falling score with each key, [G, U, L]
+    reach: Tensor,  # How far the token at each place joins, [G, U, L]
+) -> Tensor:  # [G, L, D]
     """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k.
 
     Each end of an order is summed from its strongest token, so that nothing is ever subtracted; and
     in segments, so that one long order keeps the whole device busy.
-
-    Args:
-        x: Features ``[G, L, D]``.
-        order: Tokens by falling score with each key, ``[G, U, L]``.
-        reach: How far the token at each place joins, ``[G, U, L]``.
-
-    Returns:
-        Sums ``[G, L, D]``.
 
     Reference:
         Mahadev & Peled, *Threshold Graphs and Related Topics*, 1995.

@@ -11,16 +11,11 @@ from torch import Tensor
 PLACES = 1024
 
 
-def by_token(order: Tensor, values: Tensor) -> Tensor:
-    """Return the value at each token's place.
-
-    Args:
-        order: The token at each place, each at most once, or -1, ``[G, U, L]`` int32.
-        values: Values by place, ``[G, U, L]`` int32.
-
-    Returns:
-        Values by token, ``[G, U, L]`` int32; 0 for a token that the order lacks.
-    """
+def by_token(
+    order: Tensor,  # The token at each place, each at most once, or -1, [G, U, L] int32
+    values: Tensor,  # Values by place, [G, U, L] int32
+) -> Tensor:  # [G, U, L]
+    """Return the value at each token's place."""
     length = order.size(-1)
     result = torch.zeros_like(order)
     with torch.cuda.device_of(order):

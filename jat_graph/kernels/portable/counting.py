@@ -9,19 +9,14 @@ from torch import Tensor
 TILE = 2**20
 
 
-def count(columns: Tensor, limits: Tensor, same_sign_only: bool, start: int, stop: int) -> Tensor:
-    """Count, for queries i from ``start`` to ``stop`` and every k, the keys that vote for (i, k).
-
-    Args:
-        columns: Key scores ``[G, U, L]``; NaN where masked.
-        limits: The largest product that is no vote, ``[G, U]``.
-        same_sign_only: Two negative scores do not vote.
-        start: First query i.
-        stop: Query after the last.
-
-    Returns:
-        Counts ``[G, stop - start, L]`` in the dtype of ``columns``.
-    """
+def count(
+    columns: Tensor,  # Key scores [G, U, L]
+    limits: Tensor,  # The largest product that is no vote, [G, U]
+    same_sign_only: bool,
+    start: int,
+    stop: int,
+) -> Tensor:  # [G, stop - start, L]
+    """Count, for queries i from ``start`` to ``stop``, the keys that vote for (i, k)."""
     graphs, _, length = columns.shape
     counts = columns.new_zeros(graphs, stop - start, length)
     step = max(1, TILE // max(1, counts[:1].numel()))

@@ -6,17 +6,12 @@ import torch
 from torch import Tensor
 
 
-def rank(columns: Tensor, limits: Tensor, same_sign_only: bool) -> tuple[Tensor, Tensor]:
-    """Return the tokens by falling score with each key, and how far each of them joins.
-
-    Args:
-        columns: Key scores ``[G, U, L]``; NaN where masked.
-        limits: The largest product that is no vote, ``[G, U]``.
-        same_sign_only: Two negative scores do not vote.
-
-    Returns:
-        Order and reach, int32 ``[G, U, L]``.
-    """
+def rank(
+    columns: Tensor,  # Key scores [G, U, L]
+    limits: Tensor,  # The largest product that is no vote, [G, U]
+    same_sign_only: bool,
+) -> tuple[Tensor, Tensor]:  # [G, U, L]
+    """Return the tokens by falling score with each key, and how far each of them joins."""
     length = columns.size(-1)
     # Stable: a masked score follows the zeros, because it was put to the end before.
     masked = columns.isnan().byte().argsort(dim=-1, stable=True)

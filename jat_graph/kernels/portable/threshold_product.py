@@ -9,17 +9,12 @@ from torch import Tensor
 BLOCK = 2**22
 
 
-def add_joined(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
-    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k.
-
-    Args:
-        x: Features ``[G, L, D]``.
-        order: Tokens by falling score with each key, ``[G, U, L]``.
-        reach: How far the token at each place joins, ``[G, U, L]``.
-
-    Returns:
-        Sums ``[G, L, D]``.
-    """
+def add_joined(
+    x: Tensor,  # Features [G, L, D]
+    order: Tensor,  # Tokens by falling score with each key, [G, U, L]
+    reach: Tensor,  # How far the token at each place joins, [G, U, L]
+) -> Tensor:  # [G, L, D]
+    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k."""
     total = torch.zeros_like(x)
     step = max(1, BLOCK // max(1, x.numel()))
     for start in range(0, order.size(1), step):

@@ -72,15 +72,7 @@ SLOPE_BARS = {(GROWTH.name, "ours"): 1.15, (LONG.name, "ours"): 1.15}
 
 
 def find_bars(results: Results, row: Row) -> tuple[Bar, ...]:
-    """Return the bars of a row.
-
-    Args:
-        results: Where the row is from.
-        row: A measured point.
-
-    Returns:
-        The bars; none if nothing was asked of it.
-    """
+    """Return the bars of a row."""
     here = results.benchmark, results.settings["device"]
     return tuple(
         bar

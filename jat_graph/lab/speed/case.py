@@ -59,46 +59,18 @@ class Case:
         return F.scaled_dot_product_attention(heads.query, heads.key, heads.value)
 
     def time(self, ours: Sequence[Step], theirs: Callable[[], object]) -> Timing:
-        """Print what the graphs have to do, then time two sides whose results were checked.
-
-        Args:
-            ours: Steps of our side.
-            theirs: The other side.
-
-        Returns:
-            The timing.
-        """
+        """Print what the graphs have to do, then time two sides whose results were checked."""
         announce(self.name, self.work)
         device, repeats = self.settings.torch_device, self.settings.repeats
         return time_in_turns(ours, [theirs], device=device, repeats=repeats)
 
     def outcome(self, timing: Timing, facts: dict[str, Fact] | None = None) -> Outcome:
-        """Return what came of the point.
-
-        Args:
-            timing: Both sides.
-            facts: Further numbers and words. (default: none)
-
-        Returns:
-            The outcome, with both figures of the graphs.
-        """
+        """Return what came of the point."""
         return Outcome.of(timing, {**self.work.facts, **(facts or {})})
 
 
 def open_case(what: str, length: int, settings: Settings) -> Case:
-    """Make the heads of a point, and refuse them if their graphs have too little to do.
-
-    Args:
-        what: Our side.
-        length: Tokens L.
-        settings: How the benchmark runs.
-
-    Returns:
-        The case.
-
-    Raises:
-        CheckError: If too few pairs are joined.
-    """
+    """Make the heads of a point, and refuse them if their graphs have too little to do."""
     heads = random_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
     name = f"{what}, L={length}"
     work = measure_work(heads.key_scores(number_of_keys(length)), THRESHOLD)
@@ -107,12 +79,7 @@ def open_case(what: str, length: int, settings: Settings) -> Case:
 
 
 def announce(name: str, work: Work) -> None:
-    """Print what the graphs of a point have to do.
-
-    Args:
-        name: Names the point.
-        work: Both figures.
-    """
+    """Print what the graphs of a point have to do."""
     logger.info(
         "%s: results agree; %.1f %% of the pairs are joined at U = ⌈5 ln L⌉, %.1f %% of the tokens "
         "take part in the median key.",

@@ -65,16 +65,7 @@ def _read_table(path: Path) -> dict[str, Any]:
 def measure_prices(
     device: torch.device, lengths: tuple[int, ...] = LENGTHS, samples: int = SAMPLES
 ) -> dict[str, float]:
-    """Time each inner loop over several lengths.
-
-    Args:
-        device: Where to measure.
-        lengths: Tokens L of the inputs. (default: 512, 1024 and 2048)
-        samples: Timings of each loop and length. (default: 7)
-
-    Returns:
-        Nanoseconds of each loop's unit of work: the median over the lengths.
-    """
+    """Time each inner loop over several lengths."""
     found: dict[str, list[float]] = {}
     for length in lengths:
         for name, (run, units) in _loops(length, device).items():

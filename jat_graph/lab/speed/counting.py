@@ -41,11 +41,7 @@ RELEASED = "the released code's formula"
 
 
 def counting_series() -> tuple[Series, ...]:
-    """Return the comparisons.
-
-    Returns:
-        Counting against SDPA, two ways to use the compiler, and the released code's formula.
-    """
+    """Return the comparisons."""
     fastest = partial(_against_compiled, names=tuple(FORMULATIONS))
     written = partial(_against_compiled, names=(AS_WRITTEN,))
     return (
@@ -56,20 +52,8 @@ def counting_series() -> tuple[Series, ...]:
     )
 
 
-def count_by_definition(rule: VoteRule, scores: Tensor) -> Tensor:
-    """Count the votes for every pair, one key at a time.
-
-    Args:
-        rule: When a product is a vote.
-        scores: X.
-
-    Returns:
-        Counts in the dtype of the scores.
-
-    Shapes:
-        - scores: ``[B, H, L, U]``
-        - output: ``[B, H, L, L]``
-    """
+def count_by_definition(rule: VoteRule, scores: Tensor) -> Tensor:  # [B, H, L, U], [B, H, L, L]
+    """Count the votes for every pair, one key at a time."""
     threshold = rule.threshold[..., None, None]
     counts = scores.new_zeros(*scores.shape[:3], scores.size(2))
     for column in scores.unbind(-1):

@@ -62,12 +62,8 @@ class Decoder:
         with torch.no_grad():
             self.cache = self.model(self.tokens[:, :-1], use_cache=True).past_key_values
 
-    def next_token(self) -> Tensor:
-        """Return the logits after one more token, which the cache then holds.
-
-        Shapes:
-            - **output:** ``[1, vocabulary]``
-        """
+    def next_token(self) -> Tensor:  # [1, vocabulary]
+        """Return the logits after one more token, which the cache then holds."""
         length = self.tokens.size(1) - 1
         spare = self.cache.get_seq_length() - length
         if spare > length // DRIFT:
@@ -77,12 +73,8 @@ class Decoder:
         logits: Tensor = outputs.logits[:, -1]
         return logits
 
-    def all_tokens(self) -> Tensor:
-        """Return the same logits, computed from all tokens again.
-
-        Shapes:
-            - **output:** ``[1, vocabulary]``
-        """
+    def all_tokens(self) -> Tensor:  # [1, vocabulary]
+        """Return the same logits, computed from all tokens again."""
         with torch.no_grad():
             outputs = self.model(self.tokens, use_cache=False, logits_to_keep=1)
         logits: Tensor = outputs.logits[:, -1]
@@ -90,14 +82,7 @@ class Decoder:
 
 
 def decoding_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons.
-
-    Args:
-        settings: How the benchmark runs.
-
-    Returns:
-        The base model and both kinds of jump heads.
-    """
+    """Return the comparisons."""
     return tuple(
         Series(what, AGAINST, lengths, 2 * lengths[-1], partial(_measure, what=what))
         for what, lengths in LENGTHS.items()

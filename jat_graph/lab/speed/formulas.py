@@ -28,28 +28,14 @@ FORMULATIONS: Mapping[str, Formula] = {
 AS_WRITTEN = "keys last, sum of bools"
 
 
-def compile_formula(name: str) -> Formula:
-    """Return one of the formulations under ``torch.compile``.
-
-    Args:
-        name: A name in ``FORMULATIONS``.
-
-    Returns:
-        The compiled function of scores ``[H, L, U]``, columns ``[H, U, L]`` and ρ.
-    """
+def compile_formula(name: str) -> Formula:  # [H, L, U], [H, U, L]
+    """Return one of the formulations under ``torch.compile``."""
     compiled: Formula = torch.compile(FORMULATIONS[name], fullgraph=True, dynamic=False)
     return compiled
 
 
 def missing_compiler(device: torch.device) -> str:
-    """Say what ``torch.compile`` lacks here.
-
-    Args:
-        device: Where the compiled code would run.
-
-    Returns:
-        A phrase; empty if it can run.
-    """
+    """Say what ``torch.compile`` lacks here."""
     if device.type == "cuda":
         found = importlib.util.find_spec("triton") is not None
         return "" if found else "torch.compile needs triton, which is not installed"
@@ -63,33 +49,20 @@ def missing_compiler(device: torch.device) -> str:
     return ""
 
 
-def sum_by_csr(counts: Tensor, features: Tensor) -> Callable[[], Tensor]:
-    """Return the product of an explicit adjacency with features, by a torch CSR matrix.
-
-    Args:
-        counts: The adjacency ``[1, H, L, L]``.
-        features: ``[1, H, L, D]``.
-
-    Returns:
-        A function that multiplies; the matrix is made here.
-    """
+def sum_by_csr(
+    counts: Tensor,  # The adjacency [1, H, L, L]
+    features: Tensor,  # [1, H, L, D]
+) -> Callable[[], Tensor]:
+    """Return the product of an explicit adjacency with features, by a torch CSR matrix."""
     matrix, flat = _block_diagonal(counts), features.flatten(0, 2)
     return lambda: (matrix @ flat).view_as(features)
 
 
-def sum_by_torch_sparse(counts: Tensor, features: Tensor) -> Callable[[], Tensor]:
-    """Return the product of an explicit adjacency with features, by torch_sparse.
-
-    Args:
-        counts: The adjacency ``[1, H, L, L]``.
-        features: ``[1, H, L, D]``.
-
-    Returns:
-        A function that multiplies; the matrix is made here.
-
-    Raises:
-        ImportError: If torch_sparse is not installed, or not for this device.
-    """
+def sum_by_torch_sparse(
+    counts: Tensor,  # The adjacency [1, H, L, L]
+    features: Tensor,  # [1, H, L, D]
+) -> Callable[[], Tensor]:
+    """Return the product of an explicit adjacency with features, by torch_sparse."""
     from torch_sparse import SparseTensor
 
     if counts.is_cuda and torch.ops.torch_sparse.cuda_version() < 0:
@@ -107,16 +80,11 @@ def sum_by_torch_sparse(counts: Tensor, features: Tensor) -> Callable[[], Tensor
     return lambda: (matrix @ flat).view_as(features)
 
 
-def sum_by_scatter(counts: Tensor, features: Tensor) -> Callable[[], Tensor]:
-    """Return the product of an explicit adjacency with features, edge by edge, by PyG's scatter.
-
-    Args:
-        counts: The adjacency ``[1, H, L, L]``.
-        features: ``[1, H, L, D]``.
-
-    Returns:
-        A function that multiplies; the list of edges is made here.
-    """
+def sum_by_scatter(
+    counts: Tensor,  # The adjacency [1, H, L, L]
+    features: Tensor,  # [1, H, L, D]
+) -> Callable[[], Tensor]:
+    """Return the product of an explicit adjacency with features, edge by edge, by PyG's scatter."""
     from torch_geometric.utils import scatter
 
     flat, length = features.flatten(0, 2), features.size(2)

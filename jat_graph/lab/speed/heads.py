@@ -47,14 +47,7 @@ PATIENCE = 1800.0  # seconds
 
 
 def head_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons.
-
-    Args:
-        settings: How the benchmark runs.
-
-    Returns:
-        A head of each kind against an ordinary one, and propagation against attention.
-    """
+    """Return the comparisons."""
     lengths = tuple(2**exponent for exponent in range(7, 17))
     found = []
     for what, selection in SELECTIONS.items():
@@ -127,17 +120,6 @@ def check_head(what: str, heads: Heads, config: JatConfig) -> dict[str, Fact]:
 
     A x, its gradient and the attention of those tokens are computed by the definition. What the
     graphs have to do is printed at the end.
-
-    Args:
-        what: What is measured, for the message.
-        heads: The heads.
-        config: Their settings, one hop.
-
-    Returns:
-        What their graphs have to do, and the backend that ran.
-
-    Raises:
-        CheckError: If a result is wrong, or the graphs have too little to do.
     """
     scale = default_scale(heads.query.size(-1))
     operator, ballot = graph_operator(heads.query, heads.key, config, TokenMask(), scale)
@@ -171,18 +153,8 @@ def _check_attention(
     require_close(what, got[:, :, rows], plain[:, :, rows], truth)
 
 
-def leaves(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values that want a gradient.
-
-    Args:
-        heads: The heads.
-
-    Returns:
-        Tensors that share the heads' memory.
-
-    Shapes:
-        - output: ``[1, H, L, D]`` each
-    """
+def leaves(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:  # [1, H, L, D]
+    """Return queries, keys and values that want a gradient."""
     query, key, value = (
         tensor.detach().requires_grad_() for tensor in (heads.query, heads.key, heads.value)
     )
@@ -190,14 +162,7 @@ def leaves(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def backward(*outputs: Tensor) -> None:
-    """Run the backward pass from gradients of ones.
-
-    Args:
-        outputs: What a forward pass gave.
-
-    Shapes:
-        - outputs: any
-    """
+    """Run the backward pass from gradients of ones."""
     torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
 
 

@@ -37,15 +37,7 @@ class Work:
     taking_part: float
 
     def require(self, what: str) -> None:
-        """Refuse to go on with a graph that has too little to do.
-
-        Args:
-            what: What is measured, for the message.
-
-        Raises:
-            CheckError: If fewer than 60 % of the pairs are joined, or fewer than half of the
-                tokens take part in the median key.
-        """
+        """Refuse to go on with a graph that has too little to do."""
         if not (self.joined >= LEAST_JOINED and self.taking_part >= LEAST_TAKING_PART):
             raise CheckError(
                 f"{what}: the inputs must join {LEAST_JOINED:.0%} of the pairs, and "
@@ -82,20 +74,12 @@ class Heads:
         return self.query.size(2)
 
     def key_scores(self, number: int | None = None) -> Tensor:
-        """Return the scores with some evenly spaced keys, ``[1, H, L, U]``.
-
-        Args:
-            number: How many keys. (default: None, all)
-        """
+        """Return the scores with some evenly spaced keys, ``[1, H, L, U]``."""
         return spaced_scores(self.query, self.key, number)
 
 
 def number_of_keys(length: int) -> int:
-    """Return U = ⌈5 ln L⌉, at most L.
-
-    Args:
-        length: Tokens L.
-    """
+    """Return U = ⌈5 ln L⌉, at most L."""
     return min(length, math.ceil(KEY_FACTOR * math.log(length)))
 
 
@@ -123,75 +107,28 @@ def random_heads(
 
 
 def spaced_scores(query: Tensor, key: Tensor, number: int | None) -> Tensor:
-    """Return the scaled scores X with evenly spaced keys.
-
-    Args:
-        query: Queries.
-        key: Keys.
-        number: How many keys; None for all.
-
-    Returns:
-        Float32 scores.
-
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - output: ``[B, H, L, U]``
-    """
+    """Return the scaled scores X with evenly spaced keys."""
     length = key.size(2)
     if number is not None:
         key = key[:, :, torch.arange(number, device=key.device) * length // number]
     return attention_scores(query, key, default_scale(query.size(-1)))
 
 
-def measure_work(key_scores: Tensor, threshold: float) -> Work:
-    """Return how much the graph of these keys has to do.
-
-    Args:
-        key_scores: X_ij of the voting keys, U = ⌈5 ln L⌉ of them.
-        threshold: ρ.
-
-    Returns:
-        The figures of the head that has the least, each a mean over the batch.
-
-    Shapes:
-        - key_scores: ``[B, H, L, U]``
-    """
+def measure_work(key_scores: Tensor, threshold: float) -> Work:  # [B, H, L, U]
+    """Return how much the graph of these keys has to do."""
     joined = (_pair_peaks(key_scores) > threshold).float().mean((0, -1))
     shares = (_token_peaks(key_scores) > threshold).float().mean(-2)  # [B, H, U]
     taking_part = shares.quantile(0.5, dim=-1).mean(0)
     return Work(float(joined.min()), float(taking_part.min()))
 
 
-def strengthening(key_scores: Tensor, threshold: float) -> Tensor:
-    """Return the factor of the scores at which each head's graph does the wanted work.
-
-    Args:
-        key_scores: X_ij of the voting keys.
-        threshold: ρ.
-
-    Returns:
-        A factor for each head.
-
-    Shapes:
-        - key_scores: ``[B, H, L, U]``
-        - output: ``[B, H]``
-    """
+def strengthening(key_scores: Tensor, threshold: float) -> Tensor:  # [B, H, L, U], [B, H]
+    """Return the factor of the scores at which each head's graph does the wanted work."""
     return (threshold / median_product(key_scores)).sqrt()
 
 
-def median_product(key_scores: Tensor) -> Tensor:
-    """Return the threshold at which each head's graph would do the wanted work.
-
-    Args:
-        key_scores: X_ij of the voting keys.
-
-    Returns:
-        A positive product of two scores for each head.
-
-    Shapes:
-        - key_scores: ``[B, H, L, U]``
-        - output: ``[B, H]``
-    """
+def median_product(key_scores: Tensor) -> Tensor:  # [B, H, L, U], [B, H]
+    """Return the threshold at which each head's graph would do the wanted work."""
     joined = _upper(_pair_peaks(key_scores), WANTED_JOINED)
     by_key = _upper(_token_peaks(key_scores).transpose(-1, -2), WANTED_TAKING_PART)  # [B, H, U]
     return torch.minimum(joined, by_key.quantile(0.5, dim=-1)).clamp(min=1e-6)

@@ -41,14 +41,7 @@ NO_PEAKS = "memory not measured: only Linux lets a process reset its peak"
 
 
 def long_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons.
-
-    Args:
-        settings: How the benchmark runs.
-
-    Returns:
-        The attention part alone, then training steps, the slowest side last.
-    """
+    """Return the comparisons."""
     longest = LONGEST[settings.device]
     doublings = range((longest // SHORTEST).bit_length())
     lengths = tuple(SHORTEST * 2**exponent for exponent in doublings)
@@ -97,33 +90,13 @@ def _memory(
 
 
 def memory_facts(ours: int, theirs: int) -> dict[str, Fact]:
-    """Return the peaks of both sides and their ratio by name.
-
-    Args:
-        ours: Bytes of our side.
-        theirs: Bytes of the other side.
-
-    Returns:
-        Facts.
-    """
+    """Return the peaks of both sides and their ratio by name."""
     return {"our_bytes": ours, "their_bytes": theirs, "memory_ratio": ours / theirs}
 
 
 @cache
 def peak(side: str, length: int, device: str) -> int:
-    """Measure the peak memory of a step, once for all comparisons that it stands in.
-
-    Args:
-        side: Which encoder.
-        length: Tokens L.
-        device: ``"cpu"`` or ``"cuda"``.
-
-    Returns:
-        Bytes.
-
-    Raises:
-        CheckError: If the process that measures it failed.
-    """
+    """Measure the peak memory of a step, once for all comparisons that it stands in."""
     return probe(side, length, Settings(device, 1), "long_probe")
 
 

@@ -20,18 +20,7 @@ ATTENTION, ALL_PAIRS = "attention alone, window", "fused SDPA over all pairs"
 
 
 def attention_against_all_pairs(length: int, settings: Settings) -> Outcome:
-    """Time the attention of one layer, forward and backward.
-
-    Args:
-        length: Tokens L.
-        settings: How the benchmark runs.
-
-    Returns:
-        The pattern against all pairs.
-
-    Raises:
-        CheckError: If the attention of some sampled tokens is wrong.
-    """
+    """Time the attention of one layer, forward and backward."""
     heads = _random_layer(length, settings)
     pattern = parse_pattern(PATTERN)
     check_attention(f"{ATTENTION}, L={length}", heads)
@@ -45,15 +34,7 @@ def attention_against_all_pairs(length: int, settings: Settings) -> Outcome:
 
 
 def check_attention(what: str, heads: Heads) -> None:
-    """Refuse to go on unless the attention of sampled tokens is that of the definition.
-
-    Args:
-        what: What is measured, for the message.
-        heads: The heads of a layer.
-
-    Raises:
-        CheckError: If it is not.
-    """
+    """Refuse to go on unless the attention of sampled tokens is that of the definition."""
     rows = sampled_tokens(heads.length, heads.query.device)
     allowed = allowed_keys(rows, heads.length)
     got = pattern_attention(heads.query, heads.key, heads.value, pattern=parse_pattern(PATTERN))

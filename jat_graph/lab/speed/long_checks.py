@@ -26,17 +26,6 @@ def check_side(what: str, step: TrainingStep, config: JatConfig) -> Work:
 
     On the beginning of the sequence, hop 0 alone and an infinite threshold both give what stock
     BERT gives under the dense mask of the pattern.
-
-    Args:
-        what: What is measured, for the message.
-        step: A step of one of our sides.
-        config: Its settings, with jumps.
-
-    Returns:
-        What the graphs have to do.
-
-    Raises:
-        CheckError: If a result is wrong, or the graphs have too little to do.
     """
     tokens = cut_batch(step.batch, 1, CHECKED_TOKENS)["input_ids"]
     mask = dense_mask(tokens.size(1), tokens.device)
@@ -57,36 +46,13 @@ def check_side(what: str, step: TrainingStep, config: JatConfig) -> Work:
     return require_work(what, step, base)
 
 
-def dense_mask(length: int, device: torch.device) -> Tensor:
-    """Return which pairs the pattern allows.
-
-    Args:
-        length: Tokens L.
-        device: Where to put it.
-
-    Returns:
-        The mask of all sequences and heads.
-
-    Shapes:
-        - output: ``[1, 1, L, L]``, bool
-    """
+def dense_mask(length: int, device: torch.device) -> Tensor:  # [1, 1, L, L]
+    """Return which pairs the pattern allows."""
     return allowed_keys(torch.arange(length, device=device), length)[None, None]
 
 
-def allowed_keys(rows: Tensor, length: int) -> Tensor:
-    """Return which keys some queries may see.
-
-    Args:
-        rows: Positions of the queries.
-        length: Tokens L.
-
-    Returns:
-        True where a query may attend to a key.
-
-    Shapes:
-        - rows: ``[r]``
-        - output: ``[r, L]``, bool
-    """
+def allowed_keys(rows: Tensor, length: int) -> Tensor:  # [r], [r, L]
+    """Return which keys some queries may see."""
     keys = torch.arange(length, device=rows.device)
     zero = torch.zeros_like(keys[:1])
     return parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)

@@ -50,14 +50,6 @@ def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
 
     Sides whose parameters have the same name and shape have the same weights; queries of the jump
     heads are scaled until the graphs do real work.
-
-    Args:
-        side: Which encoder.
-        length: Tokens L.
-        settings: Where it runs.
-
-    Returns:
-        The step.
     """
     batch = random_batch(SHAPE["vocab_size"], 1, length, settings)
     model = _bert(length)
@@ -74,26 +66,12 @@ def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
 
 
 def stock_copy(model: Any) -> Any:
-    """Return a copy without jump heads and pattern.
-
-    Args:
-        model: A model of one of our sides.
-
-    Returns:
-        The same weights on stock SDPA.
-    """
+    """Return a copy without jump heads and pattern."""
     return detach(copy.deepcopy(model))
 
 
 def is_sparse(model: Any) -> bool:
-    """Tell whether a model ran as it was built: BigBird turns itself dense on short inputs.
-
-    Args:
-        model: Any side, after a step.
-
-    Returns:
-        False for a BigBird that gave up its sparse attention.
-    """
+    """Tell whether a model ran as it was built: BigBird turns itself dense on short inputs."""
     return getattr(model.base_model, "attention_type", "block_sparse") == "block_sparse"
 
 

@@ -14,19 +14,7 @@ WARM_UP_TOKENS = 1024
 
 
 def measure(side: str, length: int, settings: Settings) -> int:
-    """Run a training step, and return what it took above weights, gradients and optimizer.
-
-    Args:
-        side: Which encoder.
-        length: Tokens L.
-        settings: Where it runs.
-
-    Returns:
-        Bytes.
-
-    Raises:
-        OSError: If the system does not tell a process its peak.
-    """
+    """Run a training step, and return what it took above weights, gradients and optimizer."""
     step = build_side(side, length, settings)
     step.warm_up(WARM_UP_TOKENS)
     return peak_of(step.run, settings.torch_device)

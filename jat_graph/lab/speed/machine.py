@@ -16,14 +16,7 @@ _PACKAGES = ("torch", "numba", "triton", "torch-geometric", "torch-sparse", "tra
 
 
 def describe_machine(device: torch.device) -> dict[str, str | int]:
-    """Return processor, threads, GPU and versions; no host name and no path.
-
-    Args:
-        device: Where the benchmark runs.
-
-    Returns:
-        Words and numbers by name, as JSON types.
-    """
+    """Return processor, threads, GPU and versions; no host name and no path."""
     described: dict[str, str | int] = {
         "processor": _processor(),
         "cores": _cores(),
@@ -41,11 +34,7 @@ def describe_machine(device: torch.device) -> dict[str, str | int]:
 
 
 def source_digest() -> str:
-    """Return a digest of the package's source: results of other code are not the same results.
-
-    Returns:
-        Twelve hexadecimal digits.
-    """
+    """Return a digest of the package's source: results of other code are not the same results."""
     root = Path(jat_graph.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -48,35 +48,13 @@ def _measure(length: int, settings: Settings) -> Outcome:
 
 
 def own_bytes(length: int, settings: Settings) -> int:
-    """Return the size of queries, keys and key scores together.
-
-    Args:
-        length: Tokens L.
-        settings: For the dtype of queries and keys; key scores are float32.
-
-    Returns:
-        Bytes.
-    """
+    """Return the size of queries, keys and key scores together."""
     per_token = 2 * HEAD_DIM * settings.dtype.itemsize + 4 * number_of_keys(length)
     return NUM_HEADS * length * per_token
 
 
 def probe(side: str, length: int, settings: Settings, module: str = "probe") -> int:
-    """Measure one side in a process of its own.
-
-    Args:
-        side: ``"jump"`` or ``"stock"``, or what another module calls its sides.
-        length: Tokens L.
-        settings: Where it runs.
-        module: The module of this package whose ``main`` measures a side. (default: "probe")
-
-    Returns:
-        Bytes, at least one page.
-
-    Raises:
-        NoRoomError: If the machine has not enough memory.
-        CheckError: If the process failed otherwise.
-    """
+    """Measure one side in a process of its own."""
     program = f"from jat_graph.lab.speed.{module} import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, side, str(length), settings.device],

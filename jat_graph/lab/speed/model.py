@@ -24,14 +24,7 @@ UNFUSED = "not meaningful: with dropout, SDPA on the CPU is not fused and severa
 
 
 def model_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons.
-
-    Args:
-        settings: How the benchmark runs.
-
-    Returns:
-        Both kinds of jump heads, without and with dropout of the attention probabilities.
-    """
+    """Return the comparisons."""
     lengths = LENGTHS[settings.device]
     series = []
     for dropout in (0.0, DROPOUT):
@@ -51,15 +44,7 @@ def model_series(settings: Settings) -> tuple[Series, ...]:
 
 
 def step_name(what: str, dropout: float = 0.0) -> str:
-    """Name our side of a comparison.
-
-    Args:
-        what: The kind of jump heads.
-        dropout: Dropout of the attention probabilities. (default: 0.0)
-
-    Returns:
-        A phrase.
-    """
+    """Name our side of a comparison."""
     return f"{what}, attention dropout {dropout:g}"
 
 

@@ -30,14 +30,7 @@ class _Line:
 
 
 def can_draw(results: Results) -> bool:
-    """Tell whether some comparison was measured at two lengths or more.
-
-    Args:
-        results: The results.
-
-    Returns:
-        True if there is a line to draw.
-    """
+    """Tell whether some comparison was measured at two lengths or more."""
     return bool(_panels(results))
 
 

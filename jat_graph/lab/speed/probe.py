@@ -26,19 +26,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def measure(side: str, length: int, settings: Settings) -> int:
-    """Run one layer forward and backward, and return what it took above what was there before.
-
-    Args:
-        side: ``"jump"`` or ``"stock"``.
-        length: Tokens L.
-        settings: Where it runs.
-
-    Returns:
-        Bytes.
-
-    Raises:
-        OSError: If the system does not tell a process its peak.
-    """
+    """Run one layer forward and backward, and return what it took above what was there before."""
     device = settings.torch_device
     small, heads = (
         random_heads(size, NUM_HEADS, device=device, dtype=settings.dtype)
@@ -50,18 +38,7 @@ def measure(side: str, length: int, settings: Settings) -> int:
 
 
 def peak_of(step: Step, device: torch.device) -> int:
-    """Run a step, and return what it took at its peak above what was there before.
-
-    Args:
-        step: What to run.
-        device: Where it runs.
-
-    Returns:
-        Bytes.
-
-    Raises:
-        OSError: If the system does not tell a process its peak.
-    """
+    """Run a step, and return what it took at its peak above what was there before."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -73,13 +50,7 @@ def peak_of(step: Step, device: torch.device) -> int:
 
 
 def run_layer(side: str, heads: Heads, config: JatConfig = CONFIG) -> None:
-    """Run the attention of one layer, forward and backward.
-
-    Args:
-        side: ``"jump"`` or ``"stock"``.
-        heads: The layer's heads.
-        config: Settings of the jump heads. (default: those that are measured)
-    """
+    """Run the attention of one layer, forward and backward."""
     if side == JUMP:
         backward(jump_attention(*leaves(heads), config=config))
     else:

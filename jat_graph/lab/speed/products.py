@@ -27,11 +27,7 @@ Multiply = Callable[[Tensor, Tensor], Callable[[], Tensor]]
 
 
 def product_series() -> tuple[Series, ...]:
-    """Return the comparisons.
-
-    Returns:
-        The product against SDPA, and against three explicit products whose edges are ready.
-    """
+    """Return the comparisons."""
     explicit: dict[str, Multiply] = {
         "torch CSR, matrix ready": sum_by_csr,
         "torch_sparse, matrix ready": sum_by_torch_sparse,
@@ -60,11 +56,7 @@ class ThresholdProduct:
         self._ranking: Ranking | None = None
 
     def rank(self) -> Ranking:
-        """Rank the tokens for every key, and remember the ranking.
-
-        Returns:
-            The ranking.
-        """
+        """Rank the tokens for every key, and remember the ranking."""
         self._ranking = None  # so that its memory can be used again
         self._ranking = rank_tokens(self.rule, self.scores, None)
         return self._ranking
@@ -74,14 +66,7 @@ class ThresholdProduct:
         return sum_joined(self.features, self._ranking or self.rank())
 
     def check(self, what: str) -> None:
-        """Refuse to go on unless the sums are right for some sampled tokens.
-
-        Args:
-            what: What is computed, for the message.
-
-        Raises:
-            CheckError: If they are not.
-        """
+        """Refuse to go on unless the sums are right for some sampled tokens."""
         rows = sampled_tokens(self.features.size(2), self.features.device)
         counts = count_rows(self.rule, self.scores, rows)
         require_product(what, self.multiply(), rows, counts, self.features)
@@ -93,14 +78,7 @@ class ThresholdProduct:
 
 
 def step_facts(timing: Timing) -> dict[str, Fact]:
-    """Return the seconds of the two steps of a product.
-
-    Args:
-        timing: A timing whose own side was a product.
-
-    Returns:
-        ``rank_seconds`` and ``product_seconds``.
-    """
+    """Return the seconds of the two steps of a product."""
     rank, product = timing.steps
     return {"rank_seconds": rank.median, "product_seconds": product.median}
 

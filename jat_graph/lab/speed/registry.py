@@ -17,17 +17,7 @@ BENCHMARKS = {
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return a benchmark.
-
-    Args:
-        name: Its name.
-
-    Returns:
-        The benchmark.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
+    """Return a benchmark."""
     if name not in BENCHMARKS:
         raise ValueError(f"benchmark must be one of {', '.join(BENCHMARKS)}, got {name!r}")
     return BENCHMARKS[name]

@@ -57,20 +57,7 @@ PICTURE_TEXT = "Time and memory over the length; dashed lines are the other side
 
 
 def write_page(folder: str | Path) -> Path:
-    """Write the page of all results in a folder, and the picture that goes with it.
-
-    Args:
-        folder: Where the JSON files are. The page lies beside it and has its name; the picture is
-            in ``pictures`` beside it.
-
-    Returns:
-        The page.
-
-    Raises:
-        ValueError: If there is no such folder, or a file does not hold results.
-        OSError: If a file cannot be read or written.
-        ImportError: If there is something to draw and matplotlib is missing.
-    """
+    """Write the page of all results in a folder, and the picture that goes with it."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"the page needs a folder of results, got {folder}")
@@ -85,15 +72,7 @@ def write_page(folder: str | Path) -> Path:
 
 
 def render_page(found: Sequence[Results], picture: str | None) -> str:
-    """Return the page of some results.
-
-    Args:
-        found: The results.
-        picture: Where the picture is, seen from the page; None if there is none.
-
-    Returns:
-        Markdown.
-    """
+    """Return the page of some results."""
     parts = [HEADING]
     if picture is not None:
         parts.append(f"\n![{PICTURE_TEXT}]({picture})\n")

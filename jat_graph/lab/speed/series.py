@@ -45,11 +45,7 @@ class Settings:
         return torch.bfloat16 if self.device == "cuda" else torch.float32
 
     def to_dict(self) -> dict[str, Fact]:
-        """Return the settings as JSON types.
-
-        Returns:
-            The fields and the dtype.
-        """
+        """Return the settings as JSON types."""
         return asdict(self) | {"dtype": str(self.dtype).removeprefix("torch.")}
 
 
@@ -151,14 +147,7 @@ class Benchmark:
     drawn: tuple[tuple[str, str], ...] = (("ours", "theirs"),)
 
     def unit_of(self, number: str) -> str:
-        """Return what a number is measured in.
-
-        Args:
-            number: ``"ours"``, ``"theirs"``, or the name of a fact.
-
-        Returns:
-            ``"seconds"``, ``"bytes"``, or nothing for a fact that is neither.
-        """
+        """Return what a number is measured in."""
         if number in ("ours", "theirs"):
             return self.unit
         return next((unit for unit in ("seconds", "bytes") if number.endswith(f"_{unit}")), "")

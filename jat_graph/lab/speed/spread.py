@@ -63,14 +63,6 @@ class Spread:
 def slope(lengths: Sequence[float], values: Sequence[float]) -> float | None:
     """Return the exponent with which values grow over lengths: the log-log slope.
 
-    Args:
-        lengths: Positive numbers.
-        values: One for each length.
-
-    Returns:
-        The slope of the least-squares line through the logarithms; None for fewer than two
-        different lengths, or a value that is not positive.
-
     Reference:
         ``numpy.polyfit`` on logarithms.
     """

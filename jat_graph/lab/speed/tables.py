@@ -83,39 +83,18 @@ def results_markdown(results: Results) -> str:
 
 
 def comparisons(results: Results) -> list[tuple[str, str]]:
-    """Return our side and the other of each comparison, in the order of the first rows.
-
-    Args:
-        results: The results.
-
-    Returns:
-        Pairs of names.
-    """
+    """Return our side and the other of each comparison, in the order of the first rows."""
     return list(dict.fromkeys(row.key[:2] for row in results.rows))
 
 
 def ordered_rows(results: Results) -> list[Row]:
-    """Return the rows, comparison by comparison, each by rising length.
-
-    Args:
-        results: The results.
-
-    Returns:
-        All rows.
-    """
+    """Return the rows, comparison by comparison, each by rising length."""
     order = comparisons(results)
     return sorted(results.rows, key=lambda row: (order.index(row.key[:2]), row.length))
 
 
 def slope_lines(results: Results) -> list[str]:
-    """Say how the numbers grow that the claim is about.
-
-    Args:
-        results: The results.
-
-    Returns:
-        A sentence for each comparison and number.
-    """
+    """Say how the numbers grow that the claim is about."""
     benchmark = find_benchmark(results.benchmark)
     lines: dict[str, str] = {}  # a side may stand in several comparisons: the first one counts
     over = f"from {benchmark.growing_from} on" if benchmark.growing_from else "over the lengths"
@@ -129,14 +108,7 @@ def slope_lines(results: Results) -> list[str]:
 
 
 def machine_line(results: Results) -> str:
-    """Say what the results were measured on.
-
-    Args:
-        results: The results.
-
-    Returns:
-        One sentence.
-    """
+    """Say what the results were measured on."""
     machine, settings = results.machine, results.settings
     known = {"processor", "cores", "threads", "system", "gpu", "cuda"}
     versions = ", ".join(f"{name} {machine[name]}" for name in machine if name not in known)

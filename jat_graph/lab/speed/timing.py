@@ -65,17 +65,6 @@ def time_in_turns(
     Each side is a few steps that run one after the other; its time is their sum. Both are warmed
     up first. Long sides stop after three pairs or more, when five minutes have passed.
 
-    Args:
-        ours: Steps of our side.
-        theirs: Steps of the other side.
-        device: Where the steps run.
-        repeats: Pairs of samples.
-        heavy: The steps are long and were warmed up on something smaller. One pair may do, and
-            none is started after 15 seconds. (default: False)
-
-    Returns:
-        Medians and quartiles; the ratio is taken pair by pair.
-
     Reference:
         torch.utils.benchmark times one side after the other; here the sides must alternate.
     """

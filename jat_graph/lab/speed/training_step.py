@@ -59,11 +59,7 @@ class TrainingStep:
         self._run(self.batch)
 
     def warm_up(self, tokens: int) -> None:
-        """Run one step on the beginning of the sequences.
-
-        Args:
-            tokens: How much of each.
-        """
+        """Run one step on the beginning of the sequences."""
         self._run(cut_batch(self.batch, len(self.batch["labels"]), tokens))
 
     @torch.no_grad()
@@ -90,15 +86,6 @@ def build_steps(
     """Return a step with jump heads and one without, from the same weights.
 
     The weights are random; queries of the jump heads are scaled until the graphs do real work.
-
-    Args:
-        length: Tokens L of each sequence.
-        settings: Where they run.
-        config: Settings of the jump heads.
-        dropout: Dropout of the attention probabilities, in all heads of both models.
-
-    Returns:
-        Both steps.
     """
     sequences = max(1, TOKENS[settings.device] // length)
     batch = random_batch(SHAPE["vocab_size"], sequences, length, settings)
@@ -113,18 +100,6 @@ def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatC
     """Refuse to go on unless jump heads change the loss, and only when they should.
 
     With hop 0 alone, and with an infinite threshold, both losses are equal to the bit.
-
-    Args:
-        what: What is measured, for the message.
-        jump: The step with jump heads.
-        stock: The step without.
-        config: Settings of the jump heads.
-
-    Returns:
-        What the graphs have to do.
-
-    Raises:
-        CheckError: If a loss is wrong, or the graphs have too little to do.
     """
     base = stock.loss()
     for name, plain in (
@@ -137,23 +112,8 @@ def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatC
     return require_work(what, jump, base)
 
 
-def require_work(what: str, jump: TrainingStep, base: Tensor) -> Work:
-    """Refuse to go on unless the jump heads of a model have work to do, and change the loss.
-
-    Args:
-        what: What is measured, for the message.
-        jump: The step with jump heads.
-        base: The loss without.
-
-    Returns:
-        What the graphs have to do.
-
-    Raises:
-        CheckError: If the loss is wrong, or the graphs have too little to do.
-
-    Shapes:
-        - base: ``[]``
-    """
+def require_work(what: str, jump: TrainingStep, base: Tensor) -> Work:  # []
+    """Refuse to go on unless the jump heads of a model have work to do, and change the loss."""
     with capture_scores(jump.model) as layers:
         loss = jump.loss()
     if not loss.isfinite() or loss == base:
@@ -169,22 +129,8 @@ def require_work(what: str, jump: TrainingStep, base: Tensor) -> Work:
 
 def random_batch(
     vocabulary: int, sequences: int, length: int, settings: Settings
-) -> dict[str, Tensor]:
-    """Return random tokens and labels of two classes.
-
-    Args:
-        vocabulary: Number of words; the first three are left out, as models use them for padding.
-        sequences: How many.
-        length: Tokens L of each.
-        settings: Where to put them.
-
-    Returns:
-        ``input_ids`` and ``labels``.
-
-    Shapes:
-        - input_ids: ``[B, L]``
-        - labels: ``[B]``
-    """
+) -> dict[str, Tensor]:  # [B, L], [B]
+    """Return random tokens and labels of two classes."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(3, vocabulary, (sequences, length), generator=generator)
     labels = torch.randint(2, (sequences,), generator=generator)
@@ -193,20 +139,7 @@ def random_batch(
 
 
 def cut_batch(batch: dict[str, Tensor], sequences: int, tokens: int) -> dict[str, Tensor]:
-    """Return the beginning of a batch.
-
-    Args:
-        batch: Tokens and labels.
-        sequences: How many to keep.
-        tokens: How many of each.
-
-    Returns:
-        The same entries.
-
-    Shapes:
-        - input_ids: ``[B, L]``
-        - labels: ``[B]``
-    """
+    """Return the beginning of a batch."""
     return {
         name: entry[:sequences, :tokens] if entry.dim() == 2 else entry[:sequences]
         for name, entry in batch.items()
@@ -233,12 +166,6 @@ def strengthen(
     """Scale the queries of the jump heads, until the scores of every layer are large enough.
 
     A layer's scores depend on the layers below, so that each pass settles one layer more.
-
-    Args:
-        step: A model with jump heads, of the kind of BERT, and a batch, whose beginning is used.
-        layers: How many layers jump.
-        tokens: How many of each sequence to use. (default: 512)
-        margin: Factor of the scores beyond what these tokens want. (default: 1.0)
     """
     part = cut_batch(step.batch, SCALED_SEQUENCES, tokens)
     step = TrainingStep(step.model, part, step.settings)

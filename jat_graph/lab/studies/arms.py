@@ -33,18 +33,6 @@ def build_heads(
     at least one; ``"2,5-6/12"`` puts pieces together. So may heads: ``"2/12"`` is a sixth of the
     model's, at least one; of triplet heads a multiple of 3.
 
-    Args:
-        arm: The arm.
-        layers: Layers of the model.
-        heads: Heads of a layer.
-        threshold: ρ in place of the arm's own. (default: None, the arm's own)
-
-    Returns:
-        The settings; None for an arm without such heads.
-
-    Raises:
-        ValueError: If a setting is unknown or does not fit.
-
     Reference:
         The JAT paper's tables 4 and 5 name layers and heads of a model with 12 of each.
     """
@@ -71,16 +59,6 @@ def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
     Layers a to b of m cover the depths from (a − 1)/m to b/m; of L layers they become those from
     (a − 1)·L/m to b·L/m, rounded, so that neighbouring pieces share no layer. A piece that would be
     empty is the layer that holds its middle, which a neighbour may have, too.
-
-    Args:
-        spec: Pieces with commas between, counted from 1: ``"1-4/12"``, ``"2,5-6/12"``.
-        layers: Layers of the model at hand.
-
-    Returns:
-        Indices from 0, in rising order.
-
-    Raises:
-        ValueError: If the spec says something else.
     """
     found = re.fullmatch(r"\s*(\d+(?:\s*-\s*\d+)?(?:\s*,\s*\d+(?:\s*-\s*\d+)?)*)\s*/\s*(\d+)", spec)
     wanted = f"layers must be indices or pieces of a model, as '1-4/12', got {spec!r}"
@@ -101,19 +79,7 @@ def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
 
 
 def scale_count(name: str, spec: Any, size: int) -> int:
-    """Return the same share of another size, at least one.
-
-    Args:
-        name: What is counted, for the error.
-        spec: ``"n/m"``: n of m.
-        size: The size at hand.
-
-    Returns:
-        A number from 1 to ``size``.
-
-    Raises:
-        ValueError: If the spec says something else.
-    """
+    """Return the same share of another size, at least one."""
     found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(spec))
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise ValueError(f"{name} must be a number or a share, as '2/12', got {spec!r}")
@@ -121,19 +87,7 @@ def scale_count(name: str, spec: Any, size: int) -> int:
 
 
 def resolve_depth(spec: int | str | None, layers: int) -> int | None:
-    """Return the number of layers that a run's model has.
-
-    Args:
-        spec: A number, one relative to the model's as ``"-3"`` or ``"+2"``, a share as ``"8/12"``,
-            or None for the model's own.
-        layers: Layers of the model.
-
-    Returns:
-        The number; None where the model stays as it is.
-
-    Raises:
-        ValueError: If no layer would be left, or the spec says something else.
-    """
+    """Return the number of layers that a run's model has."""
     if not isinstance(spec, str):
         return spec
     if "/" in spec:
@@ -146,16 +100,7 @@ def resolve_depth(spec: int | str | None, layers: int) -> int | None:
 
 
 def check_size(heads: Heads | None, layers: int, count: int) -> None:
-    """Refuse heads that a model of some size lacks, before it is loaded.
-
-    Args:
-        heads: Their settings.
-        layers: Layers of the model.
-        count: Heads of a layer.
-
-    Raises:
-        ValueError: If the model lacks a layer or a head of them.
-    """
+    """Refuse heads that a model of some size lacks, before it is loaded."""
     if isinstance(heads, JatConfig):
         heads.layer_indices(layers)
         heads.head_indices(count)
@@ -167,16 +112,7 @@ def check_size(heads: Heads | None, layers: int, count: int) -> None:
 
 
 def check_arm(grid: Grid, arm: GridArm, where: str) -> None:
-    """Refuse an arm that no model could have.
-
-    Args:
-        grid: Its grid.
-        arm: The arm.
-        where: What messages call it.
-
-    Raises:
-        ValueError: If its parts do not fit together, or a setting is wrong.
-    """
+    """Refuse an arm that no model could have."""
     check_options(arm.options, f"{where}, options")
     check_finite({"settings": arm.settings, "options": arm.options}, where)
     if why := _misfit(grid, arm):

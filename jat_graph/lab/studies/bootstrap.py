@@ -39,7 +39,7 @@ class Interval:
 
 def paired_bootstrap(
     arm: Sequence[Scorer], base: Sequence[Scorer], name: str, models: str = ""
-) -> Floats:
+) -> Floats:  # [R]
     """Resample the mean difference between two arms, over examples and seeds together.
 
     Each draw takes examples with replacement, the same for both arms and all seeds, and adds what
@@ -51,19 +51,6 @@ def paired_bootstrap(
     their range, which holds the truth three times in four, not 95 times in 100. Where only seeds
     matter the interval is that of the paired t test; where only examples do, the percentile
     bootstrap. With one seed the spread is that of the examples alone, conditional on that seed.
-
-    Args:
-        arm: The arm, one scorer a seed.
-        base: The base, on the same seeds and examples.
-        name: What is compared; it seeds the draws, so that a table is the same each time.
-        models: Which models are compared, if what they say of other examples is compared, too: the
-            draws of other seeds are the same for both, as the models are. (default: "", no others)
-
-    Returns:
-        Differences ``[R]``, R = :data:`DRAWS`; NaN where the measure is undefined on a resample.
-
-    Raises:
-        ValueError: If the arms have not equally many seeds and examples.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Student's paired t test.
@@ -108,18 +95,8 @@ def _seed_draws(draw: np.random.Generator, differences: Floats, count: int) -> F
     return added
 
 
-def interval(draws: Floats) -> Interval | None:
+def interval(draws: Floats) -> Interval | None:  # [R]
     """Return the interval between the percentiles of resampled differences.
-
-    Args:
-        draws: The differences.
-
-    Shapes:
-        draws: ``[R]``.
-
-    Returns:
-        The 95 % interval; None where the measure is undefined on more than a tenth of the
-        resamples, as the others then say nothing.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.

@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 
 def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
-    """Say what an experiment was made from, and how to read it.
-
-    Args:
-        results: The finished cells.
-        rows: Its rows.
-
-    Returns:
-        Sentences.
-    """
+    """Say what an experiment was made from, and how to read it."""
     grid = results.grid
     lines = [f"{source_line(results)} {_sizes(results)}", _reading(results.grid, rows)]
     if grid.tuning is not None and any(arm.tune for arm in grid.arms):
@@ -45,29 +37,14 @@ def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
 
 
 def source_line(results: Results) -> str:
-    """Name the model and the data that were really used, and the number of seeds.
-
-    Args:
-        results: The finished cells.
-
-    Returns:
-        One sentence.
-    """
+    """Name the model and the data that were really used, and the number of seeds."""
     model, data = kind_of(results.grid.kind).model_and_data(results)
     seeds = sorted({record.seed for record in results.records})
     return f"{model}, {data}, {counted(len(seeds), 'seed')}."
 
 
 def counted(number: int, what: str) -> str:
-    """Write a number of things.
-
-    Args:
-        number: The number.
-        what: What one of them is called.
-
-    Returns:
-        ``"1 seed"``, ``"2 seeds"``.
-    """
+    """Write a number of things."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

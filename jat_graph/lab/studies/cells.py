@@ -188,28 +188,13 @@ class Plan:
 
 
 def cell_folder(output: Path, cell: Cell) -> Path:
-    """Return where a cell is run.
-
-    Args:
-        output: Folder of the experiment.
-        cell: The cell.
-
-    Returns:
-        The folder.
-    """
+    """Return where a cell is run."""
     task, arm = folder_name(cell.task), folder_name(cell.arm)
     return output / RUNS_FOLDER / task / arm / f"seed-{cell.seed}"
 
 
 def output_of(folder: Path) -> Path:
-    """Return the folder of the experiment that a cell's folder belongs to.
-
-    Args:
-        folder: What :func:`cell_folder` returned.
-
-    Returns:
-        The folder.
-    """
+    """Return the folder of the experiment that a cell's folder belongs to."""
     return folder.parents[3]
 
 

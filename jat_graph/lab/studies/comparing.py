@@ -15,34 +15,14 @@ from jat_graph.lab.studies.sums import Measure, Scorer, scorer
 
 
 def experiment_rows(results: Results) -> tuple[Row, ...]:
-    """Compare all arms of an experiment with their bases.
-
-    Args:
-        results: The finished cells.
-
-    Returns:
-        A row for each task, dev set, metric and arm that has a finished cell, in the order of the
-        grid; then the means over the tasks, if there are several.
-
-    Raises:
-        ValueError: If two arms were scored on other examples.
-    """
+    """Compare all arms of an experiment with their bases."""
     table = _Table(results)
     rows = [table.row(place, arm) for place in table.places() for arm in table.arms(place.task)]
     return (*rows, *mean_rows(results.grid, rows))
 
 
 def reference_arm(grid: Grid, arm: GridArm) -> GridArm:
-    """Return what an arm is compared with.
-
-    Args:
-        grid: The grid.
-        arm: The arm.
-
-    Returns:
-        The arm of the base's line at the same place, as the base of the same depth; without one,
-        the base.
-    """
+    """Return what an arm is compared with."""
     line = grid.base.line
     return next((a for a in grid.arms if line and a.line == line and a.x == arm.x), grid.base)
 

@@ -49,25 +49,11 @@ class Lesson:
     pass_mark: float | None = None
 
     def score(self, metrics: Mapping[str, Mapping[str, float | None]]) -> float | None:
-        """Return what counts of the scores of a lesson.
-
-        Args:
-            metrics: Scores of each dev set.
-
-        Returns:
-            The task's own measure on its first dev set; None where it is undefined.
-        """
+        """Return what counts of the scores of a lesson."""
         return next(iter(metrics.values()))[get_task(self.task).primary_metric]
 
     def is_failed(self, score: float | None) -> bool:
-        """Tell whether an encoder does not do this well enough.
-
-        Args:
-            score: What it scored; None where that is undefined.
-
-        Returns:
-            Whether there is a pass mark, and it scored less.
-        """
+        """Tell whether an encoder does not do this well enough."""
         return self.pass_mark is not None and (score is None or score < self.pass_mark)
 
     def depth(self, layers: int, *, drawn: bool) -> int:
@@ -76,13 +62,6 @@ class Lesson:
         Words are tagged by one layer fewer, of drawn weights at most by two, which are enough, and
         copies of the last one are put on top for the questions: where the top layer tags words, the
         token that answers has nothing to read.
-
-        Args:
-            layers: Layers of the encoder.
-            drawn: Whether its weights are drawn.
-
-        Returns:
-            The number, at least 1.
         """
         if not isinstance(get_task(self.task), TaggingTask):
             return layers
@@ -91,17 +70,7 @@ class Lesson:
 
 
 def layers_of(setting: str) -> int | None:
-    """Return the size of the encoder that a setting names.
-
-    Args:
-        setting: ``"1 layer"``, ``"2 layers"`` and so on, or ``"pretrained"``.
-
-    Returns:
-        The layers of an encoder from scratch; None for the pretrained model.
-
-    Raises:
-        ValueError: If it names neither.
-    """
+    """Return the size of the encoder that a setting names."""
     if setting == PRETRAINED:
         return None
     found = re.fullmatch(r"([1-9]\d?) layers?", setting)
@@ -111,18 +80,7 @@ def layers_of(setting: str) -> int | None:
 
 
 def lessons_of(grid: Grid, where: str | None = None) -> dict[str, Lesson]:
-    """Return the lessons of a grid, in their order.
-
-    Args:
-        grid: The grid.
-        where: What messages call it. (default: None, by its name)
-
-    Returns:
-        The lessons by number and task, as folders and results name them; none if it says nothing.
-
-    Raises:
-        ValueError: If one is not a task with options.
-    """
+    """Return the lessons of a grid, in their order."""
     here = f"{where or f'grid {grid.name!r}'}, [[{grid.kind}.lessons]]"
     found = grid.own.get("lessons", [])
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
@@ -132,47 +90,20 @@ def lessons_of(grid: Grid, where: str | None = None) -> dict[str, Lesson]:
 
 
 def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
-    """Return how many times weights of an encoder are drawn, until it fails no lesson.
-
-    Args:
-        grid: The grid.
-        setting: Names the encoder; the pretrained one has its weights, and one attempt.
-        where: What messages call the grid. (default: None, by its name)
-
-    Returns:
-        The number. (default: 1)
-
-    Raises:
-        ValueError: If it is no number of attempts.
-    """
+    """Return how many times weights of an encoder are drawn, until it fails no lesson."""
     here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
     found = count(grid.own, "attempts", here, default=1, below=_MOST_ATTEMPTS)
     return 1 if setting == PRETRAINED else found
 
 
 def has_passed(grid: Grid, record: Record) -> bool:
-    """Tell whether the encoder of a cell reached the pass mark of each lesson.
-
-    Args:
-        grid: The grid.
-        record: A finished cell, of any arm: they all have the same lessons.
-
-    Returns:
-        Whether it did.
-    """
+    """Tell whether the encoder of a cell reached the pass mark of each lesson."""
     scores = record.scores.get(LESSONS, {})
     return not any(lesson.is_failed(scores.get(name)) for name, lesson in lessons_of(grid).items())
 
 
 def passing_line(results: Results) -> str:
-    """Say what chance is, with which encoders arms were compared, and with which they were not.
-
-    Args:
-        results: The finished cells.
-
-    Returns:
-        Two sentences; the first alone where no lesson has a pass mark, and all are compared.
-    """
+    """Say what chance is, with which encoders arms were compared, and with which they were not."""
     grid = results.grid
     chance = (
         "Guessing gives 33 %; 67 % is within reach of a model that sees which of the two things "
@@ -195,15 +126,7 @@ def passing_line(results: Results) -> str:
 
 
 def check_curriculum(grid: Grid, where: str) -> None:
-    """Refuse a grid of this kind that could not be run.
-
-    Args:
-        grid: The grid.
-        where: What messages call it.
-
-    Raises:
-        ValueError: With the first thing that does not fit.
-    """
+    """Refuse a grid of this kind that could not be run."""
     check_keys(grid.own, ("attempts", "lessons"), f"{where}, [{grid.kind}]")
     attempts_of(grid, PRETRAINED, where)
     lessons_of(grid, where)

@@ -82,14 +82,7 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
 
 
 def describe_time(seconds: float) -> str:
-    """Return a time in words.
-
-    Args:
-        seconds: The time.
-
-    Returns:
-        ``"40 s"``, ``"12 min"`` or ``"3 h 20 min"``.
-    """
+    """Return a time in words."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

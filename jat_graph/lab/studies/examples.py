@@ -16,18 +16,7 @@ if TYPE_CHECKING:
 
 
 def count_examples(options: TrainingOptions) -> tuple[dict[str, int], dict[str, int]]:
-    """Count the examples of each split that a run uses, and all that there are.
-
-    Args:
-        options: The run's options.
-
-    Returns:
-        The number used by split, and the number there are.
-
-    Raises:
-        ValueError: If a file does not hold what the task needs.
-        OSError: If data cannot be read.
-    """
+    """Count the examples of each split that a run uses, and all that there are."""
     task = get_task(options.task)
     folder = None if options.data_dir is None else Path(options.data_dir)
     group = task.group if isinstance(task, LabelledTask) else None

@@ -86,21 +86,7 @@ KIND = FineTuning()
 
 
 def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen:
-    """Choose or measure thresholds where the arm asks for it.
-
-    Args:
-        cell: The cell.
-        plan: The plan.
-        folder: The cell's folder.
-        progress: Show a bar for each trial.
-
-    Returns:
-        Options and heads of the cell's run.
-
-    Raises:
-        ValueError: As :func:`jat_graph.training.train` does.
-        OSError: As :func:`jat_graph.training.train` does.
-    """
+    """Choose or measure thresholds where the arm asks for it."""
     threshold, tuning = None, None
     if tuned_arm(plan, cell) is not None:
         threshold, tuning = choose_threshold(plan, cell, output_of(folder), progress=progress)
@@ -110,19 +96,7 @@ def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen
 
 
 def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
-    """Put together what a trained cell says about itself.
-
-    Args:
-        cell: The cell.
-        chosen: What it was trained with.
-        result: What came of it.
-
-    Returns:
-        The record, with the answers that the run left in its folder.
-
-    Raises:
-        OSError: If data cannot be read.
-    """
+    """Put together what a trained cell says about itself."""
     answers: dict[str, Any] = read_json(Path(chosen.options.output_dir) / ANSWERS_FILE) or {}
     answered = {split: len(both["right"]) for split, both in answers.items()}
     used, whole = count_examples(chosen.options)

@@ -178,18 +178,7 @@ class Grid:
 
 
 def read_grid(path: str | Path) -> Grid:
-    """Read a grid's file.
-
-    Args:
-        path: The TOML file.
-
-    Returns:
-        The grid.
-
-    Raises:
-        ValueError: If it is not TOML, or not a grid.
-        OSError: If it cannot be read.
-    """
+    """Read a grid's file."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -219,17 +208,7 @@ def load_grid(name: str) -> Grid:
 
 
 def grid_path(name: str) -> Path:
-    """Return where a grid's file is.
-
-    Args:
-        name: One of :func:`grid_names`, or a path that ends in ``.toml``.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: If there is no grid of that name.
-    """
+    """Return where a grid's file is."""
     if name.endswith(".toml"):
         return Path(name)
     if name not in grid_names():

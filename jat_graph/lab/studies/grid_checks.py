@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_grid(grid: Grid, where: str) -> None:
-    """Refuse a grid that could not be run, or whose table would lack what it asks for.
-
-    Args:
-        grid: The grid.
-        where: What messages call it.
-
-    Raises:
-        ValueError: With the first thing that does not fit.
-    """
+    """Refuse a grid that could not be run, or whose table would lack what it asks for."""
     if not re.fullmatch(r"\w[\w.-]*", grid.name):
         raise ValueError(f"{where}: name must be usable as a file name, got {grid.name!r}")
     check_names("tasks", grid.tasks, where)
@@ -40,15 +32,7 @@ def check_grid(grid: Grid, where: str) -> None:
 
 
 def check_tasks(grid: Grid, where: str) -> None:
-    """Refuse unknown tasks; the paper's numbers may be of tasks that a grid leaves out.
-
-    Args:
-        grid: The grid.
-        where: What messages call it.
-
-    Raises:
-        ValueError: With the first that is unknown.
-    """
+    """Refuse unknown tasks; the paper's numbers may be of tasks that a grid leaves out."""
     for name in (*grid.tasks, *_quoted_tasks(grid)):
         try:
             known = get_task(name).name
@@ -59,29 +43,13 @@ def check_tasks(grid: Grid, where: str) -> None:
 
 
 def task_metrics(grid: Grid) -> Iterator[str]:
-    """Yield the metrics of a grid's tasks.
-
-    Args:
-        grid: The grid, whose tasks are known.
-
-    Yields:
-        Their names, the primary one of each task first.
-    """
+    """Yield the metrics of a grid's tasks."""
     for task in map(get_task, grid.tasks):
         yield from (task.primary_metric, *task.other_metrics)
 
 
 def check_columns(grid: Grid, known: Iterable[str], where: str) -> None:
-    """Refuse columns that a table could not have.
-
-    Args:
-        grid: The grid.
-        known: What it could have.
-        where: What messages call it.
-
-    Raises:
-        ValueError: With the first that is unknown.
-    """
+    """Refuse columns that a table could not have."""
     names = tuple(dict.fromkeys(known))
     for name in grid.columns:
         if name not in names:

@@ -20,14 +20,7 @@ _DIGITS = 12
 
 
 def fingerprint(plan: Plan) -> str:
-    """Return what all cells of one experiment share; tasks, arms and seeds may be added to it.
-
-    Args:
-        plan: The plan.
-
-    Returns:
-        Hexadecimal digest of the grid's name and kind, the data's name and the model's weights.
-    """
+    """Return what all cells of one experiment share; tasks, arms and seeds may be added to it."""
     grid = plan.grid
     shared = [
         grid.name,
@@ -42,15 +35,7 @@ def fingerprint(plan: Plan) -> str:
 
 
 def describe_cell(grid: Grid, cell: Cell) -> dict[str, Any]:
-    """Return what the result of a cell depends on, within its experiment.
-
-    Args:
-        grid: The grid.
-        cell: One of its cells.
-
-    Returns:
-        Settings by name, as JSON types.
-    """
+    """Return what the result of a cell depends on, within its experiment."""
     arm = grid.arm(cell.arm)
     described = _describe_arm(grid, cell.task, arm)
     if SECONDS in grid.columns:  # such cells begin anew and are warmed up
@@ -61,31 +46,14 @@ def describe_cell(grid: Grid, cell: Cell) -> dict[str, Any]:
 
 
 def describe_trial(grid: Grid, cell: Cell) -> dict[str, Any]:
-    """Return what the score of a threshold depends on, within its experiment.
-
-    Args:
-        grid: The grid.
-        cell: Task and arm of the trial.
-
-    Returns:
-        Settings by name, as JSON types; which other thresholds are tried is none of them.
-    """
+    """Return what the score of a threshold depends on, within its experiment."""
     described = describe_cell(grid, cell)
     tuning = described.pop("tuning") or {}
     return described | {"held_out": tuning.get("held_out")}
 
 
 def check_results(results: Results, plan: Plan, where: str) -> None:
-    """Refuse results that do not belong to a plan.
-
-    Args:
-        results: What was found.
-        plan: What is asked for; it may have more tasks, arms and seeds.
-        where: What messages call them.
-
-    Raises:
-        ValueError: If a setting differs, or the plan has no such cell.
-    """
+    """Refuse results that do not belong to a plan."""
     if not results.records:  # of an experiment that never came to its first cell
         return
     pairs = {
@@ -111,16 +79,7 @@ def check_results(results: Results, plan: Plan, where: str) -> None:
 
 
 def check_same(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> None:
-    """Refuse settings that are not those asked for.
-
-    Args:
-        old: What was found, by name.
-        new: What is asked for.
-        where: What messages call it.
-
-    Raises:
-        ValueError: With the first setting that differs.
-    """
+    """Refuse settings that are not those asked for."""
     found, asked = dict(_flat(old)), dict(_flat(new))
     for name in sorted({*found, *asked}):
         if found.get(name) != asked.get(name):

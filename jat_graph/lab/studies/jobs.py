@@ -43,19 +43,7 @@ class Outcome:
 def run_cells(
     cells: Sequence[Cell], plan: Plan, output: Path, *, jobs: int = 1, progress: bool = True
 ) -> Iterator[Outcome]:
-    """Run cells; one that fails does not stop the others, nor does one whose process is killed.
-
-    Args:
-        cells: The cells.
-        plan: The plan.
-        output: Folder of the experiment.
-        jobs: How many run at a time, each in a process with its share of the threads.
-            (default: 1, in this process)
-        progress: Show a bar for each run, if there is only one at a time. (default: True)
-
-    Yields:
-        What came of each cell, as soon as it is known.
-    """
+    """Run cells; one that fails does not stop the others, nor does one whose process is killed."""
     if jobs == 1:
         for cell in cells:
             yield run_one(cell, plan, output, progress)
@@ -113,17 +101,7 @@ def _choose(left: Sequence[Cell], running: Collection[Cell], plan: Plan, output:
 
 
 def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:
-    """Run one cell and write its record, unless another process is at it.
-
-    Args:
-        cell: The cell.
-        plan: The plan.
-        output: Folder of the experiment.
-        progress: Show a bar.
-
-    Returns:
-        What came of it.
-    """
+    """Run one cell and write its record, unless another process is at it."""
     try:
         store = Store(plan, output)
         folder = store.folder(cell)

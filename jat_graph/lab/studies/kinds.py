@@ -35,46 +35,15 @@ class Kind:
     trained = "cells above"
 
     def check(self, grid: Grid, where: str) -> None:
-        """Refuse a grid that could not be run, or whose table would lack what it asks for.
-
-        Args:
-            grid: The grid.
-            where: What messages call it.
-
-        Raises:
-            ValueError: With the first thing that does not fit.
-        """
+        """Refuse a grid that could not be run, or whose table would lack what it asks for."""
         raise NotImplementedError
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-        """Run a cell; what was interrupted goes on.
-
-        Args:
-            cell: The cell.
-            plan: The plan.
-            folder: The cell's folder.
-            progress: Show a bar.
-
-        Returns:
-            The cell with its results.
-
-        Raises:
-            ValueError: As :func:`jat_graph.training.train` does.
-            OSError: As :func:`jat_graph.training.train` does.
-        """
+        """Run a cell; what was interrupted goes on."""
         raise NotImplementedError
 
     def check_data(self, cell: Cell, plan: Plan) -> None:
-        """Refuse data that a cell cannot read, which are those of all cells of its task.
-
-        Args:
-            cell: The cell.
-            plan: The plan.
-
-        Raises:
-            ValueError: If a file does not hold what the task needs.
-            OSError: If data cannot be read.
-        """
+        """Refuse data that a cell cannot read, which are those of all cells of its task."""
         count_examples(plan.options(cell, Path("output")))
 
     def own_shape(self, task: str) -> tuple[int, int] | None:
@@ -82,50 +51,15 @@ class Kind:
         return None
 
     def time_cell(self, cell: Cell, plan: Plan) -> float | None:
-        """Time a few steps of a cell, and return the seconds that its training would take.
-
-        Args:
-            cell: The cell.
-            plan: The plan.
-
-        Returns:
-            Seconds, without the time to load model and data; None if nothing is trained.
-
-        Raises:
-            ValueError: If the run cannot begin.
-            OSError: If data cannot be read.
-        """
+        """Time a few steps of a cell, and return the seconds that its training would take."""
         return time_run(plan.options(cell, Path("output")), plan.heads(cell))
 
     def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
-        """Return the trainings that a cell waits for and shares with others.
-
-        Args:
-            cell: The cell.
-            plan: The plan.
-            output: Folder of the experiment.
-
-        Returns:
-            Their options.
-        """
+        """Return the trainings that a cell waits for and shares with others."""
         return []
 
     def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
-        """Time a few steps of a training that cells share, and return the seconds of all of it.
-
-        Args:
-            cell: A cell that waits for it.
-            plan: The plan.
-            lesson: Its options, as :meth:`waiting_lessons` returned them.
-
-        Returns:
-            Seconds, without the time to load model and data.
-
-        Raises:
-            ValueError: If the run cannot begin.
-            OSError: If data cannot be read, or nothing can be written to the system's folder for
-                temporary files.
-        """
+        """Time a few steps of a training that cells share, and return the seconds of all of it."""
         raise NotImplementedError
 
     def primary_metric(self, task: str) -> str | None:
@@ -141,26 +75,11 @@ class Kind:
         return getattr(get_task(task), "measure", None)
 
     def may_compare(self, grid: Grid, base: Record) -> bool:
-        """Tell whether a base is good enough that arms may be compared with it.
-
-        Args:
-            grid: The grid.
-            base: A finished cell of the base.
-
-        Returns:
-            Whether it is.
-        """
+        """Tell whether a base is good enough that arms may be compared with it."""
         return True
 
     def model_and_data(self, results: Results) -> tuple[str, str]:
-        """Name the models and the data that were really used.
-
-        Args:
-            results: The finished cells.
-
-        Returns:
-            Two parts of a sentence.
-        """
+        """Name the models and the data that were really used."""
         data = "data by name" if results.data is None else f"data folder {results.data!r}"
         return f"Model {results.model}", data
 
@@ -170,13 +89,6 @@ class Kind:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a grid.
-
-    Args:
-        name: One of :data:`KINDS`.
-
-    Returns:
-        The kind.
-    """
+    """Return the kind of a grid."""
     found: Kind = importlib.import_module(KINDS[name]).KIND
     return found

@@ -44,23 +44,12 @@ EXAMPLE = TypedText(
 )
 
 
-def find_links(rows: Tensor, spread: float) -> Tensor:
+def find_links(rows: Tensor, spread: float) -> Tensor:  # [..., n, n], [..., n, n]
     r"""Say which pairs of words a head links.
 
     .. math:: \mathrm{link}_{ik} = \mathbb 1[P_{ik} > \mu + c\,\sigma], \qquad i \ne k
 
     μ and σ are mean and standard deviation (of the population) of the head's own P over i ≠ k.
-
-    Args:
-        rows: Attention probabilities P between words.
-        spread: c.
-
-    Shapes:
-        - rows: ``[..., n, n]``
-        - output: bool ``[..., n, n]``, False where i = k
-
-    Returns:
-        The links.
 
     Reference:
         The thresholds of Figures 2 and 7 of the JAT paper, mean + std and mean ± ½ std. Over which
@@ -75,18 +64,8 @@ def find_links(rows: Tensor, spread: float) -> Tensor:
     return links
 
 
-def find_stepping_stones(links: Tensor) -> Tensor:
+def find_stepping_stones(links: Tensor) -> Tensor:  # [..., n, n], [..., n, n]
     """Say which pairs of words have a stepping stone: a third word that both are linked to.
-
-    Args:
-        links: The links of :func:`find_links`.
-
-    Shapes:
-        - links: bool ``[..., n, n]``
-        - output: bool ``[..., n, n]``, symmetric, False where i = k
-
-    Returns:
-        The pairs.
 
     Reference:
         The JAT paper's motivation: i and k both look at j. Here a look is a link; in Eq. 2 it is a
@@ -97,18 +76,11 @@ def find_stepping_stones(links: Tensor) -> Tensor:
 
 
 def link_names(kind: str) -> tuple[str, ...]:
-    """Return what is counted of a kind of pairs.
-
-    Args:
-        kind: What the pairs are called.
-
-    Returns:
-        The names of its shares: links for each c, then δ.
-    """
+    """Return what is counted of a kind of pairs."""
     return (*(f"{kind} > {name}" for name in SPREADS), f"δ, {kind}")
 
 
-def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
+def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:  # [layers, 2]
     r"""Count the links of one text, layer by layer.
 
     Two kinds of pairs are counted: words of ``"different types"``, and ``"all words"`` that differ.
@@ -119,16 +91,6 @@ def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
 
     that is, of the pairs that no direct link joins at mean + std, how many have a stepping stone:
     the share of what attention leaves apart that a jump could join.
-
-    Args:
-        rows: Attention probabilities between words, of each layer.
-        types: The type of each word, None without one.
-
-    Shapes:
-        - rows: ``[layers, H, n, n]``
-
-    Returns:
-        By what is counted, ``[layers, 2]``: how many, and of how many, over all heads.
 
     Reference:
         Figures 2 and 7 of the JAT paper. δ is this library's reading of its Definition 3.1, whose
@@ -158,21 +120,6 @@ def measure_links(
     All heads of a layer count together, those that jump and those that do not: what jump heads
     change is seen beside the same layer of a model without. A text is cut at ``max_length``; one
     with fewer than two words left says nothing.
-
-    Args:
-        model: A model of transformers, with jump heads or without; its attention is that of
-            evaluation.
-        tokenizer: Its tokenizer, a fast one.
-        texts: The texts.
-        max_length: Tokens of a text, special ones included. (default: 128)
-
-    Returns:
-        ``shares[layer][what]``: of ``"all layers"`` together, and of ``"layer 1"`` and so on; None
-        where there was no such pair.
-
-    Raises:
-        ValueError: If the tokenizer does not say where words begin, or the model gives no attention
-            probabilities, as one with triplet heads.
 
     Reference:
         Figures 2 and 7 of the JAT paper.

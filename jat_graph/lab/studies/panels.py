@@ -58,17 +58,7 @@ class Panel:
 
 
 def choose_panels(grid: Grid, rows: Sequence[Row]) -> list[Panel]:
-    """Choose how an experiment is drawn.
-
-    Args:
-        grid: The grid.
-        rows: Its rows.
-
-    Returns:
-        Scores over the number that metrics or dev sets end with, as ``accuracy_2`` or ``layer 2``;
-        else scores or changes over the arms' ``x``; else the change of each arm. Empty if there is
-        nothing to draw.
-    """
+    """Choose how an experiment is drawn."""
     if any(number_of(row) is not None for row in rows):
         numbered = [row for row in rows if number_of(row) is not None]
         return [_numbered_panel(grid, group) for group in group_rows(numbered, stem_name)]
@@ -82,27 +72,12 @@ def choose_panels(grid: Grid, rows: Sequence[Row]) -> list[Panel]:
 
 
 def place_name(row: Row) -> str:
-    """Return what a row measures.
-
-    Args:
-        row: The row.
-
-    Returns:
-        Task, dev set if there are several, and metric.
-    """
+    """Return what a row measures."""
     return ", ".join(part for part in (row.task, row.split, row.metric) if part)
 
 
 def group_rows(rows: Sequence[Row], key: Callable[[Row], str]) -> list[list[Row]]:
-    """Put rows together that share a name.
-
-    Args:
-        rows: The rows.
-        key: From a row to the name.
-
-    Returns:
-        The groups, in the order of their first rows.
-    """
+    """Put rows together that share a name."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -110,42 +85,20 @@ def group_rows(rows: Sequence[Row], key: Callable[[Row], str]) -> list[list[Row]
 
 
 def number_of(row: Row) -> int | None:
-    """Return the number that a metric ends with, or a dev set.
-
-    Args:
-        row: The row.
-
-    Returns:
-        2 of ``accuracy_2`` and of ``layer 2``; None without a number.
-    """
+    """Return the number that a metric ends with, or a dev set."""
     split = re.fullmatch(_NUMBERED_SPLIT, row.split)
     found = re.fullmatch(r".*_(\d+)", row.metric)
     return int(split[2]) if split else int(found[1]) if found else None
 
 
 def stem_name(row: Row) -> str:
-    """Return what a numbered row measures, without what is numbered.
-
-    Args:
-        row: The row.
-
-    Returns:
-        Task, dev set if there are several and none is numbered, and metric.
-    """
+    """Return what a numbered row measures, without what is numbered."""
     split = "" if re.fullmatch(_NUMBERED_SPLIT, row.split) else row.split
     return ", ".join(part for part in (row.task, split, re.sub(r"_\d+$", "", row.metric)) if part)
 
 
 def number_label(grid: Grid, row: Row) -> str:
-    """Return what the number of a row counts.
-
-    Args:
-        grid: The grid.
-        row: The row.
-
-    Returns:
-        What the grid says; without a word there, what stands before the number.
-    """
+    """Return what the number of a row counts."""
     split = re.fullmatch(_NUMBERED_SPLIT, row.split)
     return grid.x_label or (split[1] if split else re.sub(r"_\d+$", "", row.metric))
 

@@ -30,15 +30,7 @@ PAPER = "the paper's change"
 
 
 def can_draw(results: Results, rows: Sequence[Row]) -> bool:
-    """Tell whether there is something to draw.
-
-    Args:
-        results: The finished cells.
-        rows: Its rows.
-
-    Returns:
-        True if an arm can be compared with its base, or scores follow a number.
-    """
+    """Tell whether there is something to draw."""
     return bool(choose_panels(results.grid, rows))
 
 
@@ -48,17 +40,6 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     Where metrics or arms follow a number (steps, layers, heads, hops), lines over that number; else
     the change of each arm. Bars are 95 % intervals of changes, and standard deviations of scores;
     the paper's changes are hollow.
-
-    Args:
-        results: The finished cells.
-        rows: Its rows.
-
-    Returns:
-        A matplotlib figure that belongs to no window, for :func:`jat_graph.viz.save_figure`.
-
-    Raises:
-        ValueError: If there is nothing to draw.
-        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
     """
     panels = choose_panels(results.grid, rows)
     if not panels:

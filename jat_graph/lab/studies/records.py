@@ -47,36 +47,15 @@ class Store:
         return self.output / RESULTS_FILE
 
     def folder(self, cell: Cell) -> Path:
-        """Return where a cell is run.
-
-        Args:
-            cell: The cell.
-
-        Returns:
-            The folder.
-        """
+        """Return where a cell is run."""
         return cell_folder(self.output, cell)
 
     def finished(self) -> dict[Cell, Record]:
-        """Return the finished cells, whether their own folders hold them or the common file.
-
-        Returns:
-            The records by cell, in the grid's order.
-
-        Raises:
-            ValueError: If the folder holds another experiment.
-        """
+        """Return the finished cells, whether their own folders hold them or the common file."""
         return {record.cell: record for record in self._results().records}
 
     def save(self, record: Record) -> None:
-        """Write a finished cell into its folder.
-
-        Args:
-            record: The cell.
-
-        Raises:
-            OSError: If it cannot be written.
-        """
+        """Write a finished cell into its folder."""
         folder = prepare_folder(self.folder(record.cell))
         machine = describe_machine(torch.device(record.device))
         content = {
@@ -92,13 +71,6 @@ class Store:
 
         Other processes may do the same. Each looks once more after it has written, so that
         whoever is last has seen all cells.
-
-        Returns:
-            The results.
-
-        Raises:
-            ValueError: If the folder holds another experiment.
-            OSError: If the file cannot be written.
         """
         results, written = self._results(), None
         while results.records != written:
@@ -150,18 +122,7 @@ class Store:
 
 @contextmanager
 def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep other processes out of a folder; a process that is killed leaves no lock behind.
-
-    Args:
-        folder: The folder; the lock lies beside it.
-        wait: Wait for another process, instead of going on without the lock.
-
-    Yields:
-        Whether the lock was got.
-
-    Raises:
-        OSError: If the lock cannot be written.
-    """
+    """Keep other processes out of a folder; a process that is killed leaves no lock behind."""
     from filelock import FileLock, Timeout
 
     prepare_folder(folder.parent)

@@ -46,21 +46,7 @@ NO_RESULTS = "\nNo results are here yet.\n"
 
 
 def write_page(folder: str | Path) -> Path:
-    """Write the page of all results in a folder, and the pictures that go with it.
-
-    Args:
-        folder: Where the files ``NAME.jsonl`` are, and ``findings.md`` with a text of one's own,
-            which is put first. The page lies beside the folder and has its name; pictures are in
-            ``pictures`` beside it.
-
-    Returns:
-        The page.
-
-    Raises:
-        ValueError: If there is no such folder, or a file does not hold results.
-        OSError: If a file cannot be read or written.
-        ImportError: If there is something to draw and matplotlib is missing.
-    """
+    """Write the page of all results in a folder, and the pictures that go with it."""
     folder = Path(folder)
     found = read_folder(folder)
     rows = {results.grid.name: experiment_rows(results) for results in found}
@@ -82,17 +68,7 @@ def render_page(
     pictures: str,
     rows: Mapping[str, Sequence[Row]],
 ) -> str:
-    """Return the page of some results.
-
-    Args:
-        found: The results.
-        findings: Markdown that is put first; empty for none.
-        pictures: How the names of the pictures begin, seen from the page.
-        rows: The rows of each experiment by its name.
-
-    Returns:
-        Markdown.
-    """
+    """Return the page of some results."""
     parts = [HEADING, f"\n{findings.strip()}\n" if findings.strip() else ""]
     for results in found:
         name = results.grid.name
@@ -105,19 +81,7 @@ def render_page(
 
 
 def read_folder(folder: Path) -> list[Results]:
-    """Read all results files of a folder, in the paper's order.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        The results.
-
-    Raises:
-        ValueError: If there is no such folder, a file does not hold results, or has another name
-            than its grid.
-        OSError: If a file cannot be read.
-    """
+    """Read all results files of a folder, in the paper's order."""
     if not folder.is_dir():
         raise ValueError(f"the page needs a folder of results, got {folder}")
     found = []
@@ -131,17 +95,7 @@ def read_folder(folder: Path) -> list[Results]:
 
 
 def read_findings(folder: Path) -> str:
-    """Return what a person wrote about the experiments of a folder.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        Markdown; empty without such a file.
-
-    Raises:
-        OSError: If the file cannot be read.
-    """
+    """Return what a person wrote about the experiments of a folder."""
     path = folder / FINDINGS_FILE
     return path.read_text(encoding="utf-8") if path.exists() else ""
 

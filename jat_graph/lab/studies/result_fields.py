@@ -9,17 +9,7 @@ Check = Callable[[Any], bool]
 
 
 def check_record(content: Any) -> dict[str, Any]:
-    """Refuse what is not the fields of a finished cell.
-
-    Args:
-        content: What was read.
-
-    Returns:
-        The same.
-
-    Raises:
-        ValueError: With the first field that is unknown, missing or of another type.
-    """
+    """Refuse what is not the fields of a finished cell."""
     if not isinstance(content, dict) or not content.keys() <= _RECORD.keys():
         unknown = sorted(content.keys() - _RECORD.keys()) if isinstance(content, dict) else []
         raise ValueError(f"it must be one finished cell, got {', '.join(unknown) or content!r}")
@@ -33,15 +23,7 @@ def check_record(content: Any) -> dict[str, Any]:
 
 
 def check_header(content: Mapping[str, Any], where: str) -> None:
-    """Refuse what is not the first line of a file of results.
-
-    Args:
-        content: What was read, without the version of the format.
-        where: What messages call it.
-
-    Raises:
-        ValueError: With the first field that is unknown, missing or of another type.
-    """
+    """Refuse what is not the first line of a file of results."""
     for name in sorted({*content, *_HEADER}):
         if name not in content:
             raise ValueError(f"{where} must be the header of results, but has no {name}")

@@ -138,15 +138,7 @@ class Results:
 
 
 def sort_records(grid: Grid, records: Iterable[Record]) -> tuple[Record, ...]:
-    """Bring records into the grid's order: by task, arm and seed.
-
-    Args:
-        grid: The grid.
-        records: Cells of the grid.
-
-    Returns:
-        The records.
-    """
+    """Bring records into the grid's order: by task, arm and seed."""
     tasks, arms = list(grid.tasks), [arm.name for arm in grid.arms]
     order = {(t, a): (i, j) for i, t in enumerate(tasks) for j, a in enumerate(arms)}
     return tuple(sorted(records, key=lambda r: (*order[r.task, r.arm], r.seed)))

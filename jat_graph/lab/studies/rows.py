@@ -76,26 +76,12 @@ class Row:
 
 
 def is_share(metric: str) -> bool:
-    """Tell whether a metric is shown in percent, as papers do.
-
-    Args:
-        metric: Its name.
-
-    Returns:
-        False for times, losses, and what else has no upper end of 1.
-    """
+    """Tell whether a metric is shown in percent, as papers do."""
     return not metric.startswith(_NO_SHARES)
 
 
 def over_seeds(by_seed: Mapping[int, float]) -> Change:
-    """Return a change whose interval is Student's, over the seeds alone.
-
-    Args:
-        by_seed: The difference on each seed.
-
-    Returns:
-        The change; without an interval where one seed, or none that differs, leaves nothing to say.
-    """
+    """Return a change whose interval is Student's, over the seeds alone."""
     values = list(by_seed.values())
     found = paired_difference(values, [0.0] * len(values))
     if found.low is None or found.high is None:
@@ -104,16 +90,7 @@ def over_seeds(by_seed: Mapping[int, float]) -> Change:
 
 
 def mean_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the mean over the tasks of each arm that has all of them, each of the same weight.
-
-    Args:
-        grid: The grid.
-        rows: All rows of its tasks.
-
-    Yields:
-        A row for each arm; none where there is one task, where measures have no common unit, or
-        where a task has several and the grid does not ask for a mean.
-    """
+    """Yield the mean over the tasks of each arm that has all of them, each of the same weight."""
     metrics = {row.metric for row in rows}
     alike = metrics == {SECONDS} or all(is_share(name) for name in metrics)
     primary = kind_of(grid.kind).primary_metric

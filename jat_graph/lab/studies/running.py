@@ -92,15 +92,7 @@ def run_experiment(
 
 
 def show_results(results: Results, folder: Path) -> None:
-    """Write ``NAME.md``, the table, and ``NAME.png``, the picture, beside the results.
-
-    Args:
-        results: The finished cells.
-        folder: Folder of the experiment.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Write ``NAME.md``, the table, and ``NAME.png``, the picture, beside the results."""
     rows = experiment_rows(results)
     name, title = results.grid.name, results.grid.title
     write_text(folder / f"{name}.md", f"# {title}\n\n{experiment_markdown(results, rows)}\n")
@@ -111,31 +103,14 @@ def show_results(results: Results, folder: Path) -> None:
 
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
-    """Refuse data that cannot be read, before anything is run or written.
-
-    Args:
-        plan: The plan.
-        cells: The cells that are to be run.
-
-    Raises:
-        ValueError: If a file does not hold what its task needs.
-        OSError: If data cannot be read.
-    """
+    """Refuse data that cannot be read, before anything is run or written."""
     kind = kind_of(plan.grid.kind)
     for cell in {cell.task: cell for cell in cells}.values():
         kind.check_data(cell, plan)
 
 
 def check_jobs(plan: Plan, jobs: int) -> None:
-    """Refuse a number of cells at a time that a plan cannot be run with.
-
-    Args:
-        plan: The plan.
-        jobs: The number.
-
-    Raises:
-        ValueError: If it is none, or times are compared and it is above 1.
-    """
+    """Refuse a number of cells at a time that a plan cannot be run with."""
     if jobs < 1:
         raise ValueError(f"jobs must be a positive integer, got {jobs}")
     if jobs > 1 and SECONDS in plan.grid.columns:
@@ -145,11 +120,7 @@ def check_jobs(plan: Plan, jobs: int) -> None:
 
 
 def check_alone() -> None:
-    """Refuse to run in one of several processes that a launcher started.
-
-    Raises:
-        ValueError: If a launcher did.
-    """
+    """Refuse to run in one of several processes that a launcher started."""
     count = os.environ.get("WORLD_SIZE", "1")
     if count not in ("", "0", "1"):
         raise ValueError(

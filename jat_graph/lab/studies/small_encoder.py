@@ -17,15 +17,7 @@ HEADS = 4
 
 
 def write_encoder(folder: Path, layers: int) -> None:
-    """Write the configuration of a small BERT and its tokenizer, which ``from_scratch`` needs.
-
-    Args:
-        folder: The folder.
-        layers: Number of layers.
-
-    Raises:
-        OSError: If the folder cannot be written to.
-    """
+    """Write the configuration of a small BERT and its tokenizer, which ``from_scratch`` needs."""
     from transformers import BertConfig
 
     tokenizer = small_tokenizer()
@@ -50,9 +42,6 @@ def small_tokenizer() -> PreTrainedTokenizerFast:
 
     An adjective and a noun are a token each, "costs more than" is one, and what says nothing is
     left out: a name has two tokens and a sentence five, which halves the time of a training.
-
-    Returns:
-        The tokenizer.
     """
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast

@@ -32,18 +32,8 @@ class Scorer(Protocol):
     def examples(self) -> int:
         """Number of examples N."""
 
-    def scores(self, counts: Counts) -> Floats:
-        """Score resamples.
-
-        Args:
-            counts: How often each resample holds each example.
-
-        Shapes:
-            counts: ``[R, N]``.
-
-        Returns:
-            ``[R]``; NaN where the measure is undefined.
-        """
+    def scores(self, counts: Counts) -> Floats:  # [R]
+        """Score resamples."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +90,7 @@ class Called:
         return np.array([self.score(np.repeat(places, row).tolist()) for row in counts])
 
     def score(self, places: Sequence[int]) -> float:
-        """Score some examples.
-
-        Args:
-            places: Which ones; one may come several times.
-
-        Returns:
-            The score; NaN where it is undefined.
-        """
+        """Score some examples."""
         said, right = (
             [self.said[place] for place in places],
             [self.right[place] for place in places],
@@ -116,18 +99,7 @@ class Called:
 
 
 def scorer(measure: Measure, metric: str, said: Sequence[Any], right: Sequence[Any]) -> Scorer:
-    """Return the quickest way to score resamples that gives the measure's own numbers.
-
-    Args:
-        measure: From what was said and what is right to scores by name; a score that it leaves out
-            is undefined.
-        metric: The score wanted.
-        said: What a model said of each example.
-        right: What is right.
-
-    Returns:
-        The scorer.
-    """
+    """Return the quickest way to score resamples that gives the measure's own numbers."""
     slow = Called(measure, metric, said, right)
     draw = np.random.default_rng(0)
     trials = np.stack([np.ones(len(right), np.intp), *resample(draw, len(right), _TRIALS)])
@@ -141,17 +113,8 @@ def scorer(measure: Measure, metric: str, said: Sequence[Any], right: Sequence[A
     return slow
 
 
-def resample(draw: np.random.Generator, examples: int, count: int) -> Counts:
-    """Draw resamples, each as large as the set.
-
-    Args:
-        draw: Where randomness comes from.
-        examples: Number of examples N.
-        count: Number of resamples R.
-
-    Returns:
-        How often each resample holds each example. ``[R, N]``.
-    """
+def resample(draw: np.random.Generator, examples: int, count: int) -> Counts:  # [R, N]
+    """Draw resamples, each as large as the set."""
     drawn = draw.integers(examples, size=(count, examples))
     drawn += examples * np.arange(count)[:, None]
     return np.bincount(drawn.ravel(), minlength=count * examples).reshape(count, examples)

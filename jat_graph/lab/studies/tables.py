@@ -21,15 +21,7 @@ _CHANCE = 0.05  # share of intervals that lie off 0 by chance
 
 
 def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
-    """Write an experiment down: its table, what it shows, and what it was made from.
-
-    Args:
-        results: The finished cells.
-        rows: Its rows.
-
-    Returns:
-        Lines of Markdown.
-    """
+    """Write an experiment down: its table, what it shows, and what it was made from."""
     if not rows:
         return "No cell is finished yet."
     lines = [*finding_lines(results, rows), *caption_lines(results, rows)]
@@ -44,15 +36,7 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
 
 
 def finding_lines(results: Results, rows: Sequence[Row]) -> list[str]:
-    """Say what the intervals show, and how it compares with the paper.
-
-    Args:
-        results: The finished cells.
-        rows: Its rows.
-
-    Returns:
-        Sentences.
-    """
+    """Say what the intervals show, and how it compares with the paper."""
     single = [row for row in rows if row.task != MEAN]
     changes = [row.change for row in single if row.change and len(row.change.by_seed) > 1]
     found = [change.interval for change in changes if change.interval]

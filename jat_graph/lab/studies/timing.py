@@ -32,20 +32,7 @@ _TRAINING_TO_EVALUATION = 3
 
 
 def time_run(options: TrainingOptions, heads: Heads | None) -> float:
-    """Time a few training steps of a run, and say what all of it would take.
-
-    Args:
-        options: The run's options; nothing is written to its folder.
-        heads: Settings of its heads; thresholds that are measured first are taken to be the
-            default.
-
-    Returns:
-        Seconds, without the time to load model and data.
-
-    Raises:
-        ValueError: If the run cannot begin.
-        OSError: If data cannot be read.
-    """
+    """Time a few training steps of a run, and say what all of it would take."""
     with _first_rows(options, _STEPS + 1) as (objective, encoded):
         features = list(encoded.features)
         times = _time_steps(objective, features, heads, _STEPS + 1)
@@ -59,16 +46,7 @@ def time_run(options: TrainingOptions, heads: Heads | None) -> float:
 
 
 def warm_up(options: TrainingOptions, heads: Heads | None) -> None:
-    """Take one training step that is not timed, so that nothing is compiled within one that is.
-
-    Args:
-        options: Options of the run that is timed next.
-        heads: Settings of its heads.
-
-    Raises:
-        ValueError: If the run cannot begin.
-        OSError: If data cannot be read.
-    """
+    """Take one training step that is not timed, so that nothing is compiled within one that is."""
     with _first_rows(options, 1) as (objective, encoded):
         _time_steps(objective, list(encoded.features), heads, 1)
 

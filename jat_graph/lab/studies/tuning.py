@@ -36,30 +36,13 @@ class Trial:
 
 
 def tuned_arm(plan: Plan, cell: Cell) -> str | None:
-    """Return the arm whose runs decide a cell's ρ.
-
-    Args:
-        plan: The plan.
-        cell: The cell.
-
-    Returns:
-        The arm's name; None if the cell's ρ is not chosen.
-    """
+    """Return the arm whose runs decide a cell's ρ."""
     tune = plan.grid.arm(cell.arm).tune
     return tune if isinstance(tune, str) else cell.arm if tune else None
 
 
 def tuning_folders(plan: Plan, cell: Cell, output: Path) -> dict[float, Path]:
-    """Return where the runs are that decide a cell's ρ.
-
-    Args:
-        plan: The plan.
-        cell: The cell.
-        output: Folder of the experiment.
-
-    Returns:
-        The folder of each ρ; nothing if the cell's ρ is not chosen.
-    """
+    """Return where the runs are that decide a cell's ρ."""
     arm, tuning = tuned_arm(plan, cell), plan.grid.tuning
     if arm is None or tuning is None:
         return {}
@@ -75,19 +58,6 @@ def choose_threshold(
     A part of the training data is held out, the model is trained on the rest, with a seed that no
     cell has, and scored on that part. All seeds of an arm share the choice. Several processes
     share the work.
-
-    Args:
-        plan: The plan.
-        cell: A cell whose arm is tuned.
-        output: Folder of the experiment.
-        progress: Show a bar for each run.
-
-    Returns:
-        The best ρ, and the score of each by its text; of equal ones the first wins.
-
-    Raises:
-        ValueError: As :func:`jat_graph.training.train` does.
-        OSError: As :func:`jat_graph.training.train` does.
     """
     arm, tuning = tuned_arm(plan, cell), plan.grid.tuning
     if arm is None or tuning is None:
@@ -108,15 +78,7 @@ def choose_threshold(
 
 
 def best_threshold(scores: Mapping[float, float | None], *, greater_is_better: bool) -> float:
-    """Return the ρ with the best score.
-
-    Args:
-        scores: Score by ρ; None where it is undefined.
-        greater_is_better: Whether a greater score is the better one.
-
-    Returns:
-        The best; the first of equal ones, and of all if no score is defined.
-    """
+    """Return the ρ with the best score."""
     sign = 1 if greater_is_better else -1
     defined = {rho: sign * score for rho, score in scores.items() if score is not None}
     if not defined:

@@ -24,18 +24,7 @@ if TYPE_CHECKING:
 
 
 def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
-    """Return how a task is trained.
-
-    Args:
-        task: The task.
-        options: The run's options.
-
-    Returns:
-        The objective of the task's kind.
-
-    Raises:
-        TypeError: If the task is of no known kind.
-    """
+    """Return how a task is trained."""
     if isinstance(task, ClassificationTask):
         return Classification(task, options)
     if isinstance(task, ChoiceTask):

@@ -44,15 +44,7 @@ class Cut:
 
     @classmethod
     def of(cls, lengths: Sequence[int], limit: int) -> Cut:
-        """Count what a limit takes away.
-
-        Args:
-            lengths: Tokens of each document.
-            limit: Tokens kept of each.
-
-        Returns:
-            The counts.
-        """
+        """Count what a limit takes away."""
         lost = [length - limit for length in lengths if length > limit]
         return cls(len(lost), len(lengths), sum(lost), sum(lengths))
 
@@ -142,78 +134,28 @@ class Objective(ABC, Generic[TaskT]):
         return {}
 
     def check_config(self, config: PreTrainedConfig) -> None:
-        """Refuse a trained model that does not fit the task.
-
-        Args:
-            config: The model's configuration.
-
-        Raises:
-            ValueError: If it does not.
-        """
+        """Refuse a trained model that does not fit the task."""
 
     def check_model(self, model: PreTrainedModel) -> None:
-        """Refuse a model that cannot be trained for the task.
-
-        Args:
-            model: The model, without jump heads.
-
-        Raises:
-            ValueError: If it cannot.
-        """
+        """Refuse a model that cannot be trained for the task."""
 
     @abstractmethod
     def encode(self, rows: Dataset, limit: int | None) -> Encoded:
-        """Turn the rows of a split into sequences of token ids, once for the whole run.
-
-        Args:
-            rows: The split, as the task reads it.
-            limit: Rows wanted, drawn at random; None keeps all.
-
-        Returns:
-            The sequences.
-
-        Raises:
-            ValueError: If the options leave no room for them.
-        """
+        """Turn the rows of a split into sequences of token ids, once for the whole run."""
 
     @abstractmethod
     def collate(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Pad sequences to the longest of a batch.
-
-        Args:
-            rows: Sequences, with what the model is told beside them.
-
-        Returns:
-            Model inputs.
-        """
+        """Pad sequences to the longest of a batch."""
 
     @abstractmethod
     def reduce(self, outputs: Any, labels: Any) -> Any:
-        """Keep of a batch's outputs what scores need: hidden states would fill the memory.
-
-        Args:
-            outputs: The model's first output, or a tuple of several, without the loss.
-            labels: The labels of the batch.
-
-        Returns:
-            What :meth:`judge` gets, joined over batches.
-        """
+        """Keep of a batch's outputs what scores need: hidden states would fill the memory."""
 
     @abstractmethod
     def judge(
         self, predictions: Any, labels: Any, split: Encoded
     ) -> tuple[dict[str, float], Answers | None]:
-        """Compute the task's metrics.
-
-        Args:
-            predictions: What :meth:`reduce` kept, joined over batches, and padded with -100.
-            labels: The labels, joined in the same way.
-            split: What was predicted.
-
-        Returns:
-            Scores by name, and what the model said of each example, which intervals over examples
-            are made from; None where a task has no examples, as a text that is modelled.
-        """
+        """Compute the task's metrics."""
 
 
 class Answering(Objective[AnsweredT]):
@@ -221,16 +163,7 @@ class Answering(Objective[AnsweredT]):
 
     @abstractmethod
     def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
-        """Say what a model answered to each example.
-
-        Args:
-            predictions: As :meth:`judge` gets them.
-            labels: As :meth:`judge` gets them.
-            split: What was predicted.
-
-        Returns:
-            The answers.
-        """
+        """Say what a model answered to each example."""
 
     def judge(
         self, predictions: Any, labels: Any, split: Encoded
@@ -241,17 +174,7 @@ class Answering(Objective[AnsweredT]):
 
 
 def draw(dataset: Dataset, limit: int | None, group: str | None = None) -> Dataset:
-    """Return a random subset, the same in every run.
-
-    Args:
-        dataset: Any split.
-        limit: Rows wanted; None keeps all.
-        group: Column whose value rows share that stay together; whole groups are drawn until there
-            are ``limit`` rows. (default: None, each row is on its own)
-
-    Returns:
-        The split itself, or about ``limit`` of its rows.
-    """
+    """Return a random subset, the same in every run."""
     if limit is None or limit >= len(dataset):
         return dataset
     if group is None:
@@ -260,15 +183,7 @@ def draw(dataset: Dataset, limit: int | None, group: str | None = None) -> Datas
 
 
 def draw_groups(groups: Iterable[Any], limit: int) -> tuple[list[int], list[int]]:
-    """Draw whole groups until there are enough rows, the same ones in every run.
-
-    Args:
-        groups: The group of each row.
-        limit: Rows wanted.
-
-    Returns:
-        Indices of the rows drawn, and of the others, each in their order.
-    """
+    """Draw whole groups until there are enough rows, the same ones in every run."""
     members: dict[Any, list[int]] = {}
     for row, group in enumerate(groups):
         members.setdefault(group, []).append(row)

@@ -23,17 +23,7 @@ class Labelling(Answering[LabelledT]):
     """What all tasks with labels share."""
 
     def tokenize(self, texts: Sequence[Sequence[str]]) -> tuple[dict[str, list[Any]], Cut]:
-        """Turn texts or pairs into token ids; of a pair the longer text is cut first.
-
-        Args:
-            texts: One column of texts, or two for pairs.
-
-        Returns:
-            What the model reads, by name, and what was cut.
-
-        Raises:
-            ValueError: If special tokens leave no room.
-        """
+        """Turn texts or pairs into token ids; of a pair the longer text is cut first."""
         max_length = self.options.max_length
         self._check_room(len(texts))
         columns = self.tokenizer(*texts, verbose=False)  # it would warn of their length
