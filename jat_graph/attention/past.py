@@ -40,12 +40,12 @@ class KeptScores:
 
     def add(
         self,
-        scores: Tensor,  # Their scores, [B, H, n, U]
+        columns: Tensor,  # Their scores, [B, H, U, n]
     ) -> None:
         """Add the next tokens."""
-        length = self.length + scores.size(2)
-        self._make_room(scores.size(3), length)
-        self.columns[:, :, : scores.size(3), self.length : length] = scores.mT
+        length = self.length + columns.size(3)
+        self._make_room(columns.size(2), length)
+        self.columns[:, :, : columns.size(2), self.length : length] = columns
         self.length = length
 
     def crop(self, length: int) -> None:
@@ -163,12 +163,11 @@ class PastTokens:
             source, (batch, heads, _) = ballot.source, ballot.source.shape
             nothing = torch.empty(batch, heads, 0, 0, dtype=source.dtype, device=source.device)
             self.scores = KeptScores(nothing)
-        scores, norms = ballot.key_scores(rows=slice(self.scores.length, rows.stop))
-        self.scores.add(scores)
-        columns = self.scores.columns
-        if norms is not None:
-            norms = F.pad(norms, (0, columns.size(2) - norms.size(2)), value=1.0)
-        return count_votes(ballot.rule, columns.mT, norms, rows)[..., : rows.stop]
+        columns, limits = ballot.columns(rows=slice(self.scores.length, rows.stop))
+        self.scores.add(columns)
+        kept = self.scores.columns
+        limits = F.pad(limits, (0, kept.size(2) - limits.size(2)))
+        return count_votes(kept, limits, rows)[..., : rows.stop]
 
 
 def _at_most_one(valid: Tensor | None, length: int) -> bool:

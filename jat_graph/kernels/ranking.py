@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from jat_graph.kernels.choice import implementation
-from jat_graph.kernels.counting import flat_columns
-from jat_graph.voting.rule import VoteRule
 
 
 class Ranking(NamedTuple):
@@ -35,15 +33,16 @@ class Ranking(NamedTuple):
     reach: Tensor
 
 
-def rank_tokens(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Ranking:
+def rank_tokens(columns: Tensor, limits: Tensor) -> Ranking:
     """Return the order of the tokens and their reach for every key.
 
-    The reach is searched with the vote itself, X_ij · X_kj > ρ as it rounds, not with ρ / X_ij.
+    The reach is searched with the vote itself, X_ij · X_kj > limit as it rounds, not with a
+    quotient.
 
     Args:
-        rule: When a product is a vote; hard votes only.
-        scores: Key scores, ``[B, H, L, U]``; NaN where masked.
-        norms: max(1, ‖K_j‖), ``[B, H, U]``, or None.
+        columns: Key scores, ``[B, H, U, L]``; NaN, which never votes, where masked. Where a limit
+            is below 0, only tokens that are masked for every key may be, as zeros reach them.
+        limits: The largest product that is no vote, ``[B, H, U]``.
 
     Returns:
         The ranking.
@@ -55,37 +54,18 @@ def rank_tokens(rule: VoteRule, scores: Tensor, norms: Tensor | None) -> Ranking
         Eq. 2 of the JAT paper, one key at a time; Mahadev & Peled, *Threshold Graphs and Related
         Topics*, 1995.
     """
-    threshold = rule.threshold.expand(scores.shape[:2])
-    order, reach = _rank_tokens(
-        scores.detach(), threshold, norms, rule.inclusive, rule.same_sign_only
-    )
-    return Ranking(order, reach)
+    return Ranking(*_rank_tokens(columns.detach(), limits.detach()))
 
 
 @torch.library.custom_op("jat_graph::rank_tokens", mutates_args=())
-def _rank_tokens(
-    scores: Tensor,
-    threshold: Tensor,
-    norms: Tensor | None,
-    inclusive: bool,
-    same_sign_only: bool,
-) -> tuple[Tensor, Tensor]:
+def _rank_tokens(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     """Rank; an opaque operator, so that torch.compile does not trace the loops."""
-    batch, heads, length, num_keys = scores.shape
-    columns, limits = flat_columns(scores, threshold, norms, inclusive)
-    order, reach = implementation(scores.device).rank(columns, limits, same_sign_only)
-    shape = batch, heads, num_keys, length
-    return order.view(shape), reach.view(shape)
+    flat = (tensor.flatten(0, 1).contiguous() for tensor in (columns, limits))
+    order, reach = implementation(columns.device).rank(*flat)
+    return order.view(columns.shape), reach.view(columns.shape)
 
 
 @_rank_tokens.register_fake
-def _(
-    scores: Tensor,
-    threshold: Tensor,
-    norms: Tensor | None,
-    inclusive: bool,
-    same_sign_only: bool,
-) -> tuple[Tensor, Tensor]:
-    batch, heads, length, num_keys = scores.shape
-    shape = batch, heads, num_keys, length
-    return scores.new_empty(shape, dtype=torch.int32), scores.new_empty(shape, dtype=torch.int32)
+def _(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
+    order = torch.empty_like(columns, dtype=torch.int32, memory_format=torch.contiguous_format)
+    return order, torch.empty_like(order)

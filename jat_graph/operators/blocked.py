@@ -31,7 +31,7 @@ class BlockedOperator(Operator):
         self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
         self.dtype, self.device = ballot.source.dtype, ballot.source.device
         with torch.no_grad():
-            self._kept = ballot.key_scores() if ballot.num_keys <= KEPT_KEYS else None
+            self._kept = ballot.columns() if ballot.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
@@ -53,8 +53,8 @@ class BlockedOperator(Operator):
                 counts = torch.zeros(
                     batch, heads, rows.stop - start, rows.stop, dtype=self.dtype, device=self.device
                 )
-                for scores, norms in self._key_scores():
-                    counts += count_votes(self.ballot.rule, scores[:, :, : rows.stop], norms, rows)
+                for columns, limits in self._columns():
+                    counts += count_votes(columns[..., : rows.stop], limits, rows)
                 yield rows, counts.tril_(start - 1) / voters[:, :, rows]
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
@@ -65,13 +65,12 @@ class BlockedOperator(Operator):
         product: Tensor = _BlockedProduct.apply(x, self, True)  # type: ignore[no-untyped-call]
         return product + diagonal * x
 
-    def _key_scores(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield scores ``[B, H, L, u]`` and norms ``[B, H, u]`` of all keys, or of a block each."""
+    def _columns(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield columns and limits of all keys at once, or of a block of them at a time."""
         if self._kept is not None:
             yield self._kept
-            return
-        for _, scores, norms in self.ballot.key_blocks(BLOCK):
-            yield scores, norms
+        else:
+            yield from self.ballot.column_blocks(BLOCK)
 
 
 class _BlockedProduct(torch.autograd.Function):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.operators.base import Operator
@@ -74,12 +72,8 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     reasons = []
     if backend != "dense" and config.soft_temperature is not None:
         reasons.append("soft votes need every pair; use 'dense'")
-    if backend == "threshold":
-        if mask.pairs is not None:
-            reasons.append("it takes padding and causal masks only; use 'dense'")
-        no_prefix = config.inclusive and config.same_sign_only and _may_be_zero(config)
-        if no_prefix and not mask.causal:
-            reasons.append("inclusive votes at threshold 0 of one sign are no prefix; use 'dense'")
+    if backend == "threshold" and mask.pairs is not None:
+        reasons.append("it takes padding and causal masks only; use 'dense'")
     return reasons
 
 
@@ -116,11 +110,3 @@ def choose_backend(
         f"{work.width} features ({where})"
     )
     return BackendChoice(cheaper, why, costs)
-
-
-def _may_be_zero(config: JatConfig) -> bool:
-    if config.vote_rate is not None:
-        return True
-    rows = config.threshold if isinstance(config.threshold, tuple) else ((config.threshold,),)
-    # Smaller ones are 0 in the scores' float32.
-    return any(entry < torch.finfo(torch.float32).tiny for row in rows for entry in row)

@@ -31,12 +31,12 @@ class DenseOperator(Operator):
         Returns:
             A of Eq. 3.
         """
-        scores, norms = ballot.key_scores()
         if ballot.rule.soft_temperature is not None:
-            shares = sum_soft_votes(ballot.rule, scores, norms) / ballot.voters().unsqueeze(-1)
+            votes = sum_soft_votes(ballot.rule, *ballot.key_scores())
+            shares = votes / ballot.voters().unsqueeze(-1)
             return cls(shares.masked_fill(~ballot.edge_mask(), 0.0))
         # In place: another L×L of every head would cost as much as some of the counting.
-        shares = count_votes(ballot.rule, scores, norms).div_(ballot.voters().unsqueeze(-1))
+        shares = count_votes(*ballot.columns()).div_(ballot.voters().unsqueeze(-1))
         shares.flatten(2)[..., :: shares.size(-1) + 1].zero_()  # the diagonal
         if ballot.mask.causal:
             shares.tril_()

@@ -90,13 +90,13 @@ def _beta_unsaid() -> Iterator[None]:
 def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:  # [2, E], [E]
     """Return the pairs that have a vote, sorted by target, and their share of votes."""
     batch, heads, length = ballot.source.shape
-    scores, norms = ballot.key_scores()
+    columns, limits = ballot.columns()
     allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)
     height = max(1, BLOCK // max(1, batch * heads * length))
     found = []
     for start in range(0, length, height):
         rows = slice(start, min(start + height, length))
-        counts = count_votes(ballot.rule, scores, norms, rows)
+        counts = count_votes(columns, limits, rows)
         counts = counts.masked_fill(~allowed[:, :, rows], 0.0)
         graph, head, row, source = counts.nonzero(as_tuple=True)
         weight = counts[graph, head, row, source] / voters[graph, head, row + start]

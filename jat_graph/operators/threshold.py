@@ -66,15 +66,13 @@ class ThresholdOperator(Operator):
     def _count_self_votes(self) -> Tensor:
         """Return the keys that would join a token with itself, ``[B, H, L, 1]``."""
         total = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
-        rule = self.ballot.rule
-        for _, scores, norms in self.ballot.key_blocks(BLOCK):
-            norms = None if norms is None else norms.unsqueeze(-2)
-            votes = rule.votes(scores, scores, norms, rule.threshold[..., None, None])
-            total += votes.sum(-1, keepdim=True)
+        for columns, limits in self.ballot.column_blocks(BLOCK):
+            votes = columns * columns > limits.unsqueeze(-1)
+            total += votes.sum(2).unsqueeze(-1)
         return total
 
     def _rank_all(self) -> Ranking:
-        return rank_tokens(self.ballot.rule, *self.ballot.key_scores())
+        return rank_tokens(*self.ballot.columns())
 
     def _rankings(self) -> Iterator[Ranking]:
         """Yield the rankings of all keys, of a block of them at a time."""
@@ -82,8 +80,8 @@ class ThresholdOperator(Operator):
             yield self._kept
             return
         with torch.no_grad():
-            for _, scores, norms in self.ballot.key_blocks(BLOCK):
-                yield rank_tokens(self.ballot.rule, scores, norms)
+            for block in self.ballot.column_blocks(BLOCK):
+                yield rank_tokens(*block)
 
     def _sum_joined(self, x: Tensor) -> Tensor:
         """Return Σ_j Σ_k 1[j joins (i, k)] x_k over nodes k, the token itself included."""

@@ -64,7 +64,8 @@ def reference_adjacency(
         pairs: M; None allows every pair.
         voters: V, the voting keys; None for all.
         key_norm: What to divide the products by, per key.
-        same_sign_only: Whether two negative scores do not vote.
+        same_sign_only: Whether two negative scores do not vote. No negative one has a hard vote
+            then, not even for a product of 0, where that is one.
         inclusive: Whether a product equal to the threshold votes.
         nodes: ``"selected"`` if only the voting tokens are nodes, else ``"all"``.
         soft_temperature: Tau; None for hard votes.
@@ -92,7 +93,9 @@ def reference_adjacency(
         product = product / key_norm[:, :, None, None, columns]
     seen = (pairs & voters[..., None, :])[..., columns]  # [B, H, L, U]: who votes for row i
     gate = seen[:, :, :, None] & seen[:, :, None, :]  # [B, H, L, L, U]
-    if same_sign_only:
+    if same_sign_only and soft_temperature is None:
+        gate = gate & (first >= 0) & (second >= 0)
+    elif same_sign_only:
         gate = gate & ~((first < 0) & (second < 0))
     vote = _vote(product, rho, inclusive, soft_temperature).masked_fill(~gate, 0.0)
     share = vote.sum(dim=-1) / seen.sum(dim=-1, keepdim=True).clamp(min=1)

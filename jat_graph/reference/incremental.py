@@ -76,7 +76,7 @@ def reference_next_rows(
                 if normalize_keys:
                     product = product / max(1.0, float(key[j].norm()))
                 vote = product >= threshold if inclusive else product > threshold
-                if same_sign_only and left < 0 and right < 0:
+                if same_sign_only and min(left, right) < 0:
                     vote = False
                 adjacency[i][k] += vote / sum(voter <= i for voter in voters)
     degree = [1.0 + sum(row) for row in adjacency]

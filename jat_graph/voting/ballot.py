@@ -57,6 +57,17 @@ class Ballot:
         for keys in key_slices(self.source, self.num_keys, elements):
             yield keys, *self.key_scores(keys)
 
+    def columns(
+        self, keys: slice = slice(None), rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:  # [B, H, u, rows], [B, H, u]
+        """Return scores and limits of some voting keys, as the kernels take them."""
+        return self.rule.settle(*self.key_scores(keys, rows))
+
+    def column_blocks(self, elements: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the columns of the voting keys in blocks, with their limits."""
+        for keys in key_slices(self.source, self.num_keys, elements):
+            yield self.columns(keys)
+
     def voters(self) -> Tensor:  # [B|1, H|1, L|1]
         """Return how many voting keys each query sees, at least 1, for the share of Eq. 3."""
         if self.mask.pairs is not None:

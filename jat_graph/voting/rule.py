@@ -19,7 +19,8 @@ class VoteRule:
     Args:
         threshold: ρ, ``[B|1, H|1]``, in the dtype of the scores.
         inclusive: Vote when the product equals ρ.
-        same_sign_only: Two negative scores do not vote.
+        same_sign_only: Two negative scores do not vote. For hard votes no negative score does: at a
+            ρ of 0, where a product of 0 is an inclusive vote, it is one of scores of at least 0.
         soft_temperature: τ of the soft vote, or None.
 
     Reference:
@@ -31,13 +32,26 @@ class VoteRule:
     same_sign_only: bool = False
     soft_temperature: float | None = None
 
+    def settle(
+        self,
+        scores: Tensor,  # Key scores, [B, H, L, U], NaN where masked
+        norms: Tensor | None = None,  # max(1, ‖K_j‖), [B, H, U], or None
+    ) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
+        """Return columns and limits; a hard vote is a product within a column above its limit."""
+        columns = scores.mT
+        limits = vote_limits(self.threshold, norms, self.inclusive).expand(columns.shape[:3])
+        if self.same_sign_only:
+            columns = columns.masked_fill(columns < 0, torch.nan)
+            # Where a product of 0 votes, all of the others do. As ones they do it above 0.
+            all_vote = (limits < 0).unsqueeze(-1) & (columns >= 0)
+            columns, limits = columns.masked_fill(all_vote, 1.0), limits.clamp(min=0.0)
+        return columns, limits
+
     def votes(self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor) -> Tensor:
         """Return the hard votes; NaN, a masked score, never votes."""
         product = vote_product(left, right, norm)
         votes = product >= threshold if self.inclusive else product > threshold
-        if self.same_sign_only:
-            votes = votes & ~((left < 0) & (right < 0))
-        return votes
+        return votes & (left >= 0) & (right >= 0) if self.same_sign_only else votes
 
     def soft_votes(
         self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor
@@ -80,8 +94,12 @@ def vote_limits(
     return torch.where(limit < 0, limit, _largest_silent(limit.clamp(min=0), norms))
 
 
+@torch.library.custom_op("jat_graph::largest_silent", mutates_args=())
 def _largest_silent(limit: Tensor, norms: Tensor) -> Tensor:
-    """Return the largest number that is at most ``limit`` after division by the norm."""
+    """Return the largest number that is at most ``limit`` after division by the norm.
+
+    An opaque operator, so that torch.compile does not trace the loop.
+    """
     # Floats of one sign are ordered like the integers of the same bits.
     bits = torch.int64 if limit.dtype == torch.float64 else torch.int32
 
@@ -102,6 +120,11 @@ def _largest_silent(limit: Tensor, norms: Tensor) -> Tensor:
         found = silent(middle)
         low, high = torch.where(found, middle, low), torch.where(found, high, middle - 1)
     return low.view(limit.dtype)
+
+
+@_largest_silent.register_fake
+def _(limit: Tensor, norms: Tensor) -> Tensor:
+    return torch.empty_like(norms)
 
 
 def sum_soft_votes(

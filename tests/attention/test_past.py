@@ -165,12 +165,12 @@ def test_a_past_goes_on_in_another_mode(first):
 
 
 def test_room_for_more_scores_saves_copies():
-    kept, written = KeptScores(torch.empty(1, 1, 0, 0)), torch.randn(1, 1, 400, 5)
+    kept, written = KeptScores(torch.empty(1, 1, 0, 0)), torch.randn(1, 1, 5, 400)
     places = []
     for token in range(400):
-        kept.add(written[:, :, token : token + 1])
+        kept.add(written[..., token : token + 1])
         places.append(kept.columns.data_ptr())
-    assert torch.equal(kept.columns[:, :, :5, :400].mT, written)
+    assert torch.equal(kept.columns[:, :, :5, :400], written)
     room = kept.columns.clone()
     room[:, :, :5, :400] = torch.nan
     assert bool(room.isnan().all())

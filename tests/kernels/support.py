@@ -22,9 +22,11 @@ def brute_force(rule, scores, norms):
         value = left * right / (1.0 if norms is None else norms[b, h, j].item())
         rho = thresholds[b, h].item()
         vote = value >= rho if rule.inclusive else value > rho
+        negative = min(left, right) < 0
         if rule.soft_temperature is not None:
             vote = 1 / (1 + math.exp(-(value - rho) / rule.soft_temperature))
-        if math.isnan(value) or (rule.same_sign_only and left < 0 and right < 0):
+            negative = max(left, right) < 0
+        if math.isnan(value) or (rule.same_sign_only and negative):
             vote = 0.0
         counts[b, h, i, k] += vote
     return counts
@@ -55,7 +57,7 @@ def ballots(draw, soft=False):
 
 @st.composite
 def columns_and_limits(draw):
-    """Draw key scores ``[G, U, L]``, limits ``[G, U]``, and whether two negative ones may vote.
+    """Draw key scores ``[G, U, L]`` and limits ``[G, U]``.
 
     Integers, whose products meet the limits, or normal numbers; some tokens are masked for every
     key. One limit in five is that of an inclusive vote at a threshold of zero, one is infinite.
@@ -78,11 +80,9 @@ def columns_and_limits(draw):
     below_zero = torch.zeros_like(limits).nextafter(torch.full_like(limits, -1.0))
     limits = torch.where(special < 0.2, below_zero, limits)
     limits = limits.masked_fill(special > 0.8, math.inf)
-    return columns.masked_fill(masked, math.nan), limits, draw(st.booleans())
+    return columns.masked_fill(masked, math.nan), limits
 
 
-def vote_cube(columns, limits, same_sign_only):
+def vote_cube(columns, limits):
     """Every vote, ``[G, U, L, L]`` bool, as the rounded product says."""
-    left, right = columns.unsqueeze(-1), columns.unsqueeze(-2)
-    votes = left * right > limits[..., None, None]
-    return votes & ~((left < 0) & (right < 0)) if same_sign_only else votes
+    return columns.unsqueeze(-1) * columns.unsqueeze(-2) > limits[..., None, None]

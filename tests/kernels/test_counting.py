@@ -20,7 +20,8 @@ implementations = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
 @given(ballot=ballots())
 def test_hard_votes_are_counted_to_the_bit(ballot):
-    assert torch.equal(count_votes(*ballot), brute_force(*ballot))
+    rule, *scored = ballot
+    assert torch.equal(count_votes(*rule.settle(*scored)), brute_force(*ballot))
 
 
 @implementations
@@ -39,42 +40,43 @@ def test_every_implementation_counts_the_votes(name, case, ends):
 def test_tiles_change_nothing(name, tile, monkeypatch):
     columns, limits = torch.randn(2, 5, 33), torch.rand(2, 5)
     count = IMPLEMENTATIONS[name].count
-    whole = count(columns, limits, False, 0, 33)
+    whole = count(columns, limits, 0, 33)
     monkeypatch.setattr(jat_graph.kernels.portable.counting, "TILE", tile)
-    assert torch.equal(count(columns, limits, False, 0, 33), whole)
+    assert torch.equal(count(columns, limits, 0, 33), whole)
     assert 0.1 < (whole > 0).double().mean() < 1
 
 
 def test_counts_wider_than_a_tile():
     length = 2 * jat_graph.kernels.cpu.counting.WIDTH + 3
     columns, limits = torch.randn(1, 3, length), torch.rand(1, 3)
-    counts = [
-        kernel.count(columns, limits, False, 0, length) for kernel in IMPLEMENTATIONS.values()
-    ]
+    counts = [kernel.count(columns, limits, 0, length) for kernel in IMPLEMENTATIONS.values()]
     assert torch.equal(*counts)
     assert torch.equal(counts[0], counts[0].mT)
 
 
 @given(ballot=ballots(), ends=st.tuples(st.integers(0, 6), st.integers(0, 6)))
 def test_some_rows_are_rows_of_the_whole(ballot, ends):
-    length = ballot[1].size(2)
+    rule, *scored = ballot
+    columns, limits = rule.settle(*scored)
+    length = columns.size(3)
     rows = slice(min(*ends, length), min(max(ends), length))
-    assert torch.equal(count_votes(*ballot, rows), count_votes(*ballot)[:, :, rows])
+    whole = count_votes(columns, limits)
+    assert torch.equal(count_votes(columns, limits, rows), whole[:, :, rows])
 
 
 def test_inclusive_differs_where_the_product_meets_the_threshold():
     scores = torch.tensor([[1.0], [2.0], [3.0]])[None, None]
     threshold = torch.tensor([[3.0]])
-    strict = count_votes(VoteRule(threshold), scores, None)
-    loose = count_votes(VoteRule(threshold, inclusive=True), scores, None)
+    strict = count_votes(*VoteRule(threshold).settle(scores))
+    loose = count_votes(*VoteRule(threshold, inclusive=True).settle(scores))
     assert (loose - strict)[0, 0].nonzero().tolist() == [[0, 2], [2, 0]]
 
 
 def test_two_negative_scores_join_unless_only_one_sign_may():
     scores = torch.tensor([[-2.0], [-3.0], [2.0], [3.0]])[None, None]
     threshold = torch.tensor([[1.0]])
-    both = count_votes(VoteRule(threshold), scores, None)[0, 0]
-    one = count_votes(VoteRule(threshold, same_sign_only=True), scores, None)[0, 0]
+    both = count_votes(*VoteRule(threshold).settle(scores))[0, 0]
+    one = count_votes(*VoteRule(threshold, same_sign_only=True).settle(scores))[0, 0]
     assert both[0, 1] == both[2, 3] == one[2, 3] == 1
     assert one[0, 1] == both[0, 2] == 0
 
@@ -84,12 +86,12 @@ def test_votes_are_compared_in_the_dtype_of_the_scores():
     for dtype, joined in ((torch.float64, 1), (torch.float32, 0)):
         scores = torch.full((1, 1, 2, 1), 1 + 2.0**-13, dtype=dtype)
         rule = VoteRule(torch.tensor([[1 + 2.0**-12]], dtype=dtype))
-        assert count_votes(rule, scores, None)[0, 0, 0, 1] == joined
+        assert count_votes(*rule.settle(scores))[0, 0, 0, 1] == joined
 
 
 def test_no_gradient_flows_through_counts():
-    scores = torch.randn(1, 2, 5, 4, requires_grad=True)
-    assert not count_votes(VoteRule(torch.tensor([[0.5]])), scores, None).requires_grad
+    columns, limits = torch.randn(1, 2, 4, 5, requires_grad=True), torch.rand(1, 2, 4)
+    assert not count_votes(columns, limits.requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -98,14 +100,15 @@ def test_fifty_runs_are_equal(threads):
     columns, limits = torch.randn(3, 7, 41), torch.rand(3, 7)
     torch.set_num_threads(threads)
     try:
-        runs = [IMPLEMENTATIONS["cpu"].count(columns, limits, False, 0, 41) for _ in range(50)]
+        runs = [IMPLEMENTATIONS["cpu"].count(columns, limits, 0, 41) for _ in range(50)]
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(run, runs[0]) for run in runs)
 
 
 def test_the_operator_does_what_its_description_says():
-    scores, norms = torch.randn(2, 3, 6, 4), torch.rand(2, 3, 4) + 1
-    threshold = torch.full((2, 3), 0.5)
-    for arguments in ((None, False, False, 1, 4), (norms, True, True, 0, 6)):
-        torch.library.opcheck(torch.ops.jat_graph.count_votes, (scores, threshold, *arguments))
+    columns, limits = torch.randn(2, 3, 4, 6), torch.rand(2, 3, 4)
+    for rows in ((1, 4), (0, 6)):
+        torch.library.opcheck(torch.ops.jat_graph.count_votes, (columns, limits, *rows))
+    turned = torch.randn(2, 3, 6, 4).mT, limits[:1, :, :1].expand(2, 3, 4)
+    torch.library.opcheck(torch.ops.jat_graph.count_votes, (*turned, 0, 6))

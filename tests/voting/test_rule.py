@@ -42,6 +42,16 @@ def test_a_limit_is_the_largest_product_that_is_no_vote(dtype, threshold, inclus
             assert votes[1].all() or (threshold == math.inf and not inclusive)
 
 
+def test_a_product_of_zero_votes_where_neither_score_is_negative():
+    scores = torch.tensor([[-2.0, -2.0, 0.0, 1e-30], [-1.0, 0.0, 3.0, 1e-30]])[None, None]
+    rule = VoteRule(torch.zeros(1, 1), inclusive=True, same_sign_only=True)
+    columns, limits = rule.settle(scores)
+    pairs = scores[0, 0, 0], scores[0, 0, 1], None, rule.threshold[0]
+    assert rule.votes(*pairs).tolist() == [False, False, True, True]
+    products = columns[..., 0] * columns[..., 1]
+    assert (products > limits).tolist() == [[[False, False, True, True]]]
+
+
 def test_the_product_is_divided_by_the_norm():
     left, right = random_tensors(0, (5,), (5,))
     norm = torch.full((5,), 2.0, dtype=torch.float64)
@@ -53,7 +63,7 @@ def test_the_product_is_divided_by_the_norm():
 def test_soft_votes_become_hard_ones(variants):
     (scores,) = random_tensors(0, (2, 2, 7, 5))
     threshold = torch.tensor([[0.5, 1.0]], dtype=torch.float64)
-    hard = count_votes(VoteRule(threshold, **variants), scores, None)
+    hard = count_votes(*VoteRule(threshold, **variants).settle(scores))
     off = ~torch.eye(7, dtype=torch.bool)
     assert 0.1 < (hard[..., off] > 0).double().mean() < 0.95
     errors = []

@@ -2,7 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, sampling
+from jat_graph import JatConfig
+from jat_graph.voting import sampling
 from jat_graph.voting.sampling import (
     draw,
     positions_of_ranks,

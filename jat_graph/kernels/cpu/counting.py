@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numba import prange
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jat_graph.kernels import portable
 from jat_graph.kernels.cpu.compiling import loop, parallel_loop
 
 # Queries i whose counts are kept together: each score of a k that is read serves all of them.
@@ -23,15 +21,10 @@ VOTE = 3
 def count(
     columns: Tensor,  # Key scores [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-    same_sign_only: bool,
     start: int,
     stop: int,
 ) -> Tensor:  # [G, stop - start, L]
     """Count, for queries i from ``start`` to ``stop``, the keys that vote for (i, k)."""
-    if same_sign_only:
-        if bool((limits < 0).any()):  # a negative score and a zero vote, two negative ones do not
-            return portable.count(columns, limits, same_sign_only, start, stop)
-        columns = columns.masked_fill(columns < 0, torch.nan)
     graphs, _, length = columns.shape
     counts = columns.new_empty(graphs, stop - start, length)
     symmetric = (start, stop) == (0, length)

@@ -18,13 +18,10 @@ DIGIT = 9
 def rank(
     columns: Tensor,  # Key scores [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-    same_sign_only: bool,
 ) -> tuple[Tensor, Tensor]:  # [G, U, L]
     """Return the tokens by falling score with each key, and how far each of them joins."""
     if bool((limits < 0).any()):  # a score of zero joins both signs
-        return portable.rank(columns, limits, same_sign_only)
-    if same_sign_only:
-        columns = columns.masked_fill(columns < 0, torch.nan)
+        return portable.rank(columns, limits)
     order = torch.full(columns.shape, -1, dtype=torch.int32)
     reach = torch.zeros_like(order)
     scores, bits = columns.numpy(), columns.numpy().view(f"u{columns.element_size()}")

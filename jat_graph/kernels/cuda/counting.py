@@ -15,7 +15,6 @@ TILE, WARPS = 64, 2
 def count(
     columns: Tensor,  # Key scores [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-    same_sign_only: bool,
     start: int,
     stop: int,
 ) -> Tensor:  # [G, stop - start, L]
@@ -39,7 +38,6 @@ def count(
             start,
             stop,
             tiles,
-            SAME_SIGN=same_sign_only,
             SYMMETRIC=symmetric,
             SIZE=TILE,
             num_warps=WARPS,
@@ -57,7 +55,6 @@ def _count_tile(
     start: tl.tensor,
     stop: tl.tensor,
     tiles: tl.tensor,
-    SAME_SIGN: tl.constexpr,
     SYMMETRIC: tl.constexpr,
     SIZE: tl.constexpr,
 ) -> None:
@@ -73,8 +70,6 @@ def _count_tile(
         left = tl.load(columns + i, mask=i < stop, other=0.0)[:, None]
         right = tl.load(columns + k, mask=k < length, other=0.0)[None, :]
         votes = left * right > tl.load(limits)
-        if SAME_SIGN:
-            votes = votes & ~((left < 0) & (right < 0))
         total += votes.to(tl.float32)
         columns += length
         limits += 1

@@ -18,7 +18,6 @@ PLACES = 256
 def rank(
     columns: Tensor,  # Key scores [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-    same_sign_only: bool,
 ) -> tuple[Tensor, Tensor]:  # [G, U, L]
     """Return the tokens by falling score with each key, and how far each of them joins.
 
@@ -34,7 +33,7 @@ def rank(
     with torch.cuda.device_of(columns):
         for start in range(0, len(scores), step):
             rows = slice(start, start + step)
-            _rank_rows(scores[rows], limit[rows], orders[rows], reaches[rows], same_sign_only)
+            _rank_rows(scores[rows], limit[rows], orders[rows], reaches[rows])
     return order, reach
 
 
@@ -43,7 +42,6 @@ def _rank_rows(
     limits: Tensor,  # [R]
     order: Tensor,  # [R, L], written
     reach: Tensor,  # [R, L], written
-    same_sign_only: bool,
 ) -> None:
     length = columns.size(-1)
     scores = columns.nan_to_num(0.0, math.inf, -math.inf)
@@ -58,7 +56,6 @@ def _rank_rows(
         reach,
         length,
         length.bit_length(),
-        SAME_SIGN=same_sign_only,
         SIZE=PLACES,
     )
 
@@ -73,7 +70,6 @@ def _search(
     reach: tl.tensor,
     length: tl.tensor,
     steps: tl.tensor,
-    SAME_SIGN: tl.constexpr,
     SIZE: tl.constexpr,
 ) -> None:
     """Find how many tokens each one joins, counted from the strongest of its own sign.
@@ -100,8 +96,5 @@ def _search(
         joins = score * value > limit
         low = tl.where(joins, middle + 1, low)
         high = tl.where(joins, high, middle)
-    joined = tl.where(from_left, low, -low)
-    if SAME_SIGN:
-        joined = tl.where(score < 0, 0, joined)
-    tl.store(reach + here, joined, mask=inside)
+    tl.store(reach + here, tl.where(from_left, low, -low), mask=inside)
     tl.store(order + here, token.to(tl.int32), mask=inside)

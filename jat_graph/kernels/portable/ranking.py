@@ -9,7 +9,6 @@ from torch import Tensor
 def rank(
     columns: Tensor,  # Key scores [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-    same_sign_only: bool,
 ) -> tuple[Tensor, Tensor]:  # [G, U, L]
     """Return the tokens by falling score with each key, and how far each of them joins."""
     length = columns.size(-1)
@@ -28,6 +27,4 @@ def rank(
         joins = joins & (low < high)
         low = torch.where(joins, middle + 1, low)
         high = torch.where(joins, high, torch.minimum(high, middle))
-    if same_sign_only:
-        low = low.masked_fill(scores < 0, 0)
     return order.int(), torch.where(positive, low, -low).int()

@@ -79,15 +79,15 @@ def _loops(length: int, device: torch.device) -> dict[str, tuple[Callable[[], ob
     scores = heads.key_scores(number_of_keys(length))
     rule = VoteRule(torch.full((1, 1), THRESHOLD, device=device))
     features = torch.cat([heads.query, heads.key], dim=-1)
-    ranking = rank_tokens(rule, scores, None)
-    matrix = count_votes(rule, scores, None)
+    ranking = rank_tokens(*rule.settle(scores))
+    matrix = count_votes(*rule.settle(scores))
     all_scores = heads.key_scores()
     pairs, tokens = NUM_HEADS * length**2, scores.numel()
     return {
-        "vote": (lambda: count_votes(rule, all_scores, None), pairs * length / 2),
+        "vote": (lambda: count_votes(*rule.settle(all_scores)), pairs * length / 2),
         "entry": (lambda: _finish(matrix), pairs),
         "multiply": (lambda: matrix @ features, pairs * WIDTH),
-        "rank": (lambda: rank_tokens(rule, scores, None), tokens),
+        "rank": (lambda: rank_tokens(*rule.settle(scores)), tokens),
         "row": (lambda: sum_joined(features, ranking), tokens * WIDTH),
     }
 

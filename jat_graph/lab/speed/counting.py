@@ -85,7 +85,7 @@ def _against_compiled(length: int, settings: Settings, names: tuple[str, ...]) -
 def _checked_count(case: Case) -> tuple[Callable[[], Tensor], Tensor]:
     """Return our count of all keys, and the scores that it counts on."""
     scores = case.heads.key_scores()
-    return lambda: count_votes(case.rule, scores, None), scores
+    return lambda: count_votes(*case.rule.settle(scores)), scores
 
 
 def _compiled_count(formula: Formula, scores: Tensor) -> Callable[[], Tensor]:
@@ -119,7 +119,7 @@ def _against_released(length: int, settings: Settings) -> Outcome:
         entered[:] = [(source.columns(None), source.key_norms(None))]
 
     def count() -> Tensor:
-        shares = count_votes(rule, *entered[0]) / length
+        shares = count_votes(*rule.settle(*entered[0])) / length
         shares.diagonal(dim1=-2, dim2=-1).fill_(1.0)
         return shares
 

@@ -58,7 +58,7 @@ class ThresholdProduct:
     def rank(self) -> Ranking:
         """Rank the tokens for every key, and remember the ranking."""
         self._ranking = None  # so that its memory can be used again
-        self._ranking = rank_tokens(self.rule, self.scores, None)
+        self._ranking = rank_tokens(*self.rule.settle(self.scores))
         return self._ranking
 
     def multiply(self) -> Tensor:

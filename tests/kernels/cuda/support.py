@@ -11,11 +11,11 @@ REPEATS = 50 if torch.cuda.is_available() else 2
 
 
 @st.composite
-def ballots(draw, longest=20, same_sign=(False, True), zeros=True):
-    """Draw key scores ``[G, U, L]``, limits ``[G, U]``, and whether two negative ones may not vote.
+def ballots(draw, longest=20):
+    """Draw key scores ``[G, U, L]`` and limits ``[G, U]``.
 
     Integers, whose products meet the limits, or normal numbers. Some tokens are masked.
-    Some limits are infinite, and some (with ``zeros``) those of an inclusive vote at a ρ of zero.
+    Some limits are infinite, and some those of an inclusive vote at a ρ of zero.
     """
     graphs, keys = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     length = draw(st.integers(1, longest))
@@ -30,17 +30,14 @@ def ballots(draw, longest=20, same_sign=(False, True), zeros=True):
     limits = torch.randint(0, 5, (graphs, keys), generator=generator).to(dtype)
     special = torch.rand(graphs, keys, generator=generator)
     limits = limits.masked_fill(special > 0.8, math.inf)
-    if zeros:
-        limits = limits.masked_fill(special < 0.2, -torch.finfo(dtype).smallest_normal)
+    limits = limits.masked_fill(special < 0.2, -torch.finfo(dtype).smallest_normal)
     columns = columns.masked_fill(masked, math.nan)
-    return columns.to(DEVICE), limits.to(DEVICE), draw(st.sampled_from(same_sign))
+    return columns.to(DEVICE), limits.to(DEVICE)
 
 
-def all_votes(columns, limits, same_sign_only):
+def all_votes(columns, limits):
     """Return every vote as the rounded product says, ``[G, U, L, L]`` bool."""
-    left, right = columns.unsqueeze(-1), columns.unsqueeze(-2)
-    votes = left * right > limits[..., None, None]
-    return votes & ~((left < 0) & (right < 0)) if same_sign_only else votes
+    return columns.unsqueeze(-1) * columns.unsqueeze(-2) > limits[..., None, None]
 
 
 def features_of(columns, seed, width):

@@ -35,18 +35,18 @@ def test_the_product_is_rounded_before_it_is_compared(triton_kernels, dtype, joi
     # (1 + 2⁻¹³)² is 1 + 2⁻¹² + 2⁻²⁶, whose last term float32 rounds away.
     columns = torch.full((1, 1, 2), 1 + 2.0**-13, dtype=dtype, device=DEVICE)
     limits = torch.full((1, 1), 1 + 2.0**-12, dtype=dtype, device=DEVICE)
-    assert triton_kernels.count(columns, limits, False, 0, 2).tolist() == [[[joined] * 2] * 2]
+    assert triton_kernels.count(columns, limits, 0, 2).tolist() == [[[joined] * 2] * 2]
 
 
 def test_products_too_small_for_a_normal_number_count(triton_kernels):
     columns = torch.full((1, 1, 1), 1e-20, device=DEVICE)
     limits = torch.zeros(1, 1, device=DEVICE)
-    assert triton_kernels.count(columns, limits, False, 0, 1).item() == 1
+    assert triton_kernels.count(columns, limits, 0, 1).item() == 1
 
 
 def test_runs_are_equal(triton_kernels):
     columns, limits = random_columns(0, 2, 9, 100), torch.full((2, 9), 0.2, device=DEVICE)
-    first = triton_kernels.count(columns, limits, False, 0, 100)
+    first = triton_kernels.count(columns, limits, 0, 100)
     assert 0 < first.mean() < 9
     for _ in range(REPEATS):
-        assert torch.equal(triton_kernels.count(columns, limits, False, 0, 100), first)
+        assert torch.equal(triton_kernels.count(columns, limits, 0, 100), first)

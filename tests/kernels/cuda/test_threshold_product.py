@@ -16,12 +16,12 @@ from tests.kernels.cuda.support import (
 
 
 @given(
-    ballot=ballots(longest=70, same_sign=(False,)),
+    ballot=ballots(longest=70),
     width=st.integers(1, 20),
     seed=st.integers(0, 2**20),
 )
 def test_sums_are_those_over_the_joined_tokens(triton_kernels, ballot, width, seed):
-    columns, _, _ = ballot
+    columns, _ = ballot
     x = features_of(columns, seed, width)
     found = triton_kernels.add_joined(x, *triton_kernels.rank(*ballot))
     truth = all_votes(*ballot).sum(1).double() @ x
@@ -32,10 +32,10 @@ def test_sums_are_those_over_the_joined_tokens(triton_kernels, ballot, width, se
 @pytest.mark.parametrize("width", [8, 255])
 def test_float32_is_as_exact_as_plain_sums(triton_kernels, width):
     columns, limits = random_columns(0, 2, 6, 150), torch.full((2, 6), 0.2, device=DEVICE)
-    counts = all_votes(columns, limits, False).sum(1)
+    counts = all_votes(columns, limits).sum(1)
     assert 0.2 < (counts > 0).double().mean()
     x = random_rows(1, 2, 150, width)
-    found = triton_kernels.add_joined(x, *triton_kernels.rank(columns, limits, False))
+    found = triton_kernels.add_joined(x, *triton_kernels.rank(columns, limits))
     assert found.dtype == x.dtype
     assert_within_budget(found, counts.float() @ x, counts.double() @ x.double())
 
@@ -49,7 +49,7 @@ def test_a_place_without_a_token_adds_nothing(triton_kernels):
 
 def test_runs_are_equal(triton_kernels):
     columns, limits = random_columns(0, 2, 9, 100), torch.full((2, 9), 0.2, device=DEVICE)
-    ranking, x = triton_kernels.rank(columns, limits, False), random_rows(1, 2, 100, 16)
+    ranking, x = triton_kernels.rank(columns, limits), random_rows(1, 2, 100, 16)
     first = triton_kernels.add_joined(x, *ranking)
     for _ in range(REPEATS):
         assert torch.equal(triton_kernels.add_joined(x, *ranking), first)
@@ -58,9 +58,9 @@ def test_runs_are_equal(triton_kernels):
 SMALL = {"SEGMENT": 8, "CHUNK": 4, "TOKENS": 16, "FEATURES": 4}
 
 
-@given(ballot=ballots(longest=20, same_sign=(False,)), width=st.integers(1, 6))
+@given(ballot=ballots(longest=20), width=st.integers(1, 6))
 def test_segments_and_slices_add_up(triton_kernels, triton_constants, ballot, width):
-    columns, _, _ = ballot
+    columns, _ = ballot
     x = features_of(columns, 0, width)
     ranking = triton_kernels.rank(*ballot)
     with triton_constants("threshold_product", **SMALL):
@@ -80,7 +80,7 @@ def test_how_many_orders_are_held_changes_no_bit(
 ):
     columns = random_columns(0, graphs, keys, length)
     limits = torch.full((graphs, keys), 0.1, device=DEVICE)
-    ranking, x = triton_kernels.rank(columns, limits, False), random_rows(1, graphs, length, 3)
+    ranking, x = triton_kernels.rank(columns, limits), random_rows(1, graphs, length, 3)
     whole = triton_kernels.add_joined(x, *ranking)
     with triton_constants("threshold_product", HELD=orders * 2 * length * 3):
         assert torch.equal(triton_kernels.add_joined(x, *ranking), whole)
@@ -88,7 +88,7 @@ def test_how_many_orders_are_held_changes_no_bit(
 
 def test_a_batch_gives_what_its_items_give(triton_kernels):
     columns, limits = random_columns(0, 3, 5, 50), torch.full((3, 5), 0.1, device=DEVICE)
-    order, reach = triton_kernels.rank(columns, limits, False)
+    order, reach = triton_kernels.rank(columns, limits)
     x = random_rows(1, 3, 50, 6)
     items = [
         triton_kernels.add_joined(*(t[g : g + 1].contiguous() for t in (x, order, reach)))

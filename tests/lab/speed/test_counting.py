@@ -27,7 +27,7 @@ def _name(series: Series) -> str:
 
 def one_too_many(rule, scores, norms):
     """Count, and count one pair once too often."""
-    counts = count_votes(rule, scores, norms)
+    counts = count_votes(*rule.settle(scores, norms))
     counts[0, -1, 1, 0] += 1
     return counts
 
@@ -36,7 +36,7 @@ def test_the_definition_is_that_of_the_kernel() -> None:
     scores = torch.randn(2, 3, 30, 7, generator=torch.Generator().manual_seed(0))
     for inclusive in (False, True):
         rule = VoteRule(torch.full((1, 1), 0.5), inclusive=inclusive)
-        assert torch.equal(count_by_definition(rule, scores), count_votes(rule, scores, None))
+        assert torch.equal(count_by_definition(rule, scores), count_votes(*rule.settle(scores)))
 
 
 @pytest.mark.usefixtures("quick")

@@ -29,7 +29,7 @@ def scores(seed: int, *shape: int) -> torch.Tensor:
 
 def counted(x: torch.Tensor) -> torch.Tensor:
     """Return our counts at ρ = 1 of scores ``[H, L, U]``."""
-    return count_votes(VoteRule(torch.ones(1, 1)), x[None], None)[0]
+    return count_votes(*VoteRule(torch.ones(1, 1)).settle(x[None]))[0]
 
 
 @pytest.mark.parametrize("name", FORMULATIONS)
