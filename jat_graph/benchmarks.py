@@ -1,38 +1,26 @@
-"""The benchmarks; the code is in :mod:`jat_graph.lab.speed`."""
+"""Every claim about speed and memory as a command that anyone can repeat."""
 
-from jat_graph.lab.speed import (
-    BENCHMARKS as BENCHMARKS,
-)
-from jat_graph.lab.speed import (
-    CheckError as CheckError,
-)
-from jat_graph.lab.speed import (
-    Outcome as Outcome,
-)
-from jat_graph.lab.speed import (
-    Results as Results,
-)
-from jat_graph.lab.speed import (
-    Row as Row,
-)
-from jat_graph.lab.speed import (
-    Spread as Spread,
-)
-from jat_graph.lab.speed import (
-    draw_results as draw_results,
-)
-from jat_graph.lab.speed import (
-    read_results as read_results,
-)
-from jat_graph.lab.speed import (
-    refit_prices as refit_prices,
-)
-from jat_graph.lab.speed import (
-    results_markdown as results_markdown,
-)
-from jat_graph.lab.speed import (
-    results_table as results_table,
-)
-from jat_graph.lab.speed import (
-    run_benchmark as run_benchmark,
-)
+from jat_graph.lab.speed import BENCHMARKS
+from jat_graph.lab.speed.checks import CheckError
+from jat_graph.lab.speed.costs import refit_prices
+from jat_graph.lab.speed.picture import draw_results
+from jat_graph.lab.speed.results import Results, Row, read_results
+from jat_graph.lab.speed.runner import run_benchmark
+from jat_graph.lab.speed.series import Outcome
+from jat_graph.lab.speed.spread import Spread
+from jat_graph.lab.speed.tables import results_markdown, results_table
+
+__all__ = [
+    "BENCHMARKS",
+    "CheckError",
+    "Outcome",
+    "Results",
+    "Row",
+    "Spread",
+    "draw_results",
+    "read_results",
+    "refit_prices",
+    "results_markdown",
+    "results_table",
+    "run_benchmark",
+]

@@ -16,7 +16,7 @@ from jat_graph.cli.experimenting import experiment_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command
 from jat_graph.cli.showing import demo_command
 from jat_graph.cli.training import eval_command, train_command
-from jat_graph.lab.speed import CheckError
+from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.studies import CellsFailedError
 
 app = typer.Typer(

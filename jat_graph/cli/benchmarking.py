@@ -5,27 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 
 from jat_graph.cli.inputs import has_terminal
-from jat_graph.lab.speed import (
-    BENCHMARKS,
-    draw_results,
-    refit_prices,
-    results_table,
-    run_benchmark,
-)
-from jat_graph.lab.speed.series import Settings
-from jat_graph.viz import save_figure
+from jat_graph.lab.speed import NAMES
 
 
 def bench_command(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"One of {', '.join(BENCHMARKS)}; or costs: refit what backend='auto' goes by."
+            help=f"One of {', '.join(NAMES)}; or costs: refit what backend='auto' goes by."
         ),
     ],
     lengths: Annotated[
@@ -51,14 +42,19 @@ def bench_command(
     Results are checked before anything is timed. A point that the JSON file holds is not measured
     again, so that a command can be interrupted and given once more.
     """
+    import torch
+
+    from jat_graph import benchmarks
+    from jat_graph.viz import save_figure
+
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == "costs":
-        _refit_costs(Settings(device, repeats).torch_device, json_file, lengths, plot)
+        _refit_costs(device, json_file, lengths, plot)
         return
     if plot is not None and plot.suffix.lower() != ".png":
         raise ValueError(f"--plot must be a file name ending in .png, got {str(plot)!r}")
     path = Path(f"bench-{name}.json") if json_file is None else json_file
-    results = run_benchmark(
+    results = benchmarks.run_benchmark(
         name,
         path=path,
         device=device,
@@ -66,20 +62,21 @@ def bench_command(
         repeats=repeats,
         progress=has_terminal(),
     )
-    Console().print(results_table(results))
+    Console().print(benchmarks.results_table(results))
     Console().print(f"Results are in {path}.")
     if plot is not None:
-        save_figure(draw_results([results]), plot)
+        save_figure(benchmarks.draw_results([results]), plot)
         Console().print(f"The picture is in {plot}.")
 
 
-def _refit_costs(
-    device: torch.device, path: Path | None, lengths: str | None, plot: Path | None
-) -> None:
+def _refit_costs(device: str, path: Path | None, lengths: str | None, plot: Path | None) -> None:
+    from jat_graph.benchmarks import refit_prices
+    from jat_graph.lab.speed.series import Settings
+
     for option, value in (("--lengths", lengths), ("--plot", plot)):
         if value is not None:
             raise ValueError(f"bench costs takes no {option}, got {str(value)!r}")
-    prices = refit_prices(device, path)
+    prices = refit_prices(Settings(device, repeats=1).torch_device, path)
     for loop, price in prices.items():
         Console().print(f"{loop:10}{price:10.3g} ns", highlight=False)
     where = "the package's table, which backend='auto' reads" if path is None else path

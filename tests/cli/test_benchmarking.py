@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.lab.speed import CheckError, costs, products, read_results
+from jat_graph.benchmarks import CheckError, read_results
+from jat_graph.lab.speed import costs, growth
 from tests.cli.conftest import Run
 from tests.lab.speed.conftest import quick
 from tests.lab.speed.support import results
@@ -63,8 +64,8 @@ def test_memory_runs_in_processes_of_its_own(run: Run, tmp_path: Path) -> None:
 def test_nothing_is_printed_where_a_check_fails(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = products.sum_joined
-    monkeypatch.setattr(products, "sum_joined", lambda *arguments: right(*arguments) * 1.001)
+    right = growth.sum_joined
+    monkeypatch.setattr(growth, "sum_joined", lambda *arguments: right(*arguments) * 1.001)
     output = tmp_path / "growth.json"
     with pytest.raises(CheckError, match=r"^threshold product, L=32: the result check failed"):
         run("bench", "growth", "--lengths", "32", "--json", output)
@@ -101,7 +102,8 @@ def test_wrong_use_is_named(
 FAILING = """
 import sys
 from jat_graph import cli
-from jat_graph.lab.speed import CheckError, runner
+from jat_graph.lab.speed import runner
+from jat_graph.lab.speed.checks import CheckError
 
 def fail(series, length, settings):
     raise CheckError("count, L=32: the result check failed")

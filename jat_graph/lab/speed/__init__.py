@@ -1,26 +1,40 @@
-"""Every claim about speed and memory as a command that anyone can repeat."""
+"""Every claim about speed and memory as a command that anyone can repeat.
 
-from jat_graph.lab.speed.checks import CheckError
-from jat_graph.lab.speed.costs import refit_prices
-from jat_graph.lab.speed.picture import draw_results
-from jat_graph.lab.speed.registry import BENCHMARKS
-from jat_graph.lab.speed.results import Results, Row, read_results
-from jat_graph.lab.speed.runner import run_benchmark
-from jat_graph.lab.speed.series import Outcome
-from jat_graph.lab.speed.spread import Spread
-from jat_graph.lab.speed.tables import results_markdown, results_table
+A benchmark is a module here, and is imported when it is asked for: its name costs nothing.
+"""
 
-__all__ = [
-    "BENCHMARKS",
-    "CheckError",
-    "Outcome",
-    "Results",
-    "Row",
-    "Spread",
-    "draw_results",
-    "read_results",
-    "refit_prices",
-    "results_markdown",
-    "results_table",
-    "run_benchmark",
-]
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jat_graph.lab.speed.series import Benchmark
+
+NAMES = ("kernels", "heads", "model", "memory", "growth", "decoding", "long")
+
+
+class _Benchmarks(Mapping[str, "Benchmark"]):
+    def __getitem__(self, name: str) -> Benchmark:
+        if name not in NAMES:
+            raise KeyError(name)
+        found: Benchmark = getattr(import_module(f"{__name__}.{name}"), name.upper())
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
+BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks()
+"""All benchmarks by name."""
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """Return a benchmark, or say which there are."""
+    if name not in NAMES:
+        raise ValueError(f"benchmark must be one of {', '.join(NAMES)}, got {name!r}")
+    return BENCHMARKS[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jat_graph.lab.speed.checks import count_rows
 from jat_graph.lab.speed.inputs import (
+    NUM_HEADS,
     THRESHOLD,
     Heads,
     Work,
@@ -19,13 +20,10 @@ from jat_graph.lab.speed.inputs import (
     random_heads,
 )
 from jat_graph.lab.speed.series import Fact, Outcome, Settings
-from jat_graph.lab.speed.timing import Step, Timing, time_in_turns
+from jat_graph.lab.speed.timing import Step, Timing
 from jat_graph.voting.rule import VoteRule
 
-NUM_HEADS = 4
 SDPA = "SDPA of the same heads"
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,10 @@ class Case:
         """Return the scores with U = ⌈5 ln L⌉ keys, ``[1, H, L, U]``."""
         return self.heads.key_scores(number_of_keys(self.heads.length))
 
+    def counts(self, scores: Tensor) -> Tensor:
+        """Return the votes for every pair by the definition, ``[1, H, L, L]``."""
+        return count_rows(self.rule, scores, torch.arange(scores.size(2), device=scores.device))
+
     def attend(self) -> Tensor:
         """Return the heads' exact attention, ``[1, H, L, D]``."""
         heads = self.heads
@@ -60,9 +62,8 @@ class Case:
 
     def time(self, ours: Sequence[Step], theirs: Callable[[], object]) -> Timing:
         """Print what the graphs have to do, then time two sides whose results were checked."""
-        announce(self.name, self.work)
-        device, repeats = self.settings.torch_device, self.settings.repeats
-        return time_in_turns(ours, [theirs], device=device, repeats=repeats)
+        self.work.announce(self.name)
+        return self.settings.time(ours, [theirs])
 
     def outcome(self, timing: Timing, facts: dict[str, Fact] | None = None) -> Outcome:
         """Return what came of the point."""
@@ -76,12 +77,3 @@ def open_case(what: str, length: int, settings: Settings) -> Case:
     work = measure_work(heads.key_scores(number_of_keys(length)), THRESHOLD)
     work.require(name)
     return Case(name, heads, work, settings)
-
-
-def announce(name: str, work: Work) -> None:
-    """Print what the graphs of a point have to do."""
-    logger.info(
-        "%s: results agree; %.1f %% of the pairs are joined at U = ⌈5 ln L⌉, %.1f %% of the tokens "
-        "take part in the median key.",
-        name, 100 * work.joined, 100 * work.taking_part,
-    )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.benchmark import Timer
 
 from jat_graph.files import write_text
 from jat_graph.kernels import count_votes, rank_tokens, sum_joined
-from jat_graph.lab.speed.inputs import HEAD_DIM, THRESHOLD, number_of_keys, random_heads
-from jat_graph.lab.speed.machine import describe_machine
+from jat_graph.lab.machine import describe_machine
+from jat_graph.lab.speed.inputs import HEAD_DIM, NUM_HEADS, THRESHOLD, number_of_keys, random_heads
 from jat_graph.voting.rule import VoteRule
 
-NUM_HEADS = 4
 WIDTH = 2 * HEAD_DIM  # queries and keys at once
 LENGTHS = (512, 1024, 2048)
 # A price is the middle one of the lengths', and each of those the middle of so many samples.
@@ -69,7 +68,7 @@ def measure_prices(
     found: dict[str, list[float]] = {}
     for length in lengths:
         for name, (run, units) in _loops(length, device).items():
-            found.setdefault(name, []).append(_nanoseconds(run, samples, device) / units)
+            found.setdefault(name, []).append(_nanoseconds(run, samples) / units)
     return {name: statistics.median(prices) for name, prices in found.items()}
 
 
@@ -97,18 +96,6 @@ def _finish(matrix: Tensor) -> Tensor:
     return matrix.clone().div_(2.0).sum(-1)
 
 
-def _nanoseconds(run: Callable[[], object], samples: int, device: torch.device) -> float:
-    run()  # the first call may compile
-    times = []
-    for _ in range(samples):
-        _synchronize(device)
-        start = time.perf_counter_ns()
-        run()
-        _synchronize(device)
-        times.append(time.perf_counter_ns() - start)
-    return statistics.median(times)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _nanoseconds(run: Callable[[], object], samples: int) -> float:
+    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
+    return 1e9 * statistics.median(timer.timeit(1).median for _ in range(samples))

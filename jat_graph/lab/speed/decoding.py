@@ -13,7 +13,6 @@ from jat_graph.hf import attach
 from jat_graph.inspection.calibration import calibrate
 from jat_graph.lab.speed.checks import require_equal
 from jat_graph.lab.speed.series import Benchmark, Outcome, Series, Settings
-from jat_graph.lab.speed.timing import time_in_turns
 
 SHAPE: dict[str, int] = {
     "vocab_size": 1000,
@@ -93,11 +92,9 @@ def _measure(length: int, settings: Settings, what: str) -> Outcome:
     decoder = Decoder(length, settings, SELECTIONS[what])
     chosen = decoder.next_token().argmax(-1), decoder.all_tokens().argmax(-1)
     require_equal(f"{what}, L={length}", *chosen)
-    timing = time_in_turns(
+    timing = settings.time(
         [decoder.next_token],
         [decoder.all_tokens],
-        device=settings.torch_device,
-        repeats=settings.repeats,
     )
     return Outcome.of(timing, {"layers": SHAPE["num_hidden_layers"]})
 

@@ -12,7 +12,6 @@ from jat_graph.attention.api import jump_attention
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig
-from jat_graph.lab.speed.case import NUM_HEADS, announce
 from jat_graph.lab.speed.checks import (
     count_rows,
     require_close,
@@ -20,6 +19,7 @@ from jat_graph.lab.speed.checks import (
     sampled_tokens,
 )
 from jat_graph.lab.speed.inputs import (
+    NUM_HEADS,
     THRESHOLD,
     Heads,
     Work,
@@ -27,8 +27,7 @@ from jat_graph.lab.speed.inputs import (
     number_of_keys,
     random_heads,
 )
-from jat_graph.lab.speed.series import Benchmark, Fact, Outcome, Series, Settings
-from jat_graph.lab.speed.timing import time_in_turns
+from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.masks import TokenMask
 from jat_graph.operators import NormalizedOperator
 from jat_graph.voting.ballot import Ballot
@@ -77,6 +76,7 @@ HEADS = Benchmark(
     ),
     series=head_series,
     patience=PATIENCE,
+    bars=(Bar("cuda", PROPAGATION, "", ONE_MILLION, ONE_MILLION, 0.1),),
 )
 
 
@@ -85,11 +85,9 @@ def _head_against_ordinary(length: int, settings: Settings, what: str) -> Outcom
     config = _config(SELECTIONS[what], 1)
     name = f"{what}, L={length}"
     facts = check_head(name, heads, config)
-    timing = time_in_turns(
+    timing = settings.time(
         [lambda: backward(jump_attention(*leaves(heads), config=config))],
         [lambda: backward(F.scaled_dot_product_attention(*leaves(heads)))],
-        device=settings.torch_device,
-        repeats=settings.repeats,
     )
     return Outcome.of(timing, facts)
 
@@ -106,11 +104,9 @@ def _propagation_against_attention(length: int, settings: Settings) -> Outcome:
     facts = check_head(name, heads, config) | ({"peak_bytes": peak} if peak else {})
     query, key = _propagate(heads.query, heads.key, config)
     propagated = Heads(query, key, heads.value)
-    timing = time_in_turns(
+    timing = settings.time(
         [lambda: backward(*_propagate(*leaves(heads)[:2], config))],
         [lambda: backward(F.scaled_dot_product_attention(*leaves(propagated)))],
-        device=settings.torch_device,
-        repeats=settings.repeats,
     )
     return Outcome.of(timing, facts)
 
@@ -135,7 +131,7 @@ def check_head(what: str, heads: Heads, config: JatConfig) -> dict[str, Fact]:
     require_product(f"{what}, A x", product.detach(), rows, weights, x.detach())
     require_product(f"{what}, gradient of A x", grad, rows, weights, heads.key.float())
     _check_attention(what, heads, config, operator, rows)
-    announce(what, work)
+    work.announce(what)
     backend = type(operator.base).__name__.removesuffix("Operator").lower()
     return {**work.facts, "backend": backend}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from jat_graph.lab.speed.checks import CheckError
 from jat_graph.voting.scores import attention_scores
 
 THRESHOLD = 6.0  # the paper's ρ
-HEAD_DIM = 64
+NUM_HEADS, HEAD_DIM = 4, 64
 KEY_FACTOR = 5.0  # of U = ⌈5 ln L⌉
 
 # What every head must reach before anything is timed ...
@@ -22,6 +23,8 @@ LEAST_JOINED, LEAST_TAKING_PART = 0.6, 0.5
 WANTED_JOINED, WANTED_TAKING_PART = 0.66, 0.56
 
 SAMPLED_PAIRS = 2**14
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,14 @@ class Work:
                 f"{LEAST_TAKING_PART:.0%} of the tokens must take part in the median key, "
                 f"got {self.joined:.1%} and {self.taking_part:.1%}; nothing was timed"
             )
+
+    def announce(self, what: str) -> None:
+        """Print the figures of a graph that was checked, before it is timed."""
+        logger.info(
+            "%s: results agree; %.1f %% of the pairs are joined at U = ⌈5 ln L⌉, %.1f %% of the "
+            "tokens take part in the median key.",
+            what, 100 * self.joined, 100 * self.taking_part,
+        )  # fmt: skip
 
     @property
     def facts(self) -> dict[str, float]:

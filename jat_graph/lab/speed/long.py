@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from jat_graph.lab.speed.case import announce
-from jat_graph.lab.speed.checks import NoRoomError
-from jat_graph.lab.speed.long_attention import ALL_PAIRS, ATTENTION, attention_against_all_pairs
-from jat_graph.lab.speed.long_checks import check_side
+import torch
+import torch.nn.functional as F
+
+from jat_graph.attention.patterns.api import pattern_attention
+from jat_graph.checks.tensors import default_scale
+from jat_graph.lab.speed.checks import NoRoomError, require_close, sampled_tokens
+from jat_graph.lab.speed.heads import backward, leaves
+from jat_graph.lab.speed.inputs import Heads
 from jat_graph.lab.speed.long_models import (
     ALONE,
     BIGBIRD,
@@ -15,18 +19,21 @@ from jat_graph.lab.speed.long_models import (
     JUMPS,
     LONGFORMER,
     MODERNBERT,
+    PATTERN,
     SAMPLED,
+    SHAPE,
     STOCK,
     WINDOW,
+    allowed_keys,
     build_side,
+    check_side,
     is_sparse,
 )
-from jat_graph.lab.speed.long_probe import WARM_UP_TOKENS
-from jat_graph.lab.speed.memory import probe
-from jat_graph.lab.speed.probe import PEAK_RESET
-from jat_graph.lab.speed.series import Benchmark, Fact, Outcome, Series, Settings
-from jat_graph.lab.speed.timing import time_in_turns
+from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
+from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
+from jat_graph.patterns import parse_pattern
 
+ATTENTION, ALL_PAIRS = "attention alone, window", "fused SDPA over all pairs"
 COMPARISONS = (
     (JUMPS, ALONE),
     (SAMPLED, JUMPS),
@@ -35,9 +42,11 @@ COMPARISONS = (
 LONGEST = {"cpu": 16384, "cuda": 65536}
 SHORTEST, SLOPE_FROM = 512, 2048
 ATTENTION_LENGTH = 8192
+# A step on so many tokens compiles kernels and fills the optimizer's state. With fewer than 705,
+# BigBird would give up its sparse attention for good.
+WARM_UP_TOKENS = 1024
 NOT_SPARSE = "not measured: on so short an input it gives up its sparse attention"
 NO_ROOM = "not measured: a step needs more memory than the machine has"
-NO_PEAKS = "memory not measured: only Linux lets a process reset its peak"
 
 
 def long_series(settings: Settings) -> tuple[Series, ...]:
@@ -62,16 +71,10 @@ def _measure(length: int, settings: Settings, what: str, against: str) -> Outcom
         return Outcome(note=note)
     ours, theirs = (build_side(side, length, settings) for side in (what, against))
     work = check_side(name, ours, CONFIGS[what])
-    announce(name, work)
+    work.announce(name)
     for step in (ours, theirs):
         step.warm_up(WARM_UP_TOKENS)
-    timing = time_in_turns(
-        [ours.run],
-        [theirs.run],
-        device=settings.torch_device,
-        repeats=settings.repeats,
-        heavy=True,
-    )
+    timing = settings.time([ours.run], [theirs.run], heavy=True)
     if not is_sparse(theirs.model):
         return Outcome(note=NOT_SPARSE)
     return Outcome.of(timing, {**work.facts, **facts}, note)
@@ -81,8 +84,8 @@ def _memory(
     length: int, settings: Settings, what: str, against: str
 ) -> tuple[dict[str, Fact], str]:
     """Return the peaks of both sides, or why there are none."""
-    if settings.device == "cpu" and not PEAK_RESET.exists():
-        return {}, NO_PEAKS
+    if missing := missing_peaks(settings.device):
+        return {}, f"memory not measured: {missing}"
     try:
         return memory_facts(*(peak(side, length, settings.device) for side in (what, against))), ""
     except NoRoomError:
@@ -94,10 +97,49 @@ def memory_facts(ours: int, theirs: int) -> dict[str, Fact]:
     return {"our_bytes": ours, "their_bytes": theirs, "memory_ratio": ours / theirs}
 
 
+def attention_against_all_pairs(length: int, settings: Settings) -> Outcome:
+    """Time the attention of one layer, forward and backward."""
+    heads = _random_layer(length, settings)
+    pattern = parse_pattern(PATTERN)
+    check_attention(f"{ATTENTION}, L={length}", heads)
+    timing = settings.time(
+        [lambda: backward(pattern_attention(*leaves(heads), pattern=pattern))],
+        [lambda: backward(F.scaled_dot_product_attention(*leaves(heads)))],
+    )
+    return Outcome.of(timing, {})
+
+
+def check_attention(what: str, heads: Heads) -> None:
+    """Refuse to go on unless the attention of sampled tokens is that of the definition."""
+    rows = sampled_tokens(heads.length, heads.query.device)
+    allowed = allowed_keys(rows, heads.length)
+    got = pattern_attention(heads.query, heads.key, heads.value, pattern=parse_pattern(PATTERN))
+    query = heads.query[:, :, rows]
+    plain = F.scaled_dot_product_attention(query, heads.key, heads.value, attn_mask=allowed)
+    scores = query.double() @ heads.key.double().transpose(-1, -2)
+    scores = (scores * default_scale(query.size(-1))).masked_fill(~allowed, -torch.inf)
+    require_close(what, got[:, :, rows], plain, scores.softmax(-1) @ heads.value.double())
+
+
+def _random_layer(length: int, settings: Settings) -> Heads:
+    heads = SHAPE["num_attention_heads"]
+    shape = (1, heads, length, SHAPE["hidden_size"] // heads)
+    generator = torch.Generator().manual_seed(0)
+    drawn = (torch.randn(shape, generator=generator) for _ in range(3))
+    return Heads(*(tensor.to(settings.torch_device, settings.dtype) for tensor in drawn))
+
+
 @cache
 def peak(side: str, length: int, device: str) -> int:
     """Measure the peak memory of a step, once for all comparisons that it stands in."""
-    return probe(side, length, Settings(device, 1), "long_probe")
+    return probe(__name__, side, length, device)
+
+
+def run_side(side: str, length: int, settings: Settings) -> int:
+    """Run a training step, and return what it took above weights, gradients and optimizer."""
+    step = build_side(side, length, settings)
+    step.warm_up(WARM_UP_TOKENS)
+    return peak_of(step.run, settings.torch_device)
 
 
 LONG = Benchmark(
@@ -114,5 +156,15 @@ LONG = Benchmark(
     series=long_series,
     growing=("ours", "theirs", "our_bytes"),
     growing_from=SLOPE_FROM,
+    bars=(
+        Bar("cpu", ATTENTION, ALL_PAIRS, ATTENTION_LENGTH, ATTENTION_LENGTH, 1 / 4),
+        *(
+            Bar(device, JUMPS, other, SLOPE_FROM, LONGEST["cuda"], 1.0, number)
+            for device in ("cpu", "cuda")
+            for other in (LONGFORMER, BIGBIRD)
+            for number in ("ratio", "memory_ratio")
+        ),
+    ),
+    slope_bar=1.15,
     drawn=(("ours", "theirs"), ("our_bytes", "their_bytes")),
 )

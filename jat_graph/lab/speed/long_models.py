@@ -1,8 +1,12 @@
-"""Encoders for long inputs in one shape, with random weights and no dropout: a step of each."""
+"""Encoders for long inputs in one shape: a step of each, and what must hold before it is timed.
+
+Weights are random, and nothing is dropped out.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,10 +16,17 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, detach
-from jat_graph.lab.speed.case import NUM_HEADS
-from jat_graph.lab.speed.inputs import THRESHOLD
+from jat_graph.lab.speed.checks import require_close
+from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD, Work
 from jat_graph.lab.speed.series import Settings
-from jat_graph.lab.speed.training_step import TrainingStep, random_batch, strengthen
+from jat_graph.lab.speed.training_step import (
+    TrainingStep,
+    cut_batch,
+    random_batch,
+    require_work,
+    strengthen,
+)
+from jat_graph.patterns import parse_pattern
 
 # MiniLM.
 SHAPE = {
@@ -30,6 +41,8 @@ SCALED_TOKENS = 2048  # longer than a few windows
 MARGIN = 1.2  # the keys of longer inputs are others, and may join less
 WINDOW = 256  # to each side, the token itself included
 PATTERN = f"window:{WINDOW}+global:1"
+# The pattern is compared with a dense mask on so many tokens: four windows.
+CHECKED_TOKENS = 1024
 
 JUMPS, SAMPLED = "window + JAT†, significance", "window + JAT†, sampled"
 ALONE, STOCK = "the window alone", "stock BERT on SDPA"
@@ -68,6 +81,43 @@ def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
 def stock_copy(model: Any) -> Any:
     """Return a copy without jump heads and pattern."""
     return detach(copy.deepcopy(model))
+
+
+def check_side(what: str, step: TrainingStep, config: JatConfig) -> Work:
+    """Refuse to go on unless the pattern is right, and jump heads change the loss when they should.
+
+    On the beginning of the sequence, hop 0 alone and an infinite threshold both give what stock
+    BERT gives under the dense mask of the pattern.
+    """
+    tokens = cut_batch(step.batch, 1, CHECKED_TOKENS)["input_ids"]
+    mask = dense_mask(tokens.size(1), tokens.device)
+    stock = stock_copy(step.model)
+    plain = _outputs(step, stock, tokens, mask)
+    truth = _exact_outputs(stock, tokens, mask)
+    alone = replace(config, hop_weights=(1.0,))
+    for name, harmless in (
+        ("an infinite threshold", replace(config, threshold=math.inf)),
+        ("one hop of weight 1 at index 0", alone),
+    ):
+        attach(detach(step.model), harmless)
+        require_close(
+            f"{what}, outputs with {name}", _outputs(step, step.model, tokens), plain, truth
+        )
+    base = step.loss()
+    attach(detach(step.model), config)
+    return require_work(what, step, base)
+
+
+def dense_mask(length: int, device: torch.device) -> Tensor:  # [1, 1, L, L]
+    """Return which pairs the pattern allows."""
+    return allowed_keys(torch.arange(length, device=device), length)[None, None]
+
+
+def allowed_keys(rows: Tensor, length: int) -> Tensor:  # [r], [r, L]
+    """Return which keys some queries may see."""
+    keys = torch.arange(length, device=rows.device)
+    zero = torch.zeros_like(keys[:1])
+    return parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)
 
 
 def is_sparse(model: Any) -> bool:
@@ -134,3 +184,17 @@ def _with_weights_of(source: Any, model: Any) -> Any:
 def _only_first(tokens: Tensor) -> Tensor:
     """Return 1 for the first token of each sequence, 0 for the others: [B, L]."""
     return (torch.arange(tokens.size(1), device=tokens.device) == 0).long().expand_as(tokens)
+
+
+@torch.no_grad()
+def _outputs(step: TrainingStep, model: Any, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    cuda = step.settings.device == "cuda"
+    with torch.autocast(step.settings.device, torch.bfloat16, enabled=cuda):
+        outputs: Tensor = model.base_model(tokens, attention_mask=mask).last_hidden_state
+    return outputs
+
+
+@torch.no_grad()
+def _exact_outputs(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+    outputs: Tensor = model.double().base_model(tokens, attention_mask=mask).last_hidden_state
+    return outputs

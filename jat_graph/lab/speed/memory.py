@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
+from dataclasses import replace
 
-from jat_graph.lab.speed.case import NUM_HEADS
-from jat_graph.lab.speed.checks import CheckError, NoRoomError
-from jat_graph.lab.speed.heads import check_head
-from jat_graph.lab.speed.inputs import HEAD_DIM, number_of_keys, random_heads
-from jat_graph.lab.speed.probe import CONFIG, JUMP, PEAK_RESET, STOCK
-from jat_graph.lab.speed.series import Benchmark, Outcome, Series, Settings
+import torch.nn.functional as F
+
+from jat_graph.attention.api import jump_attention
+from jat_graph.config import JatConfig
+from jat_graph.lab.speed.heads import backward, check_head, leaves
+from jat_graph.lab.speed.inputs import (
+    HEAD_DIM,
+    NUM_HEADS,
+    THRESHOLD,
+    Heads,
+    number_of_keys,
+    random_heads,
+)
+from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
+from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
 
+JUMP, STOCK = "jump", "stock"
+CONFIG = JatConfig(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance")
 WHAT = f"JAT† layer, significance, {NUM_HEADS} heads"
 AGAINST = "the same layer on SDPA"
 LENGTHS = tuple(2**exponent for exponent in range(10, 17))
-# glibc keeps what is freed for later, up to 32 MiB a piece, and a peak must not hide in that.
-RETURNING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 MOST_PROCESSES = 3  # a side; peaks hardly vary
 PATIENCE = 900.0  # seconds
-NO_ROOM = "(?i)out of memory|can't allocate memory|MemoryError"  # torch says it in several ways
+WARM_UP_LENGTH = 64
 
 
 def _measure(length: int, settings: Settings) -> Outcome:
-    if settings.device == "cpu" and not PEAK_RESET.exists():
-        return Outcome(note="not measured: only Linux lets a process reset its peak")
+    if missing := missing_peaks(settings.device):
+        return Outcome(note=f"not measured: {missing}")
     heads = random_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
     facts = check_head(f"{WHAT}, L={length}", heads, CONFIG)
     del heads
     pairs = [
-        (probe(JUMP, length, settings), probe(STOCK, length, settings))
+        tuple(probe(__name__, side, length, settings.device) for side in (JUMP, STOCK))
         for _ in range(min(settings.repeats, MOST_PROCESSES))
     ]
     ours, theirs = (Spread.of([float(pair[side]) for pair in pairs]) for side in (0, 1))
@@ -53,22 +58,24 @@ def own_bytes(length: int, settings: Settings) -> int:
     return NUM_HEADS * length * per_token
 
 
-def probe(side: str, length: int, settings: Settings, module: str = "probe") -> int:
-    """Measure one side in a process of its own."""
-    program = f"from jat_graph.lab.speed.{module} import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, side, str(length), settings.device],
-        env=os.environ | RETURNING,
-        capture_output=True,
-        text=True,
-        check=False,
+def run_side(side: str, length: int, settings: Settings) -> int:
+    """Run one layer forward and backward, and return what it took above what was there before."""
+    device = settings.torch_device
+    small, heads = (
+        random_heads(size, NUM_HEADS, device=device, dtype=settings.dtype)
+        for size in (WARM_UP_LENGTH, length)
     )
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        killed = done.returncode == -signal.SIGKILL  # as Linux does with what takes all memory
-        kind = NoRoomError if killed or re.search(NO_ROOM, done.stderr) else CheckError
-        raise kind(f"memory of {side}, L={length}: its process failed: {reason}")
-    return max(4096, int(done.stdout))
+    for backend in ("dense", "threshold"):  # compiles kernels and fills the libraries' own pools
+        run_layer(side, small, replace(CONFIG, backend=backend))
+    return peak_of(lambda: run_layer(side, heads), device)
+
+
+def run_layer(side: str, heads: Heads, config: JatConfig = CONFIG) -> None:
+    """Run the attention of one layer, forward and backward."""
+    if side == JUMP:
+        backward(jump_attention(*leaves(heads), config=config))
+    else:
+        backward(F.scaled_dot_product_attention(*leaves(heads)))
 
 
 MEMORY = Benchmark(
@@ -81,5 +88,6 @@ MEMORY = Benchmark(
     series=lambda settings: (Series(WHAT, AGAINST, LENGTHS, 2**20, _measure),),
     unit="bytes",
     patience=PATIENCE,
+    bars=(Bar("cpu", "", "", 0, 2**31, 3.0, "multiple"),),  # of any length
     growing=("ours", "theirs", "extra_bytes"),
 )

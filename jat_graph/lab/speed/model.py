@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from jat_graph.config import JatConfig
-from jat_graph.lab.speed.case import NUM_HEADS, announce
-from jat_graph.lab.speed.inputs import THRESHOLD
-from jat_graph.lab.speed.series import Benchmark, Fact, Outcome, Series, Settings
-from jat_graph.lab.speed.timing import time_in_turns
+from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD
+from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.lab.speed.training_step import JUMP_LAYERS, build_steps, check_steps
 
 STOCK = "stock SDPA"
@@ -58,10 +56,8 @@ def _measure(length: int, settings: Settings, what: str, selection: str, dropout
     )
     jump, stock = build_steps(length, settings, config, dropout)
     work = check_steps(name, jump, stock, config)
-    announce(name, work)
-    timing = time_in_turns(
-        [jump.run], [stock.run], device=settings.torch_device, repeats=settings.repeats
-    )
+    work.announce(name)
+    timing = settings.time([jump.run], [stock.run])
     note = UNFUSED if dropout > 0 and settings.device == "cpu" else ""
     facts: dict[str, Fact] = {**work.facts, "sequences": len(jump.batch["labels"])}
     return Outcome.of(timing, facts, note)
@@ -75,4 +71,13 @@ MODEL = Benchmark(
         "weights on stock SDPA. Weights are random, with queries of the jump heads scaled."
     ),
     series=model_series,
+    bars=(
+        Bar("cpu", step_name(JAT), "", 128, 128, 1.08),
+        Bar("cpu", step_name(JAT), "", 512, 512, 1.15),
+        Bar("cpu", step_name(EFFICIENT), "", 512, 512, 1.06),
+        Bar("cpu", step_name(EFFICIENT), "", 4096, 4096, 1.08),
+        Bar("cuda", step_name(JAT), "", 512, 512, 1.30),
+        Bar("cuda", step_name(EFFICIENT), "", 512, 512, 1.10),
+        Bar("cuda", step_name(EFFICIENT), "", 4096, 65536, 1.08),
+    ),
 )

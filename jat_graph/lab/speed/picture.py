@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jat_graph.lab.speed.registry import find_benchmark
+from jat_graph.lab.speed import find_benchmark
 from jat_graph.lab.speed.results import Results
 from jat_graph.lab.speed.tables import ordered_rows
 

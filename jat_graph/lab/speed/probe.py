@@ -1,40 +1,50 @@
-"""One attention layer in a process of its own, and the memory that it took at its peak."""
+"""The memory that something takes at its peak, measured in a process of its own."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
 import sys
-from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
-from jat_graph.attention.api import jump_attention
-from jat_graph.config import JatConfig
-from jat_graph.lab.speed.case import NUM_HEADS
-from jat_graph.lab.speed.heads import backward, leaves
-from jat_graph.lab.speed.inputs import THRESHOLD, Heads, random_heads
+from jat_graph.lab.speed.checks import CheckError, NoRoomError
 from jat_graph.lab.speed.series import Settings
 from jat_graph.lab.speed.timing import Step
 
-JUMP, STOCK = "jump", "stock"
-CONFIG = JatConfig(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance")
-WARM_UP_LENGTH = 64
 PEAK_RESET = Path("/proc/self/clear_refs")
+# glibc keeps what is freed for later, up to 32 MiB a piece, and a peak must not hide in that.
+RETURNING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+NO_ROOM = "(?i)out of memory|can't allocate memory|MemoryError"  # torch says it in several ways
 
 _STATUS = Path("/proc/self/status")
 
 
-def measure(side: str, length: int, settings: Settings) -> int:
-    """Run one layer forward and backward, and return what it took above what was there before."""
-    device = settings.torch_device
-    small, heads = (
-        random_heads(size, NUM_HEADS, device=device, dtype=settings.dtype)
-        for size in (WARM_UP_LENGTH, length)
+def missing_peaks(device: str) -> str:
+    """Say what a process lacks here to measure its peak."""
+    missing = device == "cpu" and not PEAK_RESET.exists()
+    return "only Linux lets a process reset its peak" if missing else ""
+
+
+def probe(module: str, side: str, length: int, device: str) -> int:
+    """Measure in a process of its own what ``run_side`` of a module measures of a side."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, module, side, str(length), device],
+        env=os.environ | RETURNING,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    for backend in ("dense", "threshold"):  # compiles kernels and fills the libraries' own pools
-        run_layer(side, small, replace(CONFIG, backend=backend))
-    return peak_of(lambda: run_layer(side, heads), device)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        killed = done.returncode == -signal.SIGKILL  # as Linux does with what takes all memory
+        kind = NoRoomError if killed or re.search(NO_ROOM, done.stderr) else CheckError
+        raise kind(f"memory of {side}, L={length}: its process failed: {reason}")
+    return max(4096, int(done.stdout))
 
 
 def peak_of(step: Step, device: torch.device) -> int:
@@ -47,14 +57,6 @@ def peak_of(step: Step, device: torch.device) -> int:
     before = _reset_peak()
     step()
     return _status("VmHWM") - before
-
-
-def run_layer(side: str, heads: Heads, config: JatConfig = CONFIG) -> None:
-    """Run the attention of one layer, forward and backward."""
-    if side == JUMP:
-        backward(jump_attention(*leaves(heads), config=config))
-    else:
-        backward(F.scaled_dot_product_attention(*leaves(heads)))
 
 
 def _reset_peak() -> int:
@@ -74,5 +76,10 @@ def _status(name: str) -> int:
 
 def main() -> None:
     """Measure what the command line says, and print the bytes."""
-    side, length, device = sys.argv[1:]
-    sys.stdout.write(f"{measure(side, int(length), Settings(device, 1))}\n")
+    module, side, length, device = sys.argv[1:]
+    peak = import_module(module).run_side(side, int(length), Settings(device, 1))
+    sys.stdout.write(f"{peak}\n")
+
+
+if __name__ == "__main__":
+    main()

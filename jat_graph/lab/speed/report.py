@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jat_graph.files import write_text
+from jat_graph.lab.speed import NAMES, find_benchmark
 from jat_graph.lab.speed.picture import can_draw, draw_results
-from jat_graph.lab.speed.registry import BENCHMARKS, find_benchmark
 from jat_graph.lab.speed.results import Results, read_results
 from jat_graph.lab.speed.tables import results_markdown
 from jat_graph.viz import save_figure
@@ -85,10 +85,9 @@ def render_page(found: Sequence[Results], picture: str | None) -> str:
 
 def _ordered(found: Sequence[Results]) -> list[Results]:
     """Return results in the order of the benchmarks, those of the CPU first."""
-    names = list(BENCHMARKS)
     for results in found:
         find_benchmark(results.benchmark)  # names one that this version does not know
-    return sorted(found, key=lambda one: (names.index(one.benchmark), str(one.settings["device"])))
+    return sorted(found, key=lambda one: (NAMES.index(one.benchmark), str(one.settings["device"])))
 
 
 if __name__ == "__main__":

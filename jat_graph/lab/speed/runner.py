@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jat_graph.lab.speed.machine import describe_machine, source_digest
-from jat_graph.lab.speed.registry import find_benchmark
+from jat_graph.lab.machine import describe_machine, source_digest
+from jat_graph.lab.speed import find_benchmark
 from jat_graph.lab.speed.results import Results, Row, read_results
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
 

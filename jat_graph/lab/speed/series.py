@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from jat_graph.lab.speed.spread import Spread
-from jat_graph.lab.speed.timing import Timing
+from jat_graph.lab.speed.timing import Step, Timing, time_in_turns
 
 Fact = float | int | str
 
@@ -43,6 +43,12 @@ class Settings:
     def dtype(self) -> torch.dtype:
         """What queries, keys and values are: float32 on the CPU, bfloat16 on the GPU."""
         return torch.bfloat16 if self.device == "cuda" else torch.float32
+
+    def time(self, ours: Sequence[Step], theirs: Sequence[Step], *, heavy: bool = False) -> Timing:
+        """Time two sides in turns."""
+        return time_in_turns(
+            ours, theirs, device=self.torch_device, repeats=self.repeats, heavy=heavy
+        )
 
     def to_dict(self) -> dict[str, Fact]:
         """Return the settings as JSON types."""
@@ -120,6 +126,33 @@ class Series:
     measure: Measure
 
 
+class Bar(NamedTuple):
+    """The most that a number may be: what the library set out to reach.
+
+    Args:
+        device: Where: two CPU cores, or a GPU of the H200 class.
+        what: Our side; empty for any.
+        against: The other side; empty for any.
+        shortest: Shortest input that it holds for.
+        longest: Longest input.
+        most: The bar.
+        number: What must not be larger: ``"ratio"``, or the name of a fact.
+    """
+
+    device: str
+    what: str
+    against: str
+    shortest: int
+    longest: int
+    most: float
+    number: str = "ratio"
+
+    def holds_for(self, what: str, against: str, length: int) -> bool:
+        """Tell whether it is that of a point."""
+        same = self.what in ("", what) and self.against in ("", against)
+        return same and self.shortest <= length <= self.longest
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A claim and how it is measured.
@@ -134,6 +167,8 @@ class Benchmark:
         growing: Numbers whose log-log slope over the lengths is part of the claim: ``"ours"``,
             ``"theirs"``, or the name of a fact.
         growing_from: The shortest input that counts for these slopes.
+        bars: What its points set out to reach.
+        slope_bar: The most that the slope of our side may be; None if there is no bar.
         drawn: What its panels of a picture show, each our number and the other side's.
     """
 
@@ -144,6 +179,8 @@ class Benchmark:
     patience: float | None = None
     growing: tuple[str, ...] = ()
     growing_from: int = 0
+    bars: tuple[Bar, ...] = ()
+    slope_bar: float | None = None
     drawn: tuple[tuple[str, str], ...] = (("ours", "theirs"),)
 
     def unit_of(self, number: str) -> str:

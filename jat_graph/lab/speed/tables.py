@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jat_graph.lab.speed.bars import SLOPE_BARS, find_bars
-from jat_graph.lab.speed.registry import find_benchmark
+from jat_graph.lab.speed import find_benchmark
 from jat_graph.lab.speed.results import Results, Row
-from jat_graph.lab.speed.series import Fact
+from jat_graph.lab.speed.series import Bar, Fact
 from jat_graph.lab.speed.spread import Spread
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def slope_lines(results: Results) -> list[str]:
     lines: dict[str, str] = {}  # a side may stand in several comparisons: the first one counts
     over = f"from {benchmark.growing_from} on" if benchmark.growing_from else "over the lengths"
     for name in benchmark.growing:
-        bar = SLOPE_BARS.get((results.benchmark, name))
+        bar = benchmark.slope_bar if name == "ours" else None
         wanted = "" if bar is None else f" (bar: at most {bar:g})"
         for what, against, slope in results.slopes(name, benchmark.growing_from):
             side = {"ours": what, "theirs": against}.get(name, f"{WORDS.get(name, name)}, {what}")
@@ -143,6 +142,12 @@ def _note(results: Results, row: Row) -> str:
         if name not in SHARES
     ]
     return "; ".join([*facts, *([row.outcome.note] if row.outcome.note else [])])
+
+
+def find_bars(results: Results, row: Row) -> tuple[Bar, ...]:
+    """Return the bars of a row."""
+    bars, device = find_benchmark(results.benchmark).bars, results.settings["device"]
+    return tuple(bar for bar in bars if bar.device == device and bar.holds_for(*row.key))
 
 
 def _share(value: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jat_graph.lab.speed.machine import describe_machine
+from jat_graph.lab.machine import describe_machine
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder
 from jat_graph.lab.studies.identity import check_results, check_same, describe_cell, fingerprint
 from jat_graph.lab.studies.results import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jat_graph.lab.speed.case import NUM_HEADS, open_case
-from jat_graph.lab.speed.inputs import number_of_keys
+from jat_graph.lab.speed.case import open_case
+from jat_graph.lab.speed.inputs import NUM_HEADS, number_of_keys
 from jat_graph.lab.speed.series import Settings
 
 

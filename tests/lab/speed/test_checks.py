@@ -32,6 +32,14 @@ def test_counted_rows_are_those_of_all_counts(length: int, keys: int, seed: int)
     assert torch.equal(count_rows(RULE, scores, rows), wanted)
 
 
+def test_the_definition_is_that_of_the_kernel() -> None:
+    scores = random(0, 2, 3, 30, 7)
+    for inclusive in (False, True):
+        rule = VoteRule(torch.full((1, 1), 0.5), inclusive=inclusive)
+        counts = count_rows(rule, scores, torch.arange(30))
+        assert torch.equal(counts, count_votes(*rule.settle(scores)))
+
+
 @given(st.integers(1, 40), st.integers(0, 10**6))
 def test_a_right_product_passes_and_one_wrong_row_does_not(length: int, seed: int) -> None:
     matrix, x = random(seed, 1, 2, length, length), random(seed + 1, 1, 2, length, 3)

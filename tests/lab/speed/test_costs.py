@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from jat_graph.lab.speed import costs, refit_prices
+from jat_graph.lab.speed import costs
+from jat_graph.lab.speed.costs import refit_prices
 from jat_graph.operators.costs import PRICES, prices_of
 
 CPU = torch.device("cpu")

@@ -1,15 +1,25 @@
 """Rows of long encoders: time and memory of both sides, and a BigBird that must stay sparse."""
 
 import pytest
+import torch.nn.functional as F
 
-from jat_graph.lab.speed import long
-from jat_graph.lab.speed.bars import find_bars
-from jat_graph.lab.speed.long import LONG, NO_PEAKS, NO_ROOM, NOT_SPARSE, memory_facts, peak
+from jat_graph.lab.speed import long, probe
+from jat_graph.lab.speed.checks import CheckError
+from jat_graph.lab.speed.long import (
+    LONG,
+    NO_ROOM,
+    NOT_SPARSE,
+    attention_against_all_pairs,
+    memory_facts,
+    peak,
+    run_side,
+)
 from jat_graph.lab.speed.long_models import ALONE, BIGBIRD, JUMPS, LONGFORMER, STOCK
 from jat_graph.lab.speed.results import Row
 from jat_graph.lab.speed.series import Series, Settings
-from jat_graph.lab.speed.tables import results_markdown, slope_lines
+from jat_graph.lab.speed.tables import find_bars, results_markdown, slope_lines
 from tests.lab.speed.support import outcome, results
+from tests.lab.speed.test_probe import needs_peaks
 
 SERIES = {
     series.against: series for series in LONG.series(Settings("cpu", 1)) if series.what == JUMPS
@@ -39,10 +49,10 @@ def test_a_bigbird_that_is_not_sparse_is_refused(settings: Settings) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_system_without_peaks_is_said(settings: Settings, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(long, "PEAK_RESET", tmp_path / "missing")
+    monkeypatch.setattr(probe, "PEAK_RESET", tmp_path / "missing")
     found = SERIES[STOCK].measure(48, settings)
     assert found.ratio is not None
-    assert found.note == NO_PEAKS
+    assert found.note.startswith("memory not measured: only Linux")
     assert "our_bytes" not in found.facts
 
 
@@ -51,7 +61,7 @@ def test_the_memory_of_a_side_is_measured_once(monkeypatch) -> None:
     monkeypatch.setattr(long, "probe", lambda *arguments: asked.append(arguments) or 8)
     for side in (JUMPS, STOCK, JUMPS):
         assert peak(side, 32, "cpu") == 8
-    assert asked == [(side, 32, Settings("cpu", 1), "long_probe") for side in (JUMPS, STOCK)]
+    assert asked == [("jat_graph.lab.speed.long", side, 32, "cpu") for side in (JUMPS, STOCK)]
     peak.cache_clear()
 
 
@@ -86,3 +96,43 @@ def test_slopes_are_from_2048_on_and_said_once_a_side() -> None:
     first, *others = slope_lines(results("long", *rows))
     assert first == f"Log–log slope from 2048 on, {JUMPS}: 1.00 (bar: at most 1.15)."
     assert [line[-5:] for line in others] == ["2.00."] * 2
+
+
+@needs_peaks
+@pytest.mark.usefixtures("quick")
+def test_main_prints_the_bytes(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["probe", "jat_graph.lab.speed.long", STOCK, "64", "cpu"])
+    probe.main()
+    assert int(capsys.readouterr().out) >= 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_weights_gradients_and_optimizer_are_there_before(settings: Settings, monkeypatch) -> None:
+    there = []
+
+    def look(step, device) -> int:
+        optimizer = step.__self__.optimizer
+        weights = list(step.__self__.model.parameters())
+        used = [weight for weight in weights if weight.grad is not None]
+        there.append(used and all("exp_avg" in optimizer.state[weight] for weight in used))
+        return 7
+
+    monkeypatch.setattr(long, "peak_of", look)
+    assert run_side(STOCK, 64, settings) == 7
+    assert there == [True]
+
+
+@pytest.mark.usefixtures("quick")
+def test_attention_alone_is_checked_and_timed(settings: Settings) -> None:
+    outcome = attention_against_all_pairs(700, settings)
+    assert outcome.ratio is not None and outcome.ratio.median > 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_attention_to_all_pairs_is_refused(settings: Settings, monkeypatch) -> None:
+    def all_pairs(query, key, value, *, pattern):
+        return F.scaled_dot_product_attention(query, key, value)
+
+    monkeypatch.setattr(long, "pattern_attention", all_pairs)
+    with pytest.raises(CheckError, match=r"^attention alone, window, L=700: the result check"):
+        attention_against_all_pairs(700, settings)

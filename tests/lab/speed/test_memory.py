@@ -1,14 +1,18 @@
 """Memory rows: extra bytes as a multiple of what the layer is given."""
 
 import pytest
+import torch
 
-from jat_graph.lab.speed import memory
+from jat_graph.lab.speed import memory, probe
 from jat_graph.lab.speed.checks import CheckError
-from jat_graph.lab.speed.memory import MEMORY, own_bytes, probe
+from jat_graph.lab.speed.inputs import random_heads
+from jat_graph.lab.speed.memory import MEMORY, own_bytes, run_layer, run_side
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.operators import DenseOperator, ThresholdOperator
+from tests.lab.speed.test_probe import needs_peaks
 
 LENGTH = 64
+MIB = 2**20
 
 
 @pytest.fixture
@@ -20,9 +24,9 @@ def series(settings: Settings) -> Series:
 def test_extra_memory_is_compared_with_queries_keys_and_scores(series: Series, monkeypatch) -> None:
     asked = []
 
-    def fake(side: str, length: int, settings: Settings) -> int:
+    def fake(module: str, side: str, length: int, device: str) -> int:
         asked.append(side)
-        return 10_000 + (2 * own_bytes(length, settings) if side == "jump" else 0)
+        return 10_000 + (2 * own_bytes(length, Settings(device, 1)) if side == "jump" else 0)
 
     monkeypatch.setattr(memory, "probe", fake)
     outcome = series.measure(LENGTH, Settings("cpu", 9))
@@ -49,13 +53,38 @@ def test_wrong_results_are_refused_before_any_process_starts(
 
 def test_a_process_that_fails_is_named_in_one_line(settings: Settings) -> None:
     with pytest.raises(CheckError, match=r"^memory of jump, L=0: its process failed: \S.*$"):
-        probe("jump", 0, settings)
+        probe.probe(memory.__name__, "jump", 0, settings.device)
 
 
 def test_a_system_without_peaks_is_said(
     series: Series, settings: Settings, monkeypatch, tmp_path
 ) -> None:
-    monkeypatch.setattr(memory, "PEAK_RESET", tmp_path / "missing")
+    monkeypatch.setattr(probe, "PEAK_RESET", tmp_path / "missing")
     outcome = series.measure(LENGTH, settings)
     assert outcome.ratio is None
     assert outcome.note.startswith("not measured: only Linux")
+
+
+@needs_peaks
+def test_memory_that_is_freed_again_counts(monkeypatch, settings: Settings) -> None:
+    def use(side, heads, config=None) -> None:
+        if heads.length > memory.WARM_UP_LENGTH:
+            torch.ones(50 * MIB // 4)
+
+    monkeypatch.setattr(memory, "run_layer", use)
+    torch.ones(200 * MIB // 4)  # an older peak, which must not hide the new one
+    assert 49 * MIB < run_side("jump", 128, settings) < 80 * MIB
+
+
+@pytest.mark.parametrize("side", ["jump", "stock"])
+def test_the_layer_runs_backward_too(side: str, monkeypatch, settings: Settings) -> None:
+    grads = []
+    leaves = memory.leaves
+
+    def remember(heads):
+        grads.append(leaves(heads))
+        return grads[-1]
+
+    monkeypatch.setattr(memory, "leaves", remember)
+    run_layer(side, random_heads(32, 4, device=settings.torch_device))
+    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in grads[0])

@@ -5,9 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
+from jat_graph.lab.speed import BENCHMARKS
 from jat_graph.lab.speed.results import Results, Row
-from jat_graph.lab.speed.series import Outcome
+from jat_graph.lab.speed.series import Outcome, Settings
 from jat_graph.lab.speed.tables import (
+    find_bars,
     machine_line,
     ordered_rows,
     results_markdown,
@@ -93,3 +95,36 @@ def test_the_machine_is_said() -> None:
     machine = {**KERNELS.machine, "gpu": "H200", "cuda": "13.0"}
     gpu = Results("kernels", KERNELS.settings, machine, "", ())
     assert "on H200 with CUDA 13.0, A Processor" in machine_line(gpu)
+
+
+def every_row(device: str):
+    """Yield every row that a device would measure, and the results it stands in."""
+    for name, benchmark in BENCHMARKS.items():
+        for series in benchmark.series(Settings(device, 1)):
+            for length in series.lengths:
+                row = Row(series.what, series.against, length, outcome(), 1.0)
+                yield results(name, row, device=device), row
+
+
+def test_every_bar_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    met = {
+        bar
+        for device in ("cpu", "cuda")
+        for entry in every_row(device)
+        for bar in find_bars(*entry)
+    }
+    assert met == {bar for benchmark in BENCHMARKS.values() for bar in benchmark.bars}
+
+
+def test_bars_of_one_device_do_not_hold_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for device in ("cpu", "cuda"):
+        found = [find_bars(*entry) for entry in every_row(device)]
+        assert {bar.device for bars in found for bar in bars} == {device}
+        assert () in found
+
+
+def test_slope_bars_are_of_numbers_that_grow() -> None:
+    barred = [entry for entry in BENCHMARKS.values() if entry.slope_bar is not None]
+    assert barred and all("ours" in entry.growing for entry in barred)

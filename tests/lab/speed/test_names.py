@@ -2,7 +2,7 @@
 
 import pytest
 
-from jat_graph.lab.speed.registry import BENCHMARKS, find_benchmark
+from jat_graph.lab.speed import BENCHMARKS, find_benchmark
 from jat_graph.lab.speed.series import Settings
 
 

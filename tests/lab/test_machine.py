@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from jat_graph.lab.speed.machine import describe_machine, source_digest
+from jat_graph.lab.machine import describe_machine, source_digest
 
 
 def test_the_machine_says_what_a_time_depends_on() -> None:
