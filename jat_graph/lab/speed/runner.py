@@ -36,7 +36,7 @@ def run_benchmark(
     Every point checks its results first; if that fails, nothing of it is timed.
 
     Args:
-        name: One of :data:`jat_graph.lab.speed.BENCHMARKS`.
+        name: One of :data:`jat_graph.benchmarks.BENCHMARKS`.
         path: File for the results, written after each point. If it exists, its points are kept.
         device: ``"cpu"`` or ``"cuda"``. (default: "cpu")
         lengths: Tokens L to measure, wherever they fit. (default: None, those of the claim)
