@@ -6,17 +6,19 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from jat_graph.attention.groups import attend_under
+from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import (
     explain_backend,
     graph_operator,
     head_groups,
     needs_gradient,
 )
+from jat_graph.attention.softmax import attend
 from jat_graph.checks.arguments import check_dropout, check_scale
 from jat_graph.checks.tensors import check_heads, clean_padding
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks import resolve_mask
+from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import BackendChoice, NormalizedOperator
 
 
@@ -66,10 +68,28 @@ def jump_attention(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    heads = tuple(range(query.size(1)))
-    groups = head_groups(query, key, config=config, heads=heads, mask=mask, scale=scale)
-    pattern = config.attention_pattern()
-    return attend_under(mask, pattern, groups, value, dropout_p=dropout_p, scale=scale)
+    jumping = JumpHeads(config, range(query.size(1)))
+    return attend_heads(query, key, value, jumping, mask=mask, dropout_p=dropout_p, scale=scale)
+
+
+def attend_heads(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    value: Tensor,  # [B, H, L, Dv]
+    jumping: JumpHeads,
+    *,
+    mask: TokenMask,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return attention of heads some of which jump, under a mask and within their pattern."""
+    groups = head_groups(query, key, jumping, mask=mask, scale=scale)
+    pattern = jumping.config.attention_pattern()
+    options = {"dropout_p": dropout_p, "scale": scale}
+    if pattern is not None:
+        return attend_within(pattern, groups, value, mask=mask, **options)
+    attn_mask, is_causal = mask.attention_mask(query.size(2), query)
+    return attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
 
 
 @overload
@@ -135,8 +155,9 @@ def jump_operator(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
-    operator, ballot = graph_operator(query, key, config, mask, scale)
+    jumping = JumpHeads(config, range(query.size(1)))
+    operator, ballot = graph_operator(query, key, jumping, mask, scale)
     if not explain:
         return operator
     backward = needs_gradient(query, key)
-    return operator, explain_backend(config, ballot, query.size(-1), backward)
+    return operator, explain_backend(jumping, ballot, query.size(-1), backward)

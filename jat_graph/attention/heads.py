@@ -1,9 +1,63 @@
-"""Take heads apart and put them together again, with one copy forward and one backward."""
+"""The heads of a layer: which of them jump, and how they are taken apart and put together."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.voting.thresholds import head_thresholds
+
+
+class JumpHeads:
+    """The heads of a layer that jump, and what their settings come to.
+
+    Args:
+        config: The settings over these heads, as :meth:`JatConfig.for_layer` gives them.
+        heads: Their indices in the layer, from 0, in rising order.
+
+    Attributes:
+        hop_groups: Hop weights by the places in ``heads`` that share them.
+        highest_hop: How often Â multiplies at most.
+        is_ordinary: Whether no head can differ from ordinary attention, whatever its scores.
+    """
+
+    def __init__(self, config: JatConfig, heads: Sequence[int]) -> None:
+        self.config, self.heads = config, tuple(heads)
+        by_weights = config.hop_groups(len(heads))
+        self.hop_groups = {tuple(sorted(group)): w for group, w in by_weights.items()}
+        self.highest_hop = max(len(weights) for weights in by_weights.values()) - 1
+        self.is_ordinary = not heads or self._stays_ordinary()
+
+    def _stays_ordinary(self) -> bool:
+        thresholds = head_thresholds(self.config, len(self.heads))
+        fixed = self.config.vote_rate is None
+        isolated = [fixed and threshold == math.inf for threshold in thresholds]
+        return all(
+            [weight for weight in weights if weight != 0] == [1]
+            and (weights[0] == 1 or all(isolated[place] for place in places))
+            for places, weights in self.hop_groups.items()
+        )
+
+
+class HeadGroup(NamedTuple):
+    """Heads whose scores are the plain product of these features.
+
+    Args:
+        heads: Indices from 0, in rising order.
+        query: ``[B, len(heads), L, F]``.
+        key: ``[B, len(heads), L, F]``.
+        jumps: False for ordinary heads, whose features are those that were given.
+    """
+
+    heads: tuple[int, ...]
+    query: Tensor
+    key: Tensor
+    jumps: bool
 
 
 def split_heads(
@@ -43,6 +97,21 @@ def merge_heads(
         cut = [part] if len(sizes) == 1 else part.split_with_sizes(sizes, dim=1 + inner)
         pieces.append(iter(cut))
     return _swap(torch.cat([next(pieces[owner]) for owner, _ in runs], dim=1 + inner), inner)
+
+
+def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
+    """Join the groups whose features have one width, so that they need one call of SDPA."""
+    joined = [group for group in groups if group.query.size(-1) == width]
+    if len(joined) < 2:
+        return groups
+    heads = [group.heads for group in joined]
+    whole = HeadGroup(
+        tuple(sorted(head for group in heads for head in group)),
+        merge_heads(heads, [group.query for group in joined]),
+        merge_heads(heads, [group.key for group in joined]),
+        jumps=True,
+    )
+    return [whole, *(group for group in groups if group.query.size(-1) != width)]
 
 
 def neighbours(heads: tuple[int, ...]) -> list[tuple[int, ...]]:

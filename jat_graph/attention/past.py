@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from jat_graph.config import JatConfig
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.kernels import count_votes
 from jat_graph.masks import TokenMask
 from jat_graph.operators import NormalizedOperator
@@ -38,10 +38,7 @@ class KeptScores:
     columns: Tensor
     length: int = 0
 
-    def add(
-        self,
-        columns: Tensor,  # Their scores, [B, H, U, n]
-    ) -> None:
+    def add(self, columns: Tensor) -> None:  # [B, H, U, n]
         """Add the next tokens."""
         length = self.length + columns.size(3)
         self._make_room(columns.size(2), length)
@@ -99,21 +96,19 @@ class PastTokens:
 
     def extend(
         self,
-        query: Tensor,  # Their queries [B, H, n, D]
-        key: Tensor,  # Their keys [B, H, n, D]
-        *,
-        config: JatConfig,
-        heads: tuple[int, ...],
+        query: Tensor,  # [B, H, n, D]
+        key: Tensor,  # [B, H, n, D]
+        jumping: JumpHeads,
         mask: TokenMask,
         scale: float,
     ) -> tuple[list[Hop], Tensor | None]:
-        """Propagate the next tokens, and keep what they leave behind."""
+        """Return the hops of the next n queries and of all keys, and the nodes; and keep them."""
         first = _append(self.hops[0], (query, key))
         rows = slice(self.length, first[0].size(2))
-        soft = config.soft_temperature is not None
+        soft = jumping.config.soft_temperature is not None
         with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
             source = QueryKeyScores(*first, scale)
-            ballot = open_ballot(config, source, mask.select_heads(heads))
+            ballot = open_ballot(jumping.config, source, mask.select_heads(jumping.heads))
             weights = self._adjacency(ballot, rows)
             root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
             earlier = [] if self.inverse_root is None else [self.inverse_root]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import merge_heads, neighbours, split_heads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, neighbours, split_heads
 from jat_graph.attention.past import PastTokens
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
@@ -23,31 +21,13 @@ from jat_graph.operators import (
 )
 from jat_graph.voting.ballot import Ballot, open_ballot
 from jat_graph.voting.scores import QueryKeyScores
-from jat_graph.voting.thresholds import head_thresholds
-
-
-class HeadGroup(NamedTuple):
-    """Heads whose scores are the plain product of these features.
-
-    Args:
-        heads: Indices from 0, in rising order.
-        query: ``[B, len(heads), L, F]``.
-        key: ``[B, len(heads), L, F]``.
-        jumps: False for ordinary heads, whose features are those that were given.
-    """
-
-    heads: tuple[int, ...]
-    query: Tensor
-    key: Tensor
-    jumps: bool
 
 
 def head_groups(
-    query: Tensor,  # Queries [B, H, L, D]
-    key: Tensor,  # Keys [B, H, L, D]
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    jumping: JumpHeads,
     *,
-    config: JatConfig,
-    heads: tuple[int, ...],
     mask: TokenMask,
     scale: float,
     past: PastTokens | None = None,
@@ -58,62 +38,34 @@ def head_groups(
     together. Heads of one hop keep their width; every further hop widens.
     """
     everyone = tuple(range(query.size(1)))
-    if not heads or is_ordinary(config, len(heads)):
+    if jumping.is_ordinary:
         return [HeadGroup(everyone, query, key, jumps=False)]
-    if heads == everyone:
-        return _jump_groups(query, key, config, mask, scale, heads, past)
-    names = [heads, *neighbours(tuple(head for head in everyone if head not in heads))]
+    if jumping.heads == everyone:
+        return _jump_groups(query, key, jumping, mask, scale, past)
+    others = neighbours(tuple(head for head in everyone if head not in jumping.heads))
+    names = [jumping.heads, *others]
     queries, keys = (split_heads(tensor, names) for tensor in (query, key))
-    groups = _jump_groups(queries[0], keys[0], config, mask, scale, heads, past)
-    ordinary = zip(names[1:], queries[1:], keys[1:], strict=True)
+    groups = _jump_groups(queries[0], keys[0], jumping, mask, scale, past)
+    ordinary = zip(others, queries[1:], keys[1:], strict=True)
     return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
-
-
-def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
-    """Join the groups whose features have one width, so that they need one call of SDPA."""
-    joined = [group for group in groups if group.query.size(-1) == width]
-    if len(joined) < 2:
-        return groups
-    heads = [group.heads for group in joined]
-    whole = HeadGroup(
-        tuple(sorted(head for group in heads for head in group)),
-        merge_heads(heads, [group.query for group in joined]),
-        merge_heads(heads, [group.key for group in joined]),
-        jumps=True,
-    )
-    return [whole, *(group for group in groups if group.query.size(-1) != width)]
-
-
-def is_ordinary(config: JatConfig, num_heads: int) -> bool:
-    """Return whether no head can differ from ordinary attention, whatever its scores."""
-    thresholds = head_thresholds(config, num_heads)
-    isolated = [config.vote_rate is None and threshold == math.inf for threshold in thresholds]
-    return all(
-        [weight for weight in weights if weight != 0] == [1]
-        and (weights[0] == 1 or all(isolated[head] for head in heads))
-        for heads, weights in config.hop_groups(num_heads).items()
-    )
 
 
 def _jump_groups(
     query: Tensor,
     key: Tensor,
-    config: JatConfig,
+    jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-    heads: tuple[int, ...],
     past: PastTokens | None,
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
-    by_weights = config.hop_groups(len(heads))
-    members = [tuple(sorted(group)) for group in by_weights]
-    highest = max(len(weights) for weights in by_weights.values()) - 1
+    members = list(jumping.hop_groups)
     if past is not None and past.length:
-        new = key[:, :, past.length :]
-        found, nodes = past.extend(query, new, config=config, heads=heads, mask=mask, scale=scale)
+        found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
     else:
-        operator, ballot = graph_operator(query, key, config, mask.select_heads(heads), scale)
-        found, nodes = list(_propagate(operator, query, key, highest)), ballot.nodes
+        own = mask.select_heads(jumping.heads)
+        operator, ballot = graph_operator(query, key, jumping, own, scale)
+        found, nodes = list(_propagate(operator, query, key, jumping.highest_hop)), ballot.nodes
         if past is not None:
             past.keep(found, operator, mask)
     hops = [
@@ -121,16 +73,16 @@ def _jump_groups(
         for queries, keys in found
     ]  # [hop][group]
     groups = []
-    for number, (group, weights) in enumerate(zip(members, by_weights.values(), strict=True)):
-        between = _nodes_between(config, nodes, group)
+    for number, (group, weights) in enumerate(jumping.hop_groups.items()):
+        between = _nodes_between(jumping.config, nodes, group)
         queries, keys = _combine([hop[number] for hop in hops], weights, between)
-        names = tuple(heads[member] for member in group)
+        names = tuple(jumping.heads[place] for place in group)
         groups.append(HeadGroup(names, queries.to(query.dtype), keys.to(key.dtype), jumps=True))
     return groups
 
 
 def _nodes_between(
-    config: JatConfig, nodes: Tensor | None, members: tuple[int, ...]
+    config: JatConfig, nodes: Tensor | None, group: tuple[int, ...]
 ) -> Tensor | None:
     """Return the nodes between which scores propagate, ``[B|1, H|1, L, 1]``, or None for all.
 
@@ -138,45 +90,44 @@ def _nodes_between(
     """
     if config.nodes == "all" or config.key_selection == "all" or nodes is None:
         return None
-    return (nodes if nodes.size(1) == 1 else nodes[:, list(members)]).unsqueeze(-1)
+    return (nodes if nodes.size(1) == 1 else nodes[:, list(group)]).unsqueeze(-1)
 
 
 def graph_operator(
-    query: Tensor,  # Queries [B, H, L, D]
-    key: Tensor,  # Keys [B, H, L, D]
-    config: JatConfig,
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
 ) -> tuple[NormalizedOperator, Ballot]:  # [B, H, L, L]
-    """Return Â of every head given, and the ballot it comes from.
+    """Return Â of heads that all jump, and the ballot it comes from.
 
     Reference:
         Eq. 2 to 4 of the JAT paper.
     """
+    config, backward = jumping.config, needs_gradient(query, key)
     soft = config.soft_temperature is not None
-    backward = needs_gradient(query, key)
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         # Hard votes are piecewise constant: no gradient flows through them.
         ballot = open_ballot(config, QueryKeyScores(query, key, scale), mask)
-        backend = explain_backend(config, ballot, query.size(-1), backward).backend
+        backend = explain_backend(jumping, ballot, query.size(-1), backward).backend
         return NormalizedOperator(build_operator(config, ballot, backend)), ballot
 
 
 def explain_backend(
-    config: JatConfig, ballot: Ballot, head_dim: int, backward: bool
+    jumping: JumpHeads, ballot: Ballot, head_dim: int, backward: bool
 ) -> BackendChoice:
     """Return the backend that :func:`graph_operator` takes, and why."""
     batch, heads, length = ballot.source.shape
-    hops = max(len(weights) for weights in config.hop_groups(heads).values()) - 1
     work = Workload(
         graphs=batch * heads,
         length=length,
         num_keys=ballot.num_keys,
         width=2 * head_dim,
-        products=hops * (2 if backward else 1),
+        products=jumping.highest_hop * (2 if backward else 1),
         causal=ballot.mask.causal,
     )
-    return choose_backend(config, ballot.mask, work, ballot.source.device.type)
+    return choose_backend(jumping.config, ballot.mask, work, ballot.source.device.type)
 
 
 def needs_gradient(*tensors: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Attention whose features and values differ in width, or are wider than a fused kernel takes."""
+"""The softmax over the products of features: all heads, of whatever width."""
 
 from __future__ import annotations
 
@@ -7,11 +7,48 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from jat_graph.attention.heads import HeadGroup, join_groups, merge_heads, split_heads
+from jat_graph.voting.scores import attention_scores
+
 # Scores that are held at a time: 64 MiB in float32.
 BLOCK = 2**24
 
 # Features that the fast kernels on CUDA take.
 CUDA_WIDTH = 256
+
+
+def attend(
+    groups: list[HeadGroup],
+    value: Tensor,  # [B, H, L, Dv]
+    *,
+    attn_mask: Tensor | None,  # as SDPA takes it
+    is_causal: bool,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return softmax(scale · Q Kᵀ) V of all heads, put together again."""
+    # Where SDPA's fast path takes the features as they are, ordinary heads share it.
+    groups = join_groups(groups, value.size(-1))
+    heads = [group.heads for group in groups]
+    outputs = []
+    for group, own in zip(groups, split_heads(value, heads), strict=True):
+        masks = _cut_heads(attn_mask, group.heads)
+        # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
+        run = wide_attention if group.jumps else F.scaled_dot_product_attention
+        outputs.append(run(group.query, group.key, own, masks, dropout_p, is_causal, scale=scale))
+    return merge_heads(heads, outputs)
+
+
+def attention_probabilities(
+    groups: list[HeadGroup], *, attn_mask: Tensor | None, is_causal: bool, scale: float
+) -> Tensor:  # [B, H, L, L]
+    """Return the attention probabilities of all heads, put together again."""
+    rows = []
+    for group in groups:
+        scores = attention_scores(group.query, group.key, scale)
+        masks = _cut_heads(attn_mask, group.heads)
+        rows.append(softmax_rows(scores, masks, is_causal).to(group.query.dtype))
+    return merge_heads([group.heads for group in groups], rows)
 
 
 def wide_attention(
@@ -99,6 +136,12 @@ def softmax_rows(
         later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
         scores = scores.masked_fill(later.triu(1 + keys - queries), -torch.inf)
     return scores.softmax(-1).nan_to_num()
+
+
+def _cut_heads(attn_mask: Tensor | None, heads: tuple[int, ...]) -> Tensor | None:
+    if attn_mask is None or attn_mask.size(1) in (1, len(heads)):
+        return attn_mask
+    return attn_mask[:, list(heads)]
 
 
 def _pad(tensor: Tensor, width: int) -> Tensor:

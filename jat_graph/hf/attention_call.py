@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.groups import attend, attend_within, attention_probabilities
+from jat_graph.attention.heads import HeadGroup
 from jat_graph.attention.past import PastTokens
-from jat_graph.attention.patterns.running import pattern_rows
-from jat_graph.attention.propagation import HeadGroup, head_groups
+from jat_graph.attention.patterns.running import attend_within, pattern_rows
+from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.hf.generation_cache import (
     cache_layer,
     causal_rows,
@@ -195,15 +196,7 @@ def _groups(call: AttentionCall, jump: JumpLayer | None) -> tuple[list[HeadGroup
         return [_everyone(call)], call.whole_mask(None)
     past = call.past(jump)
     mask = call.whole_mask(past)
-    groups = head_groups(
-        call.query,
-        call.key,
-        config=jump.config,
-        heads=jump.heads,
-        mask=mask,
-        scale=call.scale,
-        past=past,
-    )
+    groups = head_groups(call.query, call.key, jump, mask=mask, scale=call.scale, past=past)
     return groups, mask
 
 

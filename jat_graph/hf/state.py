@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from jat_graph.attention.propagation import is_ordinary
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.config import JatConfig
 from jat_graph.hf.notes import note
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 STATE_ATTRIBUTE = "_jat_layer"
 
 
-@dataclass(frozen=True)
-class JumpLayer:
+class JumpLayer(JumpHeads):
     """A self-attention layer some of whose heads jump.
 
     Args:
@@ -32,15 +31,11 @@ class JumpLayer:
         config: The settings over ``heads``, as :meth:`JatConfig.for_layer` gives them.
     """
 
-    index: int
-    heads: tuple[int, ...]
-    num_heads: int
-    config: JatConfig
-
-    @property
-    def is_ordinary(self) -> bool:
-        """Tell whether the settings ask for ordinary attention in every head."""
-        return is_ordinary(self.config, len(self.heads))
+    def __init__(
+        self, index: int, heads: tuple[int, ...], num_heads: int, config: JatConfig
+    ) -> None:
+        super().__init__(config, heads)
+        self.index, self.num_heads = index, num_heads
 
 
 @dataclass

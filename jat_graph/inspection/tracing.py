@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention.groups import attention_probabilities
-from jat_graph.attention.heads import merge_heads
-from jat_graph.attention.propagation import HeadGroup, head_groups
+from jat_graph.attention.heads import HeadGroup, JumpHeads, merge_heads
+from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.operators import DenseOperator
 from jat_graph.voting.ballot import Ballot, open_ballot
@@ -141,14 +141,8 @@ def _everyone(layer: CapturedLayer) -> tuple[int, ...]:
 
 
 def _jump_groups(layer: CapturedLayer) -> list[HeadGroup]:
-    return head_groups(
-        layer.query,
-        layer.key,
-        config=layer.config,
-        heads=_everyone(layer),
-        mask=layer.mask,
-        scale=layer.scale,
-    )
+    jumping = JumpHeads(layer.config, _everyone(layer))
+    return head_groups(layer.query, layer.key, jumping, mask=layer.mask, scale=layer.scale)
 
 
 def _propagated_scores(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:

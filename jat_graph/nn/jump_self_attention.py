@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jat_graph.attention.groups import attend_under
-from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.api import attend_heads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
@@ -69,7 +69,8 @@ class JumpSelfAttention(SelfAttention):
         self.config = config
         self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = () if config is None else config.head_indices(heads)
-        self.layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
+        layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
+        self._jumping = JumpHeads(layer_config, self.jump_heads)
 
     def __repr__(self) -> str:
         return (
@@ -81,16 +82,9 @@ class JumpSelfAttention(SelfAttention):
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
         scale = default_scale(self.head_channels)
-        groups = head_groups(
-            query,
-            key,
-            config=self.layer_config,
-            heads=self.jump_heads,
-            mask=token_mask,
-            scale=scale,
+        return attend_heads(
+            query, key, value, self._jumping, mask=token_mask, dropout_p=0.0, scale=scale
         )
-        pattern = self.layer_config.attention_pattern()
-        return attend_under(token_mask, pattern, groups, value, dropout_p=0.0, scale=scale)
 
 
 def _only_layer(config: JatConfig, heads: tuple[int, ...]) -> JatConfig:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.attention.groups import attend, attention_probabilities
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.reference import (
     masked_softmax,
@@ -467,7 +468,7 @@ def test_probabilities_give_the_outputs(case, data):
     mask = resolve_mask(case.mask, case.is_causal, case.query)
     attn_mask, causal = mask.attention_mask(case.query.size(2), case.query)
     options = {"attn_mask": attn_mask, "is_causal": causal, "scale": 0.6}
-    groups = head_groups(*case[:2], config=config, heads=jumping, mask=mask, scale=0.6)
+    groups = head_groups(*case[:2], JumpHeads(config, jumping), mask=mask, scale=0.6)
     rows = attention_probabilities(groups, **options)
     outputs = attend(groups, case.value, dropout_p=0.0, **options)
     assert_equal(rows @ case.value, outputs)
@@ -488,8 +489,8 @@ def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
     config = JatConfig(threshold=(table,), hop_weights={(head,): (0.5, 0.5) for head in heads})
     resolved = resolve_mask(mask, causal, query)
     attn_mask, flag = resolved.attention_mask(12, query)
-    own = {"config": config.for_layer(0, heads), "heads": heads, "mask": resolved}
-    groups = head_groups(query, key, scale=8**-0.5, **own)
+    jumping = JumpHeads(config.for_layer(0, heads), heads)
+    groups = head_groups(query, key, jumping, mask=resolved, scale=8**-0.5)
     output = attend(
         groups, value, attn_mask=attn_mask, is_causal=flag, dropout_p=0.0, scale=8**-0.5
     )
@@ -516,8 +517,7 @@ def test_heads_that_do_not_jump_are_sdpa_bit_for_bit(heads, hop_weights, inside,
         tensors = [tensor.contiguous() for tensor in tensors]
     leaves, twins = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
     config = JatConfig(threshold=0.5, hop_weights=hop_weights, heads=len(heads))
-    options = {"config": config, "heads": heads, "mask": TokenMask(), "scale": 0.3}
-    groups = head_groups(*leaves[:2], **options)
+    groups = head_groups(*leaves[:2], JumpHeads(config, heads), mask=TokenMask(), scale=0.3)
     output = attend(groups, leaves[2], attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
     base = F.scaled_dot_product_attention(*twins, scale=0.3)
     ordinary = [head for head in range(4) if head not in heads]
@@ -549,8 +549,8 @@ def small_blocks(monkeypatch):
         "operators.blocked",
         "operators.sparse",
         "operators.threshold",
-        "thresholds",
-        "votes",
+        "voting.thresholds",
+        "voting.rule",
     ):
         monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
     monkeypatch.setattr("jat_graph.operators.blocked.KEPT_KEYS", 16)

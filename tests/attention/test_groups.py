@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.attention.groups import attend_within
+from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks import resolve_mask
 from jat_graph.patterns import Pattern, Window, parse_pattern
@@ -102,7 +103,7 @@ def test_heads_keep_their_own_rule_in_whatever_group_they_run(hops):
         alone = dataclasses.replace(config, hop_weights=own, pattern=None)
         mask = resolve_mask(None, False, query[:, single])
         tensors = query[:, single], key[:, single]
-        groups = head_groups(*tensors, config=alone, heads=(0,), mask=mask, scale=0.5)
+        groups = head_groups(*tensors, JumpHeads(alone, (0,)), mask=mask, scale=0.5)
         rule = pattern.of_head(head)
         want = attend_within(rule, groups, value[:, single], mask=mask, dropout_p=0.0, scale=0.5)
         assert_equal(output[:, single], want)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past import KeptScores, PastTokens
-from jat_graph.attention.propagation import head_groups, is_ordinary
+from jat_graph.attention.propagation import head_groups
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.reference import reference_graph, reference_next_rows
 from tests.support import (
@@ -61,9 +62,13 @@ def test_the_oracle_is_the_end_of_the_whole(variants, hops, rows, padded):
         assert_equal(got, (power @ features)[0, 0, -rows:])
 
 
+def everyone(case, config):
+    return JumpHeads(config, range(case.query.size(1)))
+
+
 def grow(case, config, mask, lengths, past=None):
     """Return the groups of each chunk; chunks end at the lengths."""
-    past, heads = PastTokens() if past is None else past, tuple(range(case.query.size(1)))
+    past, jumping = PastTokens() if past is None else past, everyone(case, config)
     chunks = []
     for end in lengths:
         valid = None if mask.valid is None else mask.valid[..., :end]
@@ -71,8 +76,7 @@ def grow(case, config, mask, lengths, past=None):
             head_groups(
                 case.query[:, :, past.length : end],
                 case.key[:, :, :end],
-                config=config,
-                heads=heads,
+                jumping,
                 mask=TokenMask(valid, causal=True),
                 scale=0.7,
                 past=past,
@@ -83,13 +87,14 @@ def grow(case, config, mask, lengths, past=None):
 
 
 def whole(case, config, mask):
-    heads = tuple(range(case.query.size(1)))
-    return head_groups(case.query, case.key, config=config, heads=heads, mask=mask, scale=0.7)
+    jumping = everyone(case, config)
+    return head_groups(case.query, case.key, jumping, mask=mask, scale=0.7)
 
 
 def jumping(config, num_heads):
     """Return the config with a jump in some head: otherwise nothing is left behind."""
-    return replace(config, hop_weights=(0.0, 1.0)) if is_ordinary(config, num_heads) else config
+    ordinary = JumpHeads(config, range(num_heads)).is_ordinary
+    return replace(config, hop_weights=(0.0, 1.0)) if ordinary else config
 
 
 def growing_cases(data):
@@ -147,12 +152,8 @@ def test_cropped_and_reordered_pasts_are_those_of_what_is_left(data):
 @pytest.mark.parametrize("first", ["inference_mode", "no_grad"])
 def test_a_past_goes_on_in_another_mode(first):
     query, key = random_tensors(3, (2, 1, 40, 4), (2, 1, 40, 4))
-    options = {
-        "config": JatConfig(threshold=2.0, key_selection="strided", key_step=3),
-        "heads": (0,),
-        "mask": TokenMask(causal=True),
-        "scale": 0.5,
-    }
+    config = JatConfig(threshold=2.0, key_selection="strided", key_step=3)
+    options = {"jumping": JumpHeads(config, (0,)), "mask": TokenMask(causal=True), "scale": 0.5}
     (wanted,) = head_groups(query, key, **options)
     past, end = PastTokens(), 0
     for size, name in ((20, first), (1, first), (1, first), (18, "no_grad")):
@@ -179,9 +180,10 @@ def test_room_for_more_scores_saves_copies():
 
 def test_nothing_is_kept_under_other_masks():
     query, key = random_tensors(1, (1, 2, 6, 4), (1, 2, 6, 4))
+    jumping = JumpHeads(JatConfig(), (0, 1))
     for mask in (TokenMask(), TokenMask(causal=True, pairs=torch.ones(1, 1, 6, 6).bool())):
         past = PastTokens()
-        head_groups(query, key, config=JatConfig(), heads=(0, 1), mask=mask, scale=1.0, past=past)
+        head_groups(query, key, jumping, mask=mask, scale=1.0, past=past)
         assert past.length == 0
 
 
@@ -190,7 +192,7 @@ def test_a_next_token_is_the_oracles(selection):
     query, key = random_tensors(4, (1, 1, 9, 4), (1, 1, 9, 4))
     config = JatConfig(threshold=0.5, hop_weights=(0.0, 0.0, 1.0), **selection)
     past = PastTokens()
-    options = {"config": config, "heads": (0,), "scale": 0.5, "past": past}
+    options = {"jumping": JumpHeads(config, (0,)), "scale": 0.5, "past": past}
     mask = TokenMask(causal=True)
     head_groups(query[:, :, :6], key[:, :, :6], mask=mask, **options)
     (group,) = head_groups(query[:, :, 6:], key, mask=mask, **options)

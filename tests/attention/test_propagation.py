@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.attention.heads import merge_heads
-from jat_graph.attention.propagation import graph_operator, head_groups, is_ordinary, join_groups
+from jat_graph.attention.heads import JumpHeads, join_groups, merge_heads
+from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.reference import reference_scores_propagated
 from jat_graph.testing import random_heads
@@ -32,8 +32,7 @@ def test_products_of_features_are_the_propagated_scores(data):
     groups = head_groups(
         query,
         key,
-        config=config,
-        heads=tuple(range(num_heads)),
+        JumpHeads(config, range(num_heads)),
         mask=resolve_mask(case.mask, False, query),
         scale=0.7,
     )
@@ -48,8 +47,8 @@ def test_products_of_features_are_the_propagated_scores(data):
 def test_only_scores_between_two_selected_nodes_change():
     query, key, _, _ = random_heads(1, 2, 16, 8)
     config = JatConfig(nodes="selected", key_selection="strided", num_keys=6, hop_weights=(0, 1))
-    options = {"config": config, "heads": (0, 1), "mask": TokenMask(), "scale": 8**-0.5}
-    (group,) = head_groups(query, key, **options)
+    jumping = JumpHeads(config, (0, 1))
+    (group,) = head_groups(query, key, jumping, mask=TokenMask(), scale=8**-0.5)
     changed = (group.query @ group.key.mT - query @ key.mT).abs() > 1e-9
     nodes = torch.zeros(16, dtype=torch.bool)
     nodes[[r * 16 // 6 for r in range(6)]] = True
@@ -61,8 +60,9 @@ def test_only_scores_between_two_selected_nodes_change():
 def test_each_head_has_its_own_hops():
     query, key, _, _ = random_heads(2, 4, 12, 8)
     mapping = {(0, 3): (0, 1), (1,): (1,), (2,): (0.5, 0, -0.5)}
-    options = {"heads": (0, 1, 2, 3), "mask": TokenMask(), "scale": 8**-0.5}
-    groups = head_groups(query, key, config=JatConfig(hop_weights=mapping), **options)
+    options = {"mask": TokenMask(), "scale": 8**-0.5}
+    jumping = JumpHeads(JatConfig(hop_weights=mapping), range(4))
+    groups = head_groups(query, key, jumping, **options)
     assert [group.heads for group in groups] == [(0, 3), (1,), (2,)]
     assert [group.query.size(-1) for group in groups] == [8, 8, 16]
     joined = join_groups(groups, 8)
@@ -70,8 +70,8 @@ def test_each_head_has_its_own_hops():
     assert join_groups(groups, 16) is groups
     products = merge_heads([g.heads for g in groups], [g.query @ g.key.mT for g in groups])
     for heads, weights in mapping.items():
-        alone = JatConfig(hop_weights=weights)
-        (group,) = head_groups(query, key, config=alone, **options)
+        alone = JumpHeads(JatConfig(hop_weights=weights), range(4))
+        (group,) = head_groups(query, key, alone, **options)
         assert_equal(products[:, heads], (group.query @ group.key.mT)[:, heads])
     assert (products[:, 0] - query[:, 0] @ key[:, 0].mT).abs().max() > 0.1
 
@@ -81,8 +81,7 @@ def test_heads_that_do_not_jump_stay():
     groups = head_groups(
         query,
         key,
-        config=JatConfig(hop_weights=(0, 1)),
-        heads=(1, 3),
+        JumpHeads(JatConfig(hop_weights=(0, 1)), (1, 3)),
         mask=TokenMask(),
         scale=8**-0.5,
     )
@@ -100,9 +99,9 @@ def test_where_all_keys_vote_selected_nodes_change_nothing():
     query, key, _, density = random_heads(2, 2, 12, 8)
     assert 0.1 <= density <= 0.9
     mask = TokenMask(valid=torch.arange(12) < torch.tensor([[[12]], [[7]]]))
-    options = {"heads": (0, 1), "mask": mask, "scale": 8**-0.5}
+    options = {"mask": mask, "scale": 8**-0.5}
     (everyone,), (selected,) = (
-        head_groups(query, key, config=JatConfig(nodes=nodes), **options)
+        head_groups(query, key, JumpHeads(JatConfig(nodes=nodes), (0, 1)), **options)
         for nodes in ("all", "selected")
     )
     assert torch.equal(everyone.query, selected.query)
@@ -112,11 +111,11 @@ def test_where_all_keys_vote_selected_nodes_change_nothing():
 def test_a_weight_of_one_multiplies_nothing():
     query, key, _, _ = random_heads(1, 2, 6, 4)
     for hops, products in (((0, 1), 0), ((1, 1), 0), ((1, 0.5), 1)):
-        options = {"heads": (0, 1), "mask": TokenMask(), "scale": 0.5}
+        jumping = JumpHeads(JatConfig(hop_weights=hops), (0, 1))
         with count_operations() as whole:
-            head_groups(query, key, config=JatConfig(hop_weights=hops), **options)
+            head_groups(query, key, jumping, mask=TokenMask(), scale=0.5)
         with count_operations() as operator:
-            graph_operator(query, key, JatConfig(hop_weights=hops), TokenMask(), 0.5)[0].matmul(
+            graph_operator(query, key, jumping, TokenMask(), 0.5)[0].matmul(
                 torch.cat([query, key], dim=-1)
             )
         assert whole["aten.mul.Tensor"] - operator["aten.mul.Tensor"] == products
@@ -139,9 +138,9 @@ def test_a_weight_of_one_multiplies_nothing():
 )
 def test_ordinary_heads_come_back_untouched(settings, ordinary):
     query, key, _, _ = random_heads(1, 2, 6, 4)
-    config = JatConfig(**settings)
-    assert is_ordinary(config, 2) == ordinary
-    groups = head_groups(query, key, config=config, heads=(0, 1), mask=TokenMask(), scale=0.5)
+    jumping = JumpHeads(JatConfig(**settings), (0, 1))
+    assert jumping.is_ordinary == ordinary
+    groups = head_groups(query, key, jumping, mask=TokenMask(), scale=0.5)
     assert (groups[0].query is query and groups[0].key is key) == ordinary
 
 
@@ -150,8 +149,8 @@ def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
     assert 0.1 <= density <= 0.9
     query.requires_grad_()
     for temperature in (None, 0.5):
-        config = JatConfig(soft_temperature=temperature)
-        operator, _ = graph_operator(query, key, config, TokenMask(), 0.5)
+        jumping = JumpHeads(JatConfig(soft_temperature=temperature), (0, 1))
+        operator, _ = graph_operator(query, key, jumping, TokenMask(), 0.5)
         assert operator.to_dense().requires_grad == (temperature is not None)
     (grad,) = torch.autograd.grad(operator.to_dense().square().sum(), query)
     assert grad.abs().max() > 0

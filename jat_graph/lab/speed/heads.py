@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.api import jump_attention
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig
@@ -118,7 +119,8 @@ def check_head(what: str, heads: Heads, config: JatConfig) -> dict[str, Fact]:
     graphs have to do is printed at the end.
     """
     scale = default_scale(heads.query.size(-1))
-    operator, ballot = graph_operator(heads.query, heads.key, config, TokenMask(), scale)
+    jumping = JumpHeads(config, range(heads.query.size(1)))
+    operator, ballot = graph_operator(heads.query, heads.key, jumping, TokenMask(), scale)
     work = _work(heads, config, ballot)
     work.require(what)
     rows = sampled_tokens(heads.length, heads.query.device)
@@ -170,14 +172,8 @@ def _work(heads: Heads, config: JatConfig, ballot: Ballot) -> Work:
 
 
 def _propagate(query: Tensor, key: Tensor, config: JatConfig) -> tuple[Tensor, Tensor]:
-    (group,) = head_groups(
-        query,
-        key,
-        config=config,
-        heads=tuple(range(query.size(1))),
-        mask=TokenMask(),
-        scale=default_scale(query.size(-1)),
-    )
+    jumping, scale = JumpHeads(config, range(query.size(1))), default_scale(query.size(-1))
+    (group,) = head_groups(query, key, jumping, mask=TokenMask(), scale=scale)
     return group.query, group.key
 
 
