@@ -68,7 +68,7 @@ def jump_attention(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    jumping = JumpHeads(config, range(query.size(1)))
+    jumping = JumpHeads.everyone(config, query.size(1))
     return attend_heads(query, key, value, jumping, mask=mask, dropout_p=dropout_p, scale=scale)
 
 
@@ -155,7 +155,7 @@ def jump_operator(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
-    jumping = JumpHeads(config, range(query.size(1)))
+    jumping = JumpHeads.everyone(config, query.size(1))
     operator, ballot = graph_operator(query, key, jumping, mask, scale)
     if not explain:
         return operator

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import HopWeights
 from jat_graph.voting.thresholds import head_thresholds
 
 
+@dataclass(frozen=True)
 class JumpHeads:
     """The heads of a layer that jump, and what their settings come to.
 
@@ -26,12 +28,24 @@ class JumpHeads:
         is_ordinary: Whether no head can differ from ordinary attention, whatever its scores.
     """
 
-    def __init__(self, config: JatConfig, heads: Sequence[int]) -> None:
-        self.config, self.heads = config, tuple(heads)
-        by_weights = config.hop_groups(len(heads))
-        self.hop_groups = {tuple(sorted(group)): w for group, w in by_weights.items()}
-        self.highest_hop = max(len(weights) for weights in by_weights.values()) - 1
-        self.is_ordinary = not heads or self._stays_ordinary()
+    config: JatConfig
+    heads: tuple[int, ...]
+    hop_groups: dict[tuple[int, ...], HopWeights] = field(init=False, compare=False)
+    highest_hop: int = field(init=False, compare=False)
+    is_ordinary: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_weights = self.config.hop_groups(len(self.heads))
+        groups = {tuple(sorted(group)): weights for group, weights in by_weights.items()}
+        object.__setattr__(self, "hop_groups", groups)
+        highest = max(len(weights) for weights in groups.values()) - 1
+        object.__setattr__(self, "highest_hop", highest)
+        object.__setattr__(self, "is_ordinary", not self.heads or self._stays_ordinary())
+
+    @classmethod
+    def everyone(cls, config: JatConfig, num_heads: int) -> JumpHeads:
+        """Return all heads as ones that jump."""
+        return cls(config, tuple(range(num_heads)))
 
     def _stays_ordinary(self) -> bool:
         thresholds = head_thresholds(self.config, len(self.heads))

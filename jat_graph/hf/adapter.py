@@ -166,7 +166,7 @@ def _jump_layers(found: list[AttentionModule], config: JatConfig) -> dict[nn.Mod
 
 def _jump_layer(entry: AttentionModule, index: int, row: int, config: JatConfig) -> JumpLayer:
     heads = config.head_indices(entry.num_heads)
-    jump = JumpLayer(index, heads, entry.num_heads, config.for_layer(row, heads))
+    jump = JumpLayer(config.for_layer(row, heads), heads, index, entry.num_heads)
     if entry.is_causal and not jump.is_ordinary:
         reasons = unsupported_selection(config, TokenMask(causal=True))
         if reasons:

@@ -21,21 +21,19 @@ if TYPE_CHECKING:
 STATE_ATTRIBUTE = "_jat_layer"
 
 
+@dataclass(frozen=True)
 class JumpLayer(JumpHeads):
     """A self-attention layer some of whose heads jump.
 
     Args:
-        index: Number of the layer, as the library counts.
-        heads: The heads that jump.
-        num_heads: All heads of the layer.
         config: The settings over ``heads``, as :meth:`JatConfig.for_layer` gives them.
+        heads: The heads that jump.
+        index: Number of the layer, as the library counts.
+        num_heads: All heads of the layer.
     """
 
-    def __init__(
-        self, index: int, heads: tuple[int, ...], num_heads: int, config: JatConfig
-    ) -> None:
-        super().__init__(config, heads)
-        self.index, self.num_heads = index, num_heads
+    index: int
+    num_heads: int
 
 
 @dataclass

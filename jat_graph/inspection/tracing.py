@@ -141,7 +141,7 @@ def _everyone(layer: CapturedLayer) -> tuple[int, ...]:
 
 
 def _jump_groups(layer: CapturedLayer) -> list[HeadGroup]:
-    jumping = JumpHeads(layer.config, _everyone(layer))
+    jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
     return head_groups(layer.query, layer.key, jumping, mask=layer.mask, scale=layer.scale)
 
 

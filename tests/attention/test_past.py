@@ -63,7 +63,7 @@ def test_the_oracle_is_the_end_of_the_whole(variants, hops, rows, padded):
 
 
 def everyone(case, config):
-    return JumpHeads(config, range(case.query.size(1)))
+    return JumpHeads.everyone(config, case.query.size(1))
 
 
 def grow(case, config, mask, lengths, past=None):
@@ -93,7 +93,7 @@ def whole(case, config, mask):
 
 def jumping(config, num_heads):
     """Return the config with a jump in some head: otherwise nothing is left behind."""
-    ordinary = JumpHeads(config, range(num_heads)).is_ordinary
+    ordinary = JumpHeads.everyone(config, num_heads).is_ordinary
     return replace(config, hop_weights=(0.0, 1.0)) if ordinary else config
 
 

@@ -32,7 +32,7 @@ def test_products_of_features_are_the_propagated_scores(data):
     groups = head_groups(
         query,
         key,
-        JumpHeads(config, range(num_heads)),
+        JumpHeads.everyone(config, num_heads),
         mask=resolve_mask(case.mask, False, query),
         scale=0.7,
     )
@@ -61,7 +61,7 @@ def test_each_head_has_its_own_hops():
     query, key, _, _ = random_heads(2, 4, 12, 8)
     mapping = {(0, 3): (0, 1), (1,): (1,), (2,): (0.5, 0, -0.5)}
     options = {"mask": TokenMask(), "scale": 8**-0.5}
-    jumping = JumpHeads(JatConfig(hop_weights=mapping), range(4))
+    jumping = JumpHeads.everyone(JatConfig(hop_weights=mapping), 4)
     groups = head_groups(query, key, jumping, **options)
     assert [group.heads for group in groups] == [(0, 3), (1,), (2,)]
     assert [group.query.size(-1) for group in groups] == [8, 8, 16]
@@ -70,7 +70,7 @@ def test_each_head_has_its_own_hops():
     assert join_groups(groups, 16) is groups
     products = merge_heads([g.heads for g in groups], [g.query @ g.key.mT for g in groups])
     for heads, weights in mapping.items():
-        alone = JumpHeads(JatConfig(hop_weights=weights), range(4))
+        alone = JumpHeads.everyone(JatConfig(hop_weights=weights), 4)
         (group,) = head_groups(query, key, alone, **options)
         assert_equal(products[:, heads], (group.query @ group.key.mT)[:, heads])
     assert (products[:, 0] - query[:, 0] @ key[:, 0].mT).abs().max() > 0.1

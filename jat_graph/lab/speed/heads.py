@@ -119,7 +119,7 @@ def check_head(what: str, heads: Heads, config: JatConfig) -> dict[str, Fact]:
     graphs have to do is printed at the end.
     """
     scale = default_scale(heads.query.size(-1))
-    jumping = JumpHeads(config, range(heads.query.size(1)))
+    jumping = JumpHeads.everyone(config, heads.query.size(1))
     operator, ballot = graph_operator(heads.query, heads.key, jumping, TokenMask(), scale)
     work = _work(heads, config, ballot)
     work.require(what)
@@ -172,7 +172,7 @@ def _work(heads: Heads, config: JatConfig, ballot: Ballot) -> Work:
 
 
 def _propagate(query: Tensor, key: Tensor, config: JatConfig) -> tuple[Tensor, Tensor]:
-    jumping, scale = JumpHeads(config, range(query.size(1))), default_scale(query.size(-1))
+    jumping, scale = JumpHeads.everyone(config, query.size(1)), default_scale(query.size(-1))
     (group,) = head_groups(query, key, jumping, mask=TokenMask(), scale=scale)
     return group.query, group.key
 
