@@ -8,7 +8,7 @@ from jat_graph.lab.speed.results import Results, Row, read_results
 from jat_graph.lab.speed.runner import run_benchmark
 from jat_graph.lab.speed.series import Outcome
 from jat_graph.lab.speed.spread import Spread
-from jat_graph.lab.speed.tables import results_markdown, results_table
+from jat_graph.lab.speed.tables import results_frame, results_markdown, results_table
 
 __all__ = [
     "BENCHMARKS",
@@ -20,6 +20,7 @@ __all__ = [
     "draw_results",
     "read_results",
     "refit_prices",
+    "results_frame",
     "results_markdown",
     "results_table",
     "run_benchmark",

@@ -22,7 +22,7 @@ HEADING = """\
 
 Every figure here comes from a command that anyone can repeat:
 
-<!-- not run: hours; tests/benchmarks runs each command on short inputs -->
+<!-- not run: hours; tests/lab/speed runs each command on short inputs -->
 ```bash
 jat-graph bench kernels
 jat-graph bench heads --plot heads.png

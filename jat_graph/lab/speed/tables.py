@@ -1,20 +1,25 @@
-"""Results as a table, for the terminal and for Markdown."""
+"""Results as numbers in a frame, and as texts in a table for the terminal or for Markdown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from jat_graph.lab.speed import find_benchmark
 from jat_graph.lab.speed.results import Results, Row
 from jat_graph.lab.speed.series import Bar, Fact
 from jat_graph.lab.speed.spread import Spread
+from jat_graph.lab.tables import NOTHING, markdown, terminal_table
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from rich.console import Group
     from rich.table import Table
 
+SIDES = ("our side", "against")
 COLUMNS = ("L", "ours", "the other", "ratio", "bar", "joined", "taking part")
-NOTHING = "-"
+ALSO = "also"
 # Facts that have columns of their own.
 SHARES = ("joined", "taking_part")
 WORDS = {
@@ -31,6 +36,32 @@ WORDS = {
 }
 
 
+def results_frame(results: Results) -> DataFrame:
+    """Return results as numbers, for analyses of one's own.
+
+    Args:
+        results: The results.
+
+    Returns:
+        A row for each point: ``what``, ``against``, ``length``, ``seconds`` and ``note`` as in
+        :class:`Row` and :class:`Outcome`; of ``ours``, ``theirs`` and ``ratio`` the fields of
+        :class:`Spread`, such as ``ours_median``; and a column for each fact. NaN where a point has
+        no such number.
+    """
+    from pandas import DataFrame
+
+    return DataFrame([_numbers(row) for row in ordered_rows(results)])
+
+
+def _numbers(row: Row) -> dict[str, Fact]:
+    named: dict[str, Fact] = {"what": row.what, "against": row.against, "length": row.length}
+    for side in ("ours", "theirs", "ratio"):
+        spread = getattr(row.outcome, side)
+        fields = {} if spread is None else asdict(spread)
+        named |= {f"{side}_{name}": value for name, value in fields.items()}
+    return named | row.outcome.facts | {"seconds": row.seconds, "note": row.outcome.note}
+
+
 def results_table(results: Results) -> Group:
     """Draw results for a terminal of 80 columns.
 
@@ -43,25 +74,11 @@ def results_table(results: Results) -> Group:
     from rich.console import Group
 
     parts: list[Table | str] = []
-    for what, against in comparisons(results):
-        rows = [row for row in ordered_rows(results) if row.key[:2] == (what, against)]
-        notes = [f"L={row.length}: {note}" for row in rows if (note := _note(results, row))]
-        parts += [f"\n{what}, against {against}", _comparison_table(results, rows), *notes]
+    for (what, against), rows in _texts(results, _median).groupby(list(SIDES), sort=False):
+        notes = [f"L={row.L}: {row.also}" for row in rows.itertuples() if row.also]
+        table = terminal_table(rows[list(COLUMNS)], left=())
+        parts += [f"\n{what}, against {against}", table, *notes]
     return Group(*parts, "", *slope_lines(results), machine_line(results))
-
-
-def _comparison_table(results: Results, rows: list[Row]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
-    unit = find_benchmark(results.benchmark).unit
-    for row in rows:
-        times = (_median(row.outcome.ours, unit), _median(row.outcome.theirs, unit))
-        table.add_row(str(row.length), *times, *_ratio_cells(results, row))
-    return table
 
 
 def results_markdown(results: Results) -> str:
@@ -73,22 +90,32 @@ def results_markdown(results: Results) -> str:
     Returns:
         Lines of Markdown.
     """
-    heading = ("our side", "against", *COLUMNS, "also")
-    marks = ("---", "---", *("---:" for _ in COLUMNS), "---")
-    rows = (_markdown_cells(results, row) for row in ordered_rows(results))
-    table = ["| " + " | ".join(cells) + " |" for cells in (heading, marks, *rows)]
+    table = markdown(_texts(results, _spread), left=(*SIDES, ALSO))
     lines = [f"- {line}" for line in (*slope_lines(results), machine_line(results))]
-    return "\n".join([*table, "", *lines])
+    return "\n".join([table, "", *lines])
 
 
-def comparisons(results: Results) -> list[tuple[str, str]]:
-    """Return our side and the other of each comparison, in the order of the first rows."""
-    return list(dict.fromkeys(row.key[:2] for row in results.rows))
+def _texts(results: Results, show: Callable[[Spread | None, str], str]) -> DataFrame:
+    """Show each point in words; times as ``show`` says."""
+    from pandas import DataFrame
+
+    unit = find_benchmark(results.benchmark).unit
+    cells = [
+        (
+            *row.key,
+            show(row.outcome.ours, unit),
+            show(row.outcome.theirs, unit),
+            *_ratio_cells(results, row),
+            _note(results, row),
+        )
+        for row in ordered_rows(results)
+    ]
+    return DataFrame(cells, columns=[*SIDES, *COLUMNS, ALSO]).astype(str)
 
 
 def ordered_rows(results: Results) -> list[Row]:
     """Return the rows, comparison by comparison, each by rising length."""
-    order = comparisons(results)
+    order = list(dict.fromkeys(row.key[:2] for row in results.rows))
     return sorted(results.rows, key=lambda row: (order.index(row.key[:2]), row.length))
 
 
@@ -116,13 +143,6 @@ def machine_line(results: Results) -> str:
         f"Measured in {settings['dtype']} on {gpu}{machine['processor']}, {machine['cores']} "
         f"cores, {machine['threads']} threads, {machine['system']}; {versions}."
     )
-
-
-def _markdown_cells(results: Results, row: Row) -> tuple[str, ...]:
-    unit, outcome = find_benchmark(results.benchmark).unit, row.outcome
-    times = (_spread(outcome.ours, unit), _spread(outcome.theirs, unit))
-    cells = _ratio_cells(results, row)
-    return row.what, row.against, str(row.length), *times, *cells, _note(results, row)
 
 
 def _ratio_cells(results: Results, row: Row) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Results as tables."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,7 @@ from jat_graph.lab.speed.tables import (
     find_bars,
     machine_line,
     ordered_rows,
+    results_frame,
     results_markdown,
     results_table,
     slope_lines,
@@ -50,8 +52,31 @@ def test_a_terminal_shows_ratio_bar_and_both_figures_in_80_columns() -> None:
     assert "…" not in text
 
 
+def single_spaced(found: Results) -> str:
+    return re.sub(" +", " ", results_markdown(found))
+
+
+def test_a_frame_has_the_numbers_of_every_point() -> None:
+    frame = results_frame(KERNELS).set_index(["against", "length"])
+    assert len(frame) == len(KERNELS.rows)
+    point = frame.loc["SDPA of the same heads", 2048]
+    assert (point["ours_median"], point["theirs_high"], point["ratio_samples"]) == (0.5, 2.2, 9)
+    assert (point["what"], point["edges"], point["joined"]) == ("threshold product", 1234567, 0.66)
+    assert point["seconds"] == 1.0
+    missing = frame.loc["torch_sparse", 2048]
+    assert missing[["ours_median", "ratio_low", "edges"]].isna().all()
+    assert missing["note"] == "not measured: it is missing"
+    assert results_frame(results("kernels")).empty
+
+
+def test_results_without_a_point_are_an_empty_table() -> None:
+    nothing = results("kernels")
+    assert "| our side " in results_markdown(nothing)
+    assert "Measured in float32" in shown(nothing)
+
+
 def test_markdown_has_a_row_for_every_point() -> None:
-    text = results_markdown(KERNELS)
+    text = single_spaced(KERNELS)
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len(table) == 2 + len(KERNELS.rows)
     assert len({line.count("|") for line in table}) == 1
@@ -81,7 +106,7 @@ def test_slopes_are_said_with_their_bar() -> None:
 )
 def test_bytes_are_shown_in_one_unit(size: float, text: str) -> None:
     found = results("memory", row("layer", "SDPA", 1024, outcome(size, size, multiple=2.345)))
-    assert f"| {text} (" in results_markdown(found)
+    assert f"| {text} (" in single_spaced(found)
     assert "times Q, K and key scores 2.35" in results_markdown(found)
     assert "≤ 3 times" in results_markdown(found)
 
