@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
-from jat_graph.voting.thresholds import head_thresholds
+from jat_graph.voting.rule import head_thresholds
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, attached_config, detach
 from jat_graph.inspection.tracing import Inputs, capture_batch, layer_ballot
 from jat_graph.operators import DenseOperator
-from jat_graph.voting.rule import VoteRule, vote_product
+from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import BLOCK
 
 HOLD_OUT_EVERY = 5
@@ -218,10 +218,8 @@ def _raise_to_products(
         column = scores[..., key]
         left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
         norm = None if norms is None else norms[..., key, None, None]
-        product = vote_product(left, right, norm)
-        if rule.same_sign_only:
-            product = product.masked_fill((left < 0) & (right < 0), -torch.inf)
-        torch.fmax(best, product, out=best)  # a masked score is NaN: fmax passes it over
+        # A masked score is NaN: fmax passes it over.
+        torch.fmax(best, rule.product(left, right, norm), out=best)
 
 
 def _pair_sums(layer: CapturedLayer) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from jat_graph.masks import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, select_keys
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import ScoreSource
-from jat_graph.voting.thresholds import adaptive_threshold, fixed_threshold
+from jat_graph.voting.thresholds import adaptive_threshold
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class Ballot:
         rule: When a product is a vote.
         mask: Which query may attend to which key.
         nodes: Tokens that are nodes of the graph, ``[B|1, H|1, L]`` bool; None if all are.
-        normalize_keys: Divide products by max(1, ‖K_j‖).
     """
 
     source: ScoreSource
@@ -34,7 +33,6 @@ class Ballot:
     rule: VoteRule
     mask: TokenMask
     nodes: Tensor | None
-    normalize_keys: bool
 
     @property
     def num_keys(self) -> int:
@@ -50,7 +48,7 @@ class Ballot:
         visible = self._visible(keys, rows)
         if visible is not None:
             scores = scores.masked_fill(~visible, torch.nan)
-        return scores, self.source.key_norms(index) if self.normalize_keys else None
+        return scores, self.rule.norms(self.source, index)
 
     def key_blocks(self, elements: int) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
         """Yield the voting keys in blocks, with their scores and norms."""
@@ -126,12 +124,10 @@ def open_ballot(
     """Choose the voting keys, the nodes and ρ for a batch."""
     keys = select_keys(config, source, mask)
     nodes = mask.valid if config.nodes == "all" else selected_nodes(keys, source, mask)
-    if config.vote_rate is None:
-        threshold = fixed_threshold(config, source)
-    else:
-        threshold = adaptive_threshold(config, source, keys, mask)
-    rule = VoteRule(threshold, config.inclusive, config.same_sign_only, config.soft_temperature)
-    return Ballot(source, keys, rule, mask, nodes, config.normalize_keys)
+    rule = VoteRule.of(config, source)
+    if config.vote_rate is not None:
+        rule = replace(rule, threshold=adaptive_threshold(config, rule, source, keys, mask))
+    return Ballot(source, keys, rule, mask, nodes)
 
 
 def selected_nodes(keys: VotingKeys, source: ScoreSource, mask: TokenMask) -> Tensor | None:

@@ -8,19 +8,23 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from jat_graph.config import JatConfig
+from jat_graph.voting.scores import ScoreSource
+
 # Soft votes that are held at a time: 4 MiB in float32.
 BLOCK = 2**20
 
 
 @dataclass(frozen=True)
 class VoteRule:
-    """When a product of two scores is a vote.
+    """When a product of two scores is a vote: the one place that knows ρ, signs and norms.
 
     Args:
         threshold: ρ, ``[B|1, H|1]``, in the dtype of the scores.
         inclusive: Vote when the product equals ρ.
         same_sign_only: Two negative scores do not vote. For hard votes no negative score does: at a
             ρ of 0, where a product of 0 is an inclusive vote, it is one of scores of at least 0.
+        normalize_keys: Divide products by max(1, ‖K_j‖).
         soft_temperature: τ of the soft vote, or None.
 
     Reference:
@@ -30,7 +34,31 @@ class VoteRule:
     threshold: Tensor
     inclusive: bool = False
     same_sign_only: bool = False
+    normalize_keys: bool = False
     soft_temperature: float | None = None
+
+    @classmethod
+    def of(cls, config: JatConfig, source: ScoreSource) -> VoteRule:
+        """Return the rule of a config, with the fixed ρ that it names."""
+        row = head_thresholds(config, source.shape[1])
+        threshold = torch.tensor([row], dtype=source.dtype, device=source.device)
+        variants = config.inclusive, config.same_sign_only, config.normalize_keys
+        return cls(threshold, *variants, config.soft_temperature)
+
+    def norms(
+        self,
+        source: ScoreSource,
+        index: Tensor | None,  # Positions [B, H, U]; None for every position
+    ) -> Tensor | None:  # [B, H, U]
+        """Return what products are divided by, max(1, ‖K_j‖), or None."""
+        return source.key_norms(index) if self.normalize_keys else None
+
+    def product(self, left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
+        """Return the product that is compared with ρ; −∞ where its signs keep it from voting."""
+        product = _divided_product(left, right, norm)
+        if self.same_sign_only:
+            product = product.masked_fill((left < 0) | (right < 0), -torch.inf)
+        return product
 
     def settle(
         self,
@@ -49,9 +77,8 @@ class VoteRule:
 
     def votes(self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor) -> Tensor:
         """Return the hard votes; NaN, a masked score, never votes."""
-        product = vote_product(left, right, norm)
-        votes = product >= threshold if self.inclusive else product > threshold
-        return votes & (left >= 0) & (right >= 0) if self.same_sign_only else votes
+        product = self.product(left, right, norm)
+        return product >= threshold if self.inclusive else product > threshold
 
     def soft_votes(
         self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor
@@ -64,13 +91,26 @@ class VoteRule:
         if self.same_sign_only:
             masked = masked | ((left < 0) & (right < 0))
         # NaN must not reach the sigmoid, whose gradient would spread it.
-        product = vote_product(left.nan_to_num(), right.nan_to_num(), norm)
+        product = _divided_product(left.nan_to_num(), right.nan_to_num(), norm)
         votes = torch.sigmoid((product - threshold) / temperature)
         return votes.masked_fill(masked, 0.0)
 
 
-def vote_product(left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
-    """Return the product that is compared with ρ: X_ij X_kj, over max(1, ‖K_j‖) if given."""
+def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
+    """Return ρ of each head: the config's number, or its table's only row."""
+    if not isinstance(config.threshold, tuple):
+        return (config.threshold,) * num_heads
+    if len(config.threshold) != 1:
+        raise ValueError(
+            f"threshold table must have one row for one layer, got {len(config.threshold)}"
+        )
+    (row,) = config.threshold
+    if len(row) != num_heads:
+        raise ValueError(f"threshold table must have {num_heads} entries a row, got {len(row)}")
+    return row
+
+
+def _divided_product(left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
     product = left * right
     return product if norm is None else product / norm
 

@@ -1,4 +1,4 @@
-"""ρ as a tensor: a number, one row of a table, or the quantile of sampled products."""
+"""An adaptive ρ: the quantile of sampled products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, numbers_of_keys
-from jat_graph.voting.rule import vote_product
+from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.sampling import draw, positions_of_ranks
 from jat_graph.voting.scores import BLOCK, ScoreSource
 
@@ -19,28 +19,9 @@ from jat_graph.voting.scores import BLOCK, ScoreSource
 SAMPLED_TRIPLES = 16384
 
 
-def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
-    """Return ρ of each head: the config's number, or its table's only row."""
-    if not isinstance(config.threshold, tuple):
-        return (config.threshold,) * num_heads
-    if len(config.threshold) != 1:
-        raise ValueError(
-            f"threshold table must have one row for one layer, got {len(config.threshold)}"
-        )
-    (row,) = config.threshold
-    if len(row) != num_heads:
-        raise ValueError(f"threshold table must have {num_heads} entries a row, got {len(row)}")
-    return row
-
-
-def fixed_threshold(config: JatConfig, source: ScoreSource) -> Tensor:  # [1, H]
-    """Return the config's ρ as a tensor."""
-    row = head_thresholds(config, source.shape[1])
-    return torch.tensor([row], dtype=source.dtype, device=source.device)
-
-
 def adaptive_threshold(
     config: JatConfig,
+    rule: VoteRule,  # But for its ρ
     source: ScoreSource,  # Scores [B, H, L, L]
     keys: VotingKeys,
     mask: TokenMask,
@@ -52,7 +33,7 @@ def adaptive_threshold(
     """
     rate = 0.0 if config.vote_rate is None else config.vote_rate
     with torch.no_grad():
-        products = _sampled_products(config, source, keys, mask)
+        products = _sampled_products(config, rule, source, keys, mask)
         rank = max(1, math.ceil((1 - rate) * SAMPLED_TRIPLES))
         threshold = products.kthvalue(rank, dim=-1).values
         if not torch.compiler.is_compiling() and bool((threshold < 0).any()):
@@ -61,12 +42,9 @@ def adaptive_threshold(
 
 
 def _sampled_products(
-    config: JatConfig, source: ScoreSource, keys: VotingKeys, mask: TokenMask
-) -> Tensor:
-    """Return the products as voted on of the sampled triples, ``[B, H, triples]``.
-
-    A pair of negative scores that ``same_sign_only`` keeps from voting counts as −∞.
-    """
+    config: JatConfig, rule: VoteRule, source: ScoreSource, keys: VotingKeys, mask: TokenMask
+) -> Tensor:  # [B, H, triples]
+    """Return the products as voted on of the sampled triples; +∞ where there is no pair."""
     batch, heads, _ = source.shape
     left, right, voter, pairless = _sampled_triples(config, source, mask)
     left, right, voter = (t.expand(batch, heads, -1) for t in (left, right, voter))
@@ -79,11 +57,9 @@ def _sampled_products(
         flat = scores.flatten(2)
         x_left = flat.gather(2, left * scores.size(3) + column)
         x_right = flat.gather(2, right * scores.size(3) + column)
-        norm = source.key_norms(index).gather(2, column) if config.normalize_keys else None
-        product = vote_product(x_left, x_right, norm)
-        if config.same_sign_only:
-            product = product.masked_fill((x_left < 0) & (x_right < 0), -torch.inf)
-        products = torch.where(here, product, products)
+        norms = rule.norms(source, index)
+        norm = None if norms is None else norms.gather(2, column)
+        products = torch.where(here, rule.product(x_left, x_right, norm), products)
     return products.masked_fill(pairless, torch.inf)
 
 

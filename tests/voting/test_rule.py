@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jat_graph.voting.rule
+from jat_graph import JatConfig
 from jat_graph.kernels import count_votes
-from jat_graph.voting.rule import VoteRule, sum_soft_votes, vote_limits, vote_product
+from jat_graph.voting.rule import VoteRule, head_thresholds, sum_soft_votes, vote_limits
+from jat_graph.voting.scores import MapScores
 from tests.kernels.support import ballots, brute_force
 from tests.support import random_tensors
 
@@ -55,8 +57,9 @@ def test_a_product_of_zero_votes_where_neither_score_is_negative():
 def test_the_product_is_divided_by_the_norm():
     left, right = random_tensors(0, (5,), (5,))
     norm = torch.full((5,), 2.0, dtype=torch.float64)
-    torch.testing.assert_close(vote_product(left, right, norm), left * right / 2)
-    torch.testing.assert_close(vote_product(left, right, None), left * right)
+    rule = VoteRule(torch.ones(1, 1))
+    torch.testing.assert_close(rule.product(left, right, norm), left * right / 2)
+    torch.testing.assert_close(rule.product(left, right, None), left * right)
 
 
 @pytest.mark.parametrize("variants", [{}, {"same_sign_only": True}])
@@ -101,3 +104,24 @@ def test_soft_votes_need_a_temperature():
     one = torch.ones(1)
     with pytest.raises(ValueError, match="soft_temperature must be a number"):
         VoteRule(one).soft_votes(one, one, None, one)
+
+
+def test_a_number_or_a_row_of_a_table():
+    source = MapScores(torch.zeros(1, 3, 2, 2))
+    assert VoteRule.of(JatConfig(threshold=2.5), source).threshold.tolist() == [[2.5] * 3]
+    table = JatConfig(threshold=((1.0, math.inf, 0.0),))
+    assert VoteRule.of(table, source).threshold.tolist() == [[1.0, math.inf, 0.0]]
+    assert VoteRule.of(table, source).threshold.dtype == torch.float32
+    assert head_thresholds(table, 3) == (1.0, math.inf, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (((1.0,) * 3,) * 2, "threshold table must have one row for one layer, got 2"),
+        (((1.0,) * 4,), "threshold table must have 3 entries a row, got 4"),
+    ],
+)
+def test_a_table_of_another_shape(table, words):
+    with pytest.raises(ValueError, match=words):
+        head_thresholds(JatConfig(threshold=table), 3)

@@ -11,13 +11,9 @@ from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.reference import reference_graph, reference_scores
 from jat_graph.testing import random_heads, random_padding_mask
 from jat_graph.voting.keys import select_keys
-from jat_graph.voting.scores import MapScores, QueryKeyScores
-from jat_graph.voting.thresholds import (
-    SAMPLED_TRIPLES,
-    adaptive_threshold,
-    fixed_threshold,
-    head_thresholds,
-)
+from jat_graph.voting.rule import VoteRule
+from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.voting.thresholds import SAMPLED_TRIPLES, adaptive_threshold
 from tests.support import (
     PADDING_MASKS,
     SELECTIONS,
@@ -32,7 +28,8 @@ from tests.support import (
 def found_threshold(config, case):
     mask = resolve_mask(case.mask, case.is_causal, case.query)
     source = QueryKeyScores(case.query, case.key, case.scale or case.query.size(-1) ** -0.5)
-    return adaptive_threshold(config, source, select_keys(config, source, mask), mask)
+    keys = select_keys(config, source, mask)
+    return adaptive_threshold(config, VoteRule.of(config, source), source, keys, mask)
 
 
 @pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
@@ -125,28 +122,6 @@ def test_no_gradient_flows_through_the_threshold():
     query, key, _, _ = random_heads(1, 1, 8, 4)
     source = QueryKeyScores(query.requires_grad_(), key, 0.5)
     config = JatConfig(vote_rate=0.2)
-    threshold = adaptive_threshold(
-        config, source, select_keys(config, source, TokenMask()), TokenMask()
-    )
+    keys, rule = select_keys(config, source, TokenMask()), VoteRule.of(config, source)
+    threshold = adaptive_threshold(config, rule, source, keys, TokenMask())
     assert not threshold.requires_grad
-
-
-def test_a_number_or_a_row_of_a_table():
-    source = MapScores(torch.zeros(1, 3, 2, 2))
-    assert fixed_threshold(JatConfig(threshold=2.5), source).tolist() == [[2.5] * 3]
-    table = JatConfig(threshold=((1.0, math.inf, 0.0),))
-    assert fixed_threshold(table, source).tolist() == [[1.0, math.inf, 0.0]]
-    assert fixed_threshold(table, source).dtype == torch.float32
-    assert head_thresholds(table, 3) == (1.0, math.inf, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        (((1.0,) * 3,) * 2, "threshold table must have one row for one layer, got 2"),
-        (((1.0,) * 4,), "threshold table must have 3 entries a row, got 4"),
-    ],
-)
-def test_a_table_of_another_shape(table, words):
-    with pytest.raises(ValueError, match=words):
-        head_thresholds(JatConfig(threshold=table), 3)
