@@ -17,9 +17,8 @@ from jat_graph.tasks.covidqa import CovidQATask
 from jat_graph.tasks.glue import GLUE_TASKS, GlueTask
 from jat_graph.tasks.hyperpartisan import HyperpartisanTask
 from jat_graph.tasks.imdb import ImdbTask
-from jat_graph.tasks.language import LanguageModelTask
+from jat_graph.tasks.language import LanguageModelTask, TinyShakespeareTask, WikiText2Task
 from jat_graph.tasks.listops import ListOpsTask, evaluate_listops
-from jat_graph.tasks.shakespeare import TinyShakespeareTask
 from jat_graph.tasks.squad import SQUAD, SQUAD2, SquadTask
 from jat_graph.tasks.stepping_stones import SteppingStonesLesson, SteppingStonesTask
 from jat_graph.tasks.superglue import (
@@ -30,7 +29,6 @@ from jat_graph.tasks.superglue import (
 )
 from jat_graph.tasks.tables import plain_name
 from jat_graph.tasks.tagging import TaggingTask
-from jat_graph.tasks.wikitext import WikiText2Task
 
 _TASKS: dict[str, Task] = {
     task.name: task

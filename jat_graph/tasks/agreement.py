@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -34,10 +33,10 @@ class AgreementTask(ClassificationTask):
     subject's number, so that the nearest noun (or its opposite) says nothing about the verb. Only
     the subject does.
 
-    The sentence names both forms, the singular first; the label is the subject's number. Labels
-    and the number of attractors are balanced exactly, in every combination. Nouns, adjectives,
-    participles, prepositions and full verbs of one split are not in the other; is, was and has are
-    in both.
+    The sentence names both forms, the singular first; the label is the subject's number, and
+    ``attractors`` the number of attractors. Both are balanced exactly, in every combination. Nouns,
+    adjectives, participles, prepositions and full verbs of one split are not in the other; is, was
+    and has are in both.
     ``validation_1`` to ``validation_3`` are the validation split by number of attractors.
 
     Args:
@@ -67,26 +66,11 @@ class AgreementTask(ClassificationTask):
         _check_size("train_size", self.train_size, _TRAIN_CELLS)
         _check_size("validation_size", self.validation_size, _VALIDATION_CELLS)
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Make the splits: the same in every run, and each whatever the size of the other.
-
-        Args:
-            data_dir: Not used; nothing is read.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``sentence``, ``attractors`` (how many) and
-            ``label`` (1 where the plural form of the verb is right).
-
-        Raises:
-            ValueError: If a split is unknown.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Make the splits, each the same whatever the size of the other; nothing is read."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        return {split: Dataset.from_list(self._rows(split)) for split in chosen}
+        return {split: Dataset.from_list(self._rows(split)) for split in splits}
 
     def _rows(self, split: str) -> list[dict[str, Any]]:
         if split == "train":

@@ -43,23 +43,31 @@ class Task(ABC):
         """Whether a greater value of the primary metric is the better one."""
         return True
 
-    @abstractmethod
     def load(
         self, data_dir: Path | None, splits: Sequence[str] | None = None
     ) -> dict[str, Dataset]:
-        """Read splits.
+        """Read splits from the original files or from the Hub, or make them.
 
         Args:
-            data_dir: Folder with the task's files, or one that holds it; None gets them elsewhere.
-            splits: The splits wanted; nothing else is read. (default: None, all)
+            data_dir: Folder with the task's files, plain or gzipped, or one that holds it; None
+                asks the Hub. A task that makes its texts reads nothing.
+            splits: The splits wanted; files of others may be missing. (default: None, all)
 
         Returns:
             The splits by name, with the columns of the task's kind.
 
         Raises:
-            ValueError: If a split is unknown or its content malformed.
+            ValueError: If a split is unknown, a file is damaged or its content malformed (named
+                with its place), the Hub cannot be reached, or has no such task.
             OSError: If a file is missing or cannot be read.
         """
+        chosen = self.chosen_splits(splits)
+        loaded = self._load(data_dir, chosen)
+        return {split: loaded[split] for split in chosen}
+
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Return these splits, and perhaps others."""
+        raise NotImplementedError
 
     def chosen_splits(self, splits: Sequence[str] | None) -> tuple[str, ...]:
         """Check the names of splits.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
 from jat_graph.tasks.base import ClassificationTask
-from jat_graph.tasks.sources import find_file, needed_folder, reading
-from jat_graph.tasks.splitting import stratified_split
+from jat_graph.tasks.sources import find_file, reading, stratified_split
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -96,28 +94,11 @@ class BrownTask(ClassificationTask):
     primary_metric: str = "accuracy"
     other_metrics: tuple[str, ...] = ("macro_f1",)
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the texts from the archive, as :func:`brown_text` writes them.
-
-        Args:
-            data_dir: The folder with ``brown.zip``, or one that holds it.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``text`` and ``label``.
-
-        Raises:
-            ValueError: If a split is unknown, there is no folder, or the archive is damaged, lacks
-                a text, or has one without words or with an unknown genre.
-            OSError: If the archive is missing or cannot be read.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read ``brown.zip``."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        folder = needed_folder(self.name, data_dir)
-        path = find_file(folder, self.name, ("nltk", "corpora"), ("brown.zip",))
+        path = find_file(data_dir, self.name, ("nltk", "corpora"), ("brown.zip",))
         with reading(path), ZipFile(path) as archive:
             genres = _read_genres(path, archive)
             names, labels = list(genres), [GENRES.index(genre) for genre in genres.values()]
@@ -129,7 +110,7 @@ class BrownTask(ClassificationTask):
                         "label": [labels[row] for row in rows[split]],
                     }
                 )
-                for split in chosen
+                for split in splits
             }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jat_graph.tasks.language import LanguageModelTask
-from jat_graph.tasks.sources import find_file, needed_folder, read_json
+from jat_graph.tasks.sources import find_file, plain_or_gzipped, read_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -100,34 +100,17 @@ class ChoralesTask(LanguageModelTask):
     vocabulary_size: int | None = VOCABULARY_SIZE
     resolution: str = "16th"
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the chorales.
-
-        Args:
-            data_dir: The folder with ``jsb-chorales-16th.json`` or ``jsb-chorales-quarter.json``,
-                plain or gzipped, or one that holds it.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the column ``tokens`` and a row for each chorale.
-
-        Raises:
-            ValueError: If a split is unknown, there is no folder, or the file is damaged.
-            OSError: If the file is missing or cannot be read.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the file of the resolution."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        folder = needed_folder(self.name, data_dir)
-        name = f"jsb-chorales-{self.resolution}.json"
+        names = plain_or_gzipped(f"jsb-chorales-{self.resolution}.json")
         homes = ("jsb_chorales", "JSB-Chorales-dataset")
-        path = find_file(folder, self.name, homes, (name, f"{name}.gz"))
+        path = find_file(data_dir, self.name, homes, names)
         content = read_json(path)
         return {
             split: Dataset.from_dict({"tokens": _read_split(path, content, _FILE_SPLITS[split])})
-            for split in chosen
+            for split in splits
         }
 
 

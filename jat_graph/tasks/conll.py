@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jat_graph.tasks.sources import find_file, needed_folder, read_text
+from jat_graph.tasks.sources import find_file, plain_or_gzipped, read_text
 from jat_graph.tasks.tagging import TaggingTask, find_spans, write_tags
 
 if TYPE_CHECKING:
@@ -40,33 +40,14 @@ class ConllTask(TaggingTask):
     train_files: tuple[str, ...]
     validation_files: tuple[str, ...]
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the sentences.
-
-        Args:
-            data_dir: The folder with the files, plain or gzipped, or one that holds it under the
-                task's name.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``tokens`` and ``tags``, which are BIO.
-
-        Raises:
-            ValueError: If a split is unknown, there is no folder, or a file is damaged, or a line
-                has another number of columns than the first or a tag of no type of the task.
-            OSError: If a file is missing or cannot be read.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read a file of columns for each split."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        folder = needed_folder(self.name, data_dir)
         files = {"train": self.train_files, "validation": self.validation_files}
         loaded = {}
-        for split in chosen:
-            names = [name for stem in files[split] for name in (stem, f"{stem}.gz")]
-            path = find_file(folder, self.name, (self.name,), names)
+        for split in splits:
+            path = find_file(data_dir, self.name, (self.name,), plain_or_gzipped(*files[split]))
             sentences = read_columns(path, self.labels)
             rows = [{"tokens": words, "tags": tags} for words, tags in sentences]
             loaded[split] = Dataset.from_list(rows)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks.base import QuestionTask
-from jat_graph.tasks.sources import find_file, needed_folder
-from jat_graph.tasks.splitting import stratified_split
+from jat_graph.tasks.sources import find_file, plain_or_gzipped, stratified_split
 from jat_graph.tasks.squad_files import check_answers, check_question, read_articles
 
 if TYPE_CHECKING:
@@ -39,36 +37,17 @@ class CovidQATask(QuestionTask):
     name: str = "covidqa"
     splits: tuple[str, ...] = ("train", "validation", "test")
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the articles and their questions.
-
-        Args:
-            data_dir: The folder with ``200423_covidQA.json`` or ``COVID-QA.json``, plain or
-                gzipped, or one that holds it.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``id``, ``question``, ``context`` and ``answers``.
-
-        Raises:
-            ValueError: If a split is unknown, there is no folder, or the file is damaged or lacks
-                a text, a question or an answer.
-            OSError: If the file is missing or cannot be read.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the articles, and draw which are of which split."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        folder = needed_folder(self.name, data_dir)
-        stems = ("200423_covidQA.json", "COVID-QA.json")
-        names = [name for stem in stems for name in (stem, f"{stem}.gz")]
-        path = find_file(folder, self.name, ("covidqa",), names)
+        names = plain_or_gzipped("200423_covidQA.json", "COVID-QA.json")
+        path = find_file(data_dir, self.name, ("covidqa",), names)
         articles = _read_articles(path)
         rows = stratified_split([0] * len(articles), _SHARES)
         return {
             split: Dataset.from_list([row for number in rows[split] for row in articles[number]])
-            for split in chosen
+            for split in splits
         }
 
 

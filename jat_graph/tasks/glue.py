@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,39 +40,18 @@ class GlueTask(ClassificationTask):
 
     layout: Layout
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read splits from the original files, or from the Hub.
-
-        Args:
-            data_dir: The task's folder with ``train.tsv``, ``dev.tsv`` …, plain or gzipped, or the
-                folder that holds it; None asks the Hub.
-            splits: The splits wanted; files of others may be missing. (default: None, all)
-
-        Returns:
-            The splits by name, with the text columns and ``label``.
-
-        Raises:
-            ValueError: If a split is unknown, a row is malformed (named with its line), a file is
-                cut off, or the Hub cannot be reached.
-            OSError: If a file is missing or cannot be read.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the original files, or ask the Hub."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
         if data_dir is None:
-            return self._from_hub(chosen)
-        paths = {split: find_table(data_dir, self.name, _FILES[split]) for split in chosen}
+            columns = (*self.text_columns, "label")
+            return load_from_hub(self.name, HUB_NAME, self.name, splits=splits, columns=columns)
+        paths = {split: find_table(data_dir, self.name, _FILES[split]) for split in splits}
         return {
             split: Dataset.from_dict(read_table(path, self.layout, self.text_columns))
             for split, path in paths.items()
         }
-
-    def _from_hub(self, splits: tuple[str, ...]) -> dict[str, Dataset]:
-        columns = [*self.text_columns, "label"]
-        loaded = load_from_hub(self.name, HUB_NAME, self.name, splits=splits, columns=columns)
-        return dict(zip(splits, loaded, strict=True))
 
 
 GLUE_TASKS: tuple[GlueTask, ...] = (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from jat_graph.tasks.base import ClassificationTask
-from jat_graph.tasks.sources import find_file, needed_folder, read_bytes
-from jat_graph.tasks.splitting import stratified_split
+from jat_graph.tasks.sources import find_file, plain_or_gzipped, read_bytes, stratified_split
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -55,6 +54,7 @@ class HyperpartisanTask(ClassificationTask):
 
     The 645 articles have no splits. A tenth of each class, rounded, is drawn for validation and
     another for the test, the same in every run: 515, 65 and 65. Titles are not part of the text.
+    The files are ``articles-training-byarticle-20181122.xml``, and the same of ``ground-truth``.
 
     Reference:
         Kiesel et al., *SemEval-2019 Task 4: Hyperpartisan News Detection*, 2019; Beltagy, Peters
@@ -68,30 +68,11 @@ class HyperpartisanTask(ClassificationTask):
     primary_metric: str = "f1"
     other_metrics: tuple[str, ...] = ("accuracy",)
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the articles and join them with their labels.
-
-        Args:
-            data_dir: The folder with ``articles-training-byarticle-20181122.xml`` and
-                ``ground-truth-training-byarticle-20181122.xml``, plain or gzipped, or one that
-                holds it.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``text`` and ``label``.
-
-        Raises:
-            ValueError: If a split is unknown, there is no folder, a file is damaged or declares a
-                document type, an article has no text, or lacks its label.
-            OSError: If a file is missing or cannot be read.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the articles, join them with their labels, and draw the splits."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        folder = needed_folder(self.name, data_dir)
-        path, answers = (self._find(folder, stem) for stem in ("articles", "ground-truth"))
+        path, answers = (self._find(data_dir, stem) for stem in ("articles", "ground-truth"))
         truth = _read_labels(answers)
         texts, labels = [], []
         for name, article in _read_articles(path).items():
@@ -101,11 +82,11 @@ class HyperpartisanTask(ClassificationTask):
             labels.append(truth[name])
         rows = stratified_split(labels, _SHARES)
         every = Dataset.from_dict({"text": texts, "label": labels})
-        return {split: every.select(rows[split]) for split in chosen}
+        return {split: every.select(rows[split]) for split in splits}
 
-    def _find(self, folder: Path, stem: str) -> Path:
-        name = f"{stem}-training-byarticle-20181122.xml"
-        return find_file(folder, self.name, ("hyperpartisan",), (name, f"{name}.gz"))
+    def _find(self, folder: Path | None, stem: str) -> Path:
+        names = plain_or_gzipped(f"{stem}-training-byarticle-20181122.xml")
+        return find_file(folder, self.name, ("hyperpartisan",), names)
 
 
 def _read_articles(path: Path) -> dict[str, ElementTree.Element]:

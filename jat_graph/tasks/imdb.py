@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jat_graph.tasks.base import ClassificationTask
-from jat_graph.tasks.sources import find_file, load_from_hub, reading
-from jat_graph.tasks.splitting import stratified_split
+from jat_graph.tasks.sources import find_file, load_from_hub, reading, stratified_split
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -37,7 +36,9 @@ class ImdbTask(ClassificationTask):
     """Tell whether a review of a film is for or against it.
 
     The published parts are ``train`` and ``test``. So that no run chooses its weights by the test,
-    a tenth of each side of the published ``train`` is drawn for validation, always the same.
+    a tenth of each side of the published ``train`` is drawn for validation, always the same. The
+    reviews are as they were written, with their ``<br />``. They are read from the unpacked folder
+    ``aclImdb``, from ``aclImdb_v1.tar.gz`` or from ``aclImdb_subset.tar.gz``.
 
     Reference:
         Maas et al., *Learning Word Vectors for Sentiment Analysis*, ACL 2011.
@@ -49,37 +50,19 @@ class ImdbTask(ClassificationTask):
     splits: tuple[str, ...] = ("train", "validation", "test")
     primary_metric: str = "accuracy"
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the reviews as they are, with their ``<br />``.
-
-        Args:
-            data_dir: The unpacked folder ``aclImdb``, or a folder with it, with
-                ``aclImdb_v1.tar.gz`` or with ``aclImdb_subset.tar.gz``; None asks the Hub.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``text`` and ``label``.
-
-        Raises:
-            ValueError: If a split is unknown, the archive is damaged, a review is empty or has a
-                rating of the other side, or the Hub cannot be reached.
-            OSError: If no file is there, or one cannot be read.
-        """
-        chosen = self.chosen_splits(splits)
-        parts = sorted({"test" if split == "test" else "train" for split in chosen})
-        loaded = self._from_hub(parts) if data_dir is None else self._from_files(data_dir, parts)
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the reviews as they are, with their ``<br />``."""
+        parts = sorted({"test" if split == "test" else "train" for split in splits})
+        if data_dir is None:
+            columns = (*self.text_columns, "label")
+            loaded = load_from_hub(self.name, HUB_NAME, splits=parts, columns=columns)
+        else:
+            loaded = self._from_files(data_dir, parts)
         if "train" in loaded:
             train = loaded["train"]
             rows = stratified_split(list(train["label"]), _SHARES)
             loaded |= {split: train.select(rows[split]) for split in ("train", "validation")}
-        return {split: loaded[split] for split in chosen}
-
-    def _from_hub(self, parts: Sequence[str]) -> dict[str, Dataset]:
-        columns = (*self.text_columns, "label")
-        loaded = load_from_hub(self.name, HUB_NAME, splits=parts, columns=columns)
-        return dict(zip(parts, loaded, strict=True))
+        return loaded
 
     def _from_files(self, folder: Path, parts: Sequence[str]) -> dict[str, Dataset]:
         from datasets import Dataset

@@ -119,25 +119,11 @@ class ListOpsTask(ClassificationTask):
                 f"max_length must be min_length or more, {self.min_length}, got {self.max_length}"
             )
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Make the splits: the same in every run, and each whatever the size of the others.
-
-        Args:
-            data_dir: Not used; nothing is read.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``expression`` and ``label``.
-
-        Raises:
-            ValueError: If a split is unknown.
-        """
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Make the splits, each the same whatever the size of the others; nothing is read."""
         from datasets import Dataset
 
-        chosen = self.chosen_splits(splits)
-        return {split: Dataset.from_list(self._rows(split)) for split in chosen}
+        return {split: Dataset.from_list(self._rows(split)) for split in splits}
 
     def _rows(self, split: str) -> list[dict[str, Any]]:
         source = random.Random(f"{split} {self.seed}")  # a text is hashed the same way everywhere

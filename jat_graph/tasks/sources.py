@@ -1,13 +1,18 @@
-"""Where the data of tasks lies: original files, plain or packed, or the Hub."""
+"""Where the data of tasks lies: original files, plain or packed, or the Hub.
+
+And splits of data that have none: drawn from a seed, with every class in its share.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
+import random
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +21,13 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def find_file(folder: Path, task: str, homes: Sequence[str], names: Sequence[str]) -> Path:
-    """Find a task's file in a folder, or in its home inside that folder."""
+def find_file(folder: Path | None, task: str, homes: Sequence[str], names: Sequence[str]) -> Path:
+    """Return a task's file in a folder, or in its home inside that folder."""
+    if folder is None:
+        raise ValueError(
+            f"task {task} cannot be loaded by name; give the folder with its original files as "
+            "data_dir (--data-dir)"
+        )
     if not folder.is_dir():
         raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
     for home in (folder, *(folder / name for name in homes)):
@@ -28,6 +38,11 @@ def find_file(folder: Path, task: str, homes: Sequence[str], names: Sequence[str
     raise FileNotFoundError(
         f"task {task} needs {' or '.join(names)} in {folder} ({places}): no such file"
     )
+
+
+def plain_or_gzipped(*names: str) -> list[str]:
+    """Return what files may be called that may be packed."""
+    return [name for plain in names for name in (plain, f"{plain}.gz")]
 
 
 @contextmanager
@@ -69,7 +84,7 @@ def read_json(path: Path) -> Any:
 
 def load_from_hub(
     task: str, path: str, *name: str, splits: Sequence[str], columns: Sequence[str]
-) -> list[Dataset]:
+) -> dict[str, Dataset]:
     """Load splits of a data set from the Hub."""
     from datasets import load_dataset
 
@@ -81,14 +96,24 @@ def load_from_hub(
             f"task {task} cannot be loaded from the Hub; give the folder with its "
             f"original files as data_dir (--data-dir). The Hub says: {reason}"
         ) from None
-    return [dataset.select_columns(list(columns)) for dataset in loaded]
+    chosen = (dataset.select_columns(list(columns)) for dataset in loaded)
+    return dict(zip(splits, chosen, strict=True))
 
 
-def needed_folder(task: str, data_dir: Path | None) -> Path:
-    """Return the folder of a task that cannot be loaded by its name."""
-    if data_dir is None:
-        raise ValueError(
-            f"task {task} cannot be loaded by name; give the folder with its original files as "
-            "data_dir (--data-dir)"
-        )
-    return data_dir
+def stratified_split(
+    classes: Sequence[Hashable], shares: Mapping[str, float], rest: str = "train"
+) -> dict[str, list[int]]:
+    """Draw splits in which each class has its share, rounded; the same for the same classes."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for row, name in enumerate(classes):
+        members[name].append(row)
+    splits: dict[str, list[int]] = {rest: [], **{split: [] for split in shares}}
+    for name, rows in members.items():
+        count = len(rows)
+        random.Random(f"split {name}").shuffle(rows)  # a text is hashed the same way everywhere
+        for split, share in shares.items():
+            taken = round(share * count)
+            splits[split] += rows[:taken]
+            del rows[:taken]
+        splits[rest] += rows
+    return {split: sorted(rows) for split, rows in splits.items()}

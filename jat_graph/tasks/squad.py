@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks.answers import score_doubted_answers
 from jat_graph.tasks.base import QuestionTask
-from jat_graph.tasks.sources import find_file, load_from_hub
+from jat_graph.tasks.sources import find_file, load_from_hub, plain_or_gzipped
 from jat_graph.tasks.squad_files import read_squad
 
 if TYPE_CHECKING:
@@ -60,31 +60,12 @@ class SquadTask(QuestionTask):
         """Whether some questions have no answer."""
         return self.version == "2.0"
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read the paragraphs and their questions.
-
-        Args:
-            data_dir: The folder with the version's ``train-v….json`` and ``dev-v….json``, plain or
-                gzipped, or one that holds it as ``squad``; None asks the Hub.
-            splits: The splits wanted. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns ``id``, ``question``, ``context`` and ``answers``.
-
-        Raises:
-            ValueError: If a split is unknown, a file is damaged, a question lacks its text, its
-                context or its answer, an answer is not where the file says, or the Hub cannot be
-                reached.
-            OSError: If a file is missing or cannot be read.
-        """
-        chosen = self.chosen_splits(splits)
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the version's files, or ask the Hub."""
         if data_dir is None:
             hub = _HUB_NAMES[self.version]
-            loaded = load_from_hub(self.name, hub, splits=chosen, columns=_COLUMNS)
-            return dict(zip(chosen, loaded, strict=True))
-        return {split: self._read(data_dir, split) for split in chosen}
+            return load_from_hub(self.name, hub, splits=splits, columns=_COLUMNS)
+        return {split: self._read(data_dir, split) for split in splits}
 
     def measure(self, said: Sequence[Any], right: Sequence[Sequence[str]]) -> dict[str, float]:
         """Compare answers with the right ones, by the rules of the version; any selection will do.
@@ -111,8 +92,7 @@ class SquadTask(QuestionTask):
         stems = [f"{_STEMS[split]}-v{self.version}.json"]
         if split == "train" and self.version == "1.1":
             stems.append(_HEAD)
-        names = [name for stem in stems for name in (stem, f"{stem}.gz")]
-        path = find_file(folder, self.name, ("squad",), names)
+        path = find_file(folder, self.name, ("squad",), plain_or_gzipped(*stems))
         rows = read_squad(path, may_be_unanswerable=self.may_be_unanswerable)
         if path.name.startswith(_HEAD):
             message = "%s is only the beginning of the file to train on: %d questions serve as such"

@@ -43,15 +43,13 @@ class _Comparisons(Task):
         for name in ("train_size", "validation_size", "test_size"):
             check_size(name, getattr(self, name), self.steps)
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Make the splits: the same in every run, and each whatever the size of the others."""
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Make the splits, each the same whatever the size of the others; nothing is read."""
         from datasets import Dataset
 
         return {
             split: Dataset.from_list([self.row(text) for text in self._draw(split)])
-            for split in self.chosen_splits(splits)
+            for split in splits
         }
 
     def row(self, text: Comparison) -> dict[str, Any]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jat_graph.tasks.base import ChoiceTask, ClassificationTask, LabelledTask
-from jat_graph.tasks.sources import find_file, load_from_hub
-from jat_graph.tasks.splitting import stratified_split
+from jat_graph.tasks.sources import find_file, load_from_hub, plain_or_gzipped, stratified_split
 from jat_graph.tasks.superglue_readers import (
     BOOLEAN,
     Labels,
@@ -74,36 +72,19 @@ class SuperGlueTask(LabelledTask):
     def label_names(self) -> Labels:
         """What files and the Hub call the labels."""
 
-    def load(
-        self, data_dir: Path | None, splits: Sequence[str] | None = None
-    ) -> dict[str, Dataset]:
-        """Read splits from the original files, or from the Hub.
-
-        Args:
-            data_dir: The task's folder with ``train.jsonl`` and ``val.jsonl``, plain or gzipped, or
-                the folder that holds it; None asks the Hub.
-            splits: The splits wanted; files of others may be missing. (default: None, all)
-
-        Returns:
-            The splits by name, with the columns of the task.
-
-        Raises:
-            ValueError: If a split is unknown, a row is malformed (named with its line), a file is
-                cut off, or the Hub cannot be reached.
-            OSError: If a file is missing or cannot be read.
-        """
-        chosen = self.chosen_splits(splits)
+    def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
+        """Read the original files, or ask the Hub."""
         if data_dir is None:
-            return self._from_hub(chosen)
+            return self._from_hub(splits)
         if self.train_may_be_missing and not self._has_train(data_dir):
-            return self._cut_validation(data_dir, chosen)
-        return {split: self._from_file(data_dir, split) for split in chosen}
+            return self._cut_validation(data_dir, splits)
+        return {split: self._from_file(data_dir, split) for split in splits}
 
     def _from_hub(self, splits: tuple[str, ...]) -> dict[str, Dataset]:
         columns = [*self.hub_columns, "label"]
         loaded = load_from_hub(self.name, HUB_NAME, self.hub_part, splits=splits, columns=columns)
         made = {}
-        for split, rows in zip(splits, loaded, strict=True):
+        for split, rows in loaded.items():
             source, reader = f"the Hub's {split} split", self.hub_reader or self.reader
             lines = ((f"{source}, row {number}", row) for number, row in enumerate(rows))
             made[split] = make_rows(source, lines, reader, self.label_names, split == _TRAIN)
@@ -148,9 +129,7 @@ class SuperGlueTask(LabelledTask):
         if split == _TRAIN and self.part_of_train is not None:
             names.append(self.part_of_train)
         homes = (self.folder, f"superglue/{self.folder}", f"SuperGLUE/{self.folder}")
-        return find_file(
-            folder, self.name, homes, [name for stem in names for name in (stem, f"{stem}.gz")]
-        )
+        return find_file(folder, self.name, homes, plain_or_gzipped(*names))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import datasets
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from jat_graph.tasks.sources import (
     find_file,
     load_from_hub,
-    needed_folder,
+    plain_or_gzipped,
     read_bytes,
     read_json,
     read_text,
+    stratified_split,
 )
 
 
@@ -41,12 +43,15 @@ def test_a_missing_file_is_named_with_its_places(tmp_path: Path) -> None:
         find_file(tmp_path / "nowhere", "verse", (), ("a.txt",))
 
 
-def test_a_task_that_the_hub_lacks_needs_a_folder(tmp_path: Path) -> None:
-    assert needed_folder("verse", tmp_path) is tmp_path
+def test_a_task_that_the_hub_lacks_needs_a_folder() -> None:
     with pytest.raises(
         ValueError, match=r"^task verse cannot be loaded by name; give .*--data-dir"
     ):
-        needed_folder("verse", None)
+        find_file(None, "verse", ("verse",), ("a.txt",))
+
+
+def test_a_file_may_be_packed() -> None:
+    assert plain_or_gzipped("a.txt", "b.txt") == ["a.txt", "a.txt.gz", "b.txt", "b.txt.gz"]
 
 
 @pytest.mark.parametrize("name", ["plain.txt", "packed.txt.gz"])
@@ -108,3 +113,37 @@ def test_data_that_is_a_program_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     )
     with pytest.raises(ValueError, match=f"^{words}$"):
         load_from_hub("verse", "x", splits=["train"], columns=["text"])
+
+
+# --- splits of data that have none ---------------------------------------------------------------
+
+CLASSES = st.lists(st.sampled_from("abc"), max_size=60)
+SHARES = {"validation": 0.2, "test": 0.1}
+
+
+@given(CLASSES)
+def test_every_row_is_in_one_split_and_every_class_has_its_share(classes: list[str]) -> None:
+    splits = stratified_split(classes, SHARES)
+    assert list(splits) == ["train", "validation", "test"]
+    assert sorted(row for rows in splits.values() for row in rows) == list(range(len(classes)))
+    sizes = Counter(classes)
+    for split, share in SHARES.items():
+        counts = Counter(classes[row] for row in splits[split])
+        assert all(abs(counts[name] - share * size) <= 0.5 for name, size in sizes.items())
+    assert all(rows == sorted(rows) for rows in splits.values())
+
+
+@given(CLASSES, CLASSES)
+def test_rows_of_a_class_do_not_depend_on_the_other_classes(
+    first: list[str], more: list[str]
+) -> None:
+    alone = stratified_split(first, SHARES)
+    with_others = stratified_split([*first, *(name.upper() for name in more)], SHARES)
+    for split, rows in alone.items():
+        assert [row for row in with_others[split] if row < len(first)] == rows
+
+
+def test_rows_are_drawn_and_not_just_the_first() -> None:
+    splits = stratified_split([0] * 100, {"test": 0.5})
+    assert splits == stratified_split([0] * 100, {"test": 0.5})
+    assert 10 < sum(row < 50 for row in splits["test"]) < 40

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.tasks import get_task
-from jat_graph.tasks.wikitext import cut_articles
+from jat_graph.tasks.language import cut_articles
 
 TASK = get_task("wikitext2")
 WORDS = st.text("ab =\n", max_size=20).map(lambda text: f" {text.strip(' =')} \n")
