@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from jat_graph.operators.base import Operator
@@ -30,3 +31,8 @@ class NormalizedOperator(Operator):
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         y = self.base.rmatmul(self.scale * x, diagonal=1.0).mul_(self.scale)
         return y if diagonal == 0 else y + diagonal * x
+
+    def to_dense(self) -> Tensor:
+        """Return the matrix, ``[B, H, L, L]``, in ``dtype``."""
+        loops = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
+        return (self.base.to_dense() + loops) * self.scale.mT * self.scale
