@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
 import torch
 
 
+@cache
 def implementation(device: torch.device) -> ModuleType:
     """Return the package whose ``count``, ``rank``, ``add_joined`` and ``peaks`` run on a device.
 

@@ -2,8 +2,13 @@
 
 from jat_graph.operators.base import Operator, PowerOperator
 from jat_graph.operators.blocked import BlockedOperator
-from jat_graph.operators.choice import BackendChoice, build_operator, choose_backend, unsupported
-from jat_graph.operators.costs import Workload
+from jat_graph.operators.choice import (
+    BackendChoice,
+    Workload,
+    build_operator,
+    choose_backend,
+    unsupported,
+)
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.normalized import NormalizedOperator
 from jat_graph.operators.sparse import SparseOperator

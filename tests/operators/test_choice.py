@@ -15,7 +15,7 @@ from jat_graph.operators import (
     choose_backend,
     unsupported,
 )
-from jat_graph.operators.costs import LARGEST_MATRIX
+from jat_graph.operators.choice import LARGEST_MATRIX
 from jat_graph.testing import random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores

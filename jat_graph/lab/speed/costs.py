@@ -33,7 +33,7 @@ def refit_prices(device: torch.device, path: Path | None = None) -> dict[str, fl
         path: The table. (default: None, the one in the package, which ``backend="auto"`` reads)
 
     Returns:
-        Nanoseconds by name, as :func:`jat_graph.operators.costs.predict` takes them.
+        Nanoseconds by name, as :func:`jat_graph.operators.choice.predict` takes them.
 
     Raises:
         OSError: If the table cannot be read or written.

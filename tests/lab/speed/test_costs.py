@@ -7,7 +7,7 @@ import torch
 
 from jat_graph.lab.speed import costs
 from jat_graph.lab.speed.costs import refit_prices
-from jat_graph.operators.costs import PRICES, prices_of
+from jat_graph.operators.choice import PRICES, prices_of
 
 CPU = torch.device("cpu")
 
