@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.logging import RichHandler
 
 from jat_graph.cli.benchmarking import bench_command
 from jat_graph.cli.experimenting import experiment_command
-from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command
-from jat_graph.cli.showing import demo_command
+from jat_graph.cli.looking import (
+    calibrate_command,
+    demo_command,
+    inspect_command,
+    plot_command,
+)
 from jat_graph.cli.training import eval_command, train_command
-from jat_graph.lab.speed.checks import CheckError
-from jat_graph.lab.studies import CellsFailedError
 
 app = typer.Typer(
     name="jat-graph",
@@ -36,15 +37,15 @@ def main() -> None:
         _fail(str(error), 2)
     except OSError as error:
         _fail(_describe(error), 1)
-    except (CheckError, CellsFailedError) as error:
-        _fail(str(error), 1)
-    except RuntimeError as error:
-        if "out of memory" not in str(error):
+    except Exception as error:
+        if type(error).__module__.startswith("jat_graph."):  # a class of ours is a message
+            _fail(str(error), 1)
+        if not isinstance(error, RuntimeError) or "out of memory" not in str(error):
             raise
         _fail(f"out of memory; use a smaller batch size or shorter texts ({error})", 1)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     lines = message.strip().splitlines() or ["no reason given"]
     typer.echo(f"jat-graph: error: {lines[0]}", err=True)
     if "torch" in sys.modules:  # else no process group has threads that could abort the exit
@@ -79,12 +80,13 @@ def _set_up(
     ] = False,
 ) -> None:
     """Show the library's own messages, and only our progress bars."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars, too
     messages = logging.getLogger("jat_graph")
     messages.setLevel(logging.INFO)
     if not messages.handlers:
+        from rich.console import Console
+        from rich.logging import RichHandler
+
         console = Console(stderr=True)
         messages.addHandler(
             RichHandler(console=console, show_time=False, show_level=False, show_path=False)

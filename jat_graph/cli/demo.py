@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach
 from jat_graph.inspection.reports import Jump
@@ -30,6 +34,7 @@ TASK = "agreement"
 WANTED_ACCURACY = 0.8
 PICTURE = "head.png"
 CALIBRATION_BATCHES = 10  # two of them are held out
+SHOWN_JUMPS = 8
 
 logger = logging.getLogger(__name__)
 
@@ -187,9 +192,64 @@ def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[Pa
     return tuple(found), save_figure(draw_head(view), picture)
 
 
+def show(found: Demonstration) -> None:
+    """Print the jumps between the two words, and accuracy by number of attractors."""
+    _show_pair(found)
+    _show_comparison(found)
+
+
 def accuracy_split(attractors: int) -> str:
     """Name the dev set with so many attractors."""
     return f"validation_{attractors}"
+
+
+def _show_pair(found: Demonstration) -> None:
+    console = Console()
+    console.print(f"\n[bold]{escape(PAIR)}[/bold]")
+    console.print(
+        f"Every head jumps; thresholds join {found.density:.0%} of the token pairs in generated "
+        "sentences."
+    )
+    if not found.jumps:
+        console.print("No head joins computer and pencil at this density.")
+        return
+    heads = {(pair.layer, pair.head) for pair in found.jumps}
+    console.print(f"{len(heads)} heads join computer and pencil. The largest gains:")
+    table = Table("layer", "head", "density", "jump", "before", "after", "stepping stones")
+    for pair in found.jumps[:SHOWN_JUMPS]:
+        table.add_row(*_pair_cells(pair))
+    console.print(table)
+
+
+def _pair_cells(pair: PairJump) -> tuple[str, ...]:
+    jump = pair.jump
+    stones = ", ".join(
+        f"{stone.token.text} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
+        for stone in jump.stones
+    )
+    return (
+        str(pair.layer),
+        str(pair.head),
+        f"{pair.density:.1%}",
+        f"{jump.query.text} → {jump.key.text}",
+        f"{jump.before:.1%}",
+        f"{jump.after:.1%}",
+        escape(stones),
+    )
+
+
+def _show_comparison(found: Demonstration) -> None:
+    console, comparison = Console(), found.comparison
+    metric, count = comparison.primary_metric, len(comparison.seeds)
+    table = Table("attractors", *comparison.runs, title=f"Accuracy, mean of {count} seeds")
+    for attractors in NUM_ATTRACTORS:
+        split = accuracy_split(attractors)
+        summaries = (comparison.summary(arm, split, metric) for arm in comparison.runs)
+        cells = ("undefined" if s is None else f"{s.mean:.1%}" for s in summaries)
+        table.add_row(str(attractors), *cells)
+    console.print(table)
+    for sentence in found.verdicts:
+        console.print(sentence)
 
 
 def _verdict(comparison: Comparison, attractors: int) -> str:

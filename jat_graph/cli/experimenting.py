@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,19 +12,10 @@ from rich.table import Table
 
 from jat_graph.cli.inputs import has_terminal
 from jat_graph.files import write_text
-from jat_graph.lab.studies import (
-    Cell,
-    Estimate,
-    Grid,
-    Plan,
-    estimate_cells,
-    grid_names,
-    load_grid,
-    run_experiment,
-)
-from jat_graph.lab.studies.estimate import describe_time
-from jat_graph.lab.studies.grid import grid_path
-from jat_graph.lab.studies.running import check_jobs
+from jat_graph.lab.grids import grid_names
+
+if TYPE_CHECKING:
+    from jat_graph.lab.studies import Cell, Estimate, Grid
 
 
 def experiment_command(
@@ -56,6 +47,10 @@ def experiment_command(
     Each cell, a task with an arm and a seed, is run on its own. A command that was interrupted goes
     on when it is given again; finished cells are not repeated.
     """
+    from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
+    from jat_graph.lab.studies.grid import grid_path
+    from jat_graph.lab.studies.running import check_jobs
+
     grid = load_grid(name)
     if copy is not None:
         _copy(grid_path(name), copy)
@@ -100,6 +95,8 @@ def _read_part(text: str) -> tuple[int, int]:
 def _print_estimates(
     grid: Grid, cells: Sequence[Cell], estimates: Sequence[Estimate], jobs: int
 ) -> None:
+    from jat_graph.lab.studies.estimate import describe_time
+
     table = Table("task", "arm", "seeds to run", "finished", "trials of ρ", "one run", "from")
     for entry in estimates:
         table.add_row(
@@ -124,6 +121,8 @@ def _print_estimates(
 
 
 def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
+    from jat_graph.lab.studies.estimate import describe_time
+
     totals = [entry.total for entry in estimates]
     known = [total for total in totals if total is not None]
     if not any(entry.seeds or entry.trials for entry in estimates):

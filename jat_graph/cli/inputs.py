@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from safetensors import SafetensorError
-from transformers import AutoModel
 
 from jat_graph.cli.options import JatOptions
-from jat_graph.config import JatConfig
-from jat_graph.hf import attach, attached_config, detach, from_pretrained
-from jat_graph.training.loading import has_own_heads, load_config, load_tokenizer
-from jat_graph.training.quiet import quiet
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from jat_graph.config import JatConfig
 
 ModelOption = Annotated[str, typer.Option(help="Folder or Hub name of the model.")]
 
@@ -48,10 +46,19 @@ def load_model(
     path: str, options: JatOptions | None = None, default: JatConfig | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder or decoder with its tokenizer, and give it the jump heads asked for."""
-    has_jump = has_own_heads(load_config(path))
+    from safetensors import SafetensorError
+    from transformers import AutoModel
+
+    from jat_graph.hf import attach, attached_config, detach, from_pretrained
+    from jat_graph.training.loading import has_own_heads, load_config, load_tokenizer
+    from jat_graph.training.quiet import quiet
+
+    load: Callable[[str], Any] = AutoModel.from_pretrained
+    if has_own_heads(load_config(path)):
+        load = partial(from_pretrained, AutoModel)
     try:
         with quiet():
-            model = _load(path, has_jump)
+            model: PreTrainedModel = load(path).eval()
     except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"model {path!r} cannot be loaded: {lines[0]}") from None
@@ -63,13 +70,6 @@ def load_model(
             detach(model)
         attach(model, config)
     return model, tokenizer
-
-
-def _load(path: str, jump: bool) -> PreTrainedModel:
-    model: PreTrainedModel
-    model = from_pretrained(AutoModel, path) if jump else AutoModel.from_pretrained(path)
-    model.eval()
-    return model
 
 
 def read_text(path: Path) -> str:
@@ -87,7 +87,7 @@ def read_text(path: Path) -> str:
 
 def text_batches(
     texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int, max_length: int
-) -> list[dict[str, torch.Tensor]]:
+) -> list[dict[str, Tensor]]:
     """Tokenize texts into padded batches, in order."""
     for name, value in (("--batch-size", batch_size), ("--max-length", max_length)):
         if value < 1:

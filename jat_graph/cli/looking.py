@@ -1,32 +1,68 @@
-"""The commands that look at jump heads: ``inspect``, ``calibrate`` and ``plot``."""
+"""The commands that show jump heads: ``demo``, ``inspect``, ``calibrate`` and ``plot``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jat_graph.cli.gather import gather
-from jat_graph.cli.inputs import ModelOption, load_model, read_text, text_batches
-from jat_graph.cli.options import JatOptions
-from jat_graph.config import JatConfig
+from jat_graph.cli.inputs import (
+    ModelOption,
+    default_model,
+    has_terminal,
+    load_model,
+    read_text,
+    text_batches,
+)
+from jat_graph.cli.options import JatOptions, gather
 from jat_graph.files import write_text
-from jat_graph.inspection.calibration import calibrate
-from jat_graph.inspection.reports import HeadReport, Inspection, Jump
-from jat_graph.inspection.text import inspect_text, view_head
-from jat_graph.patterns import parse_pattern
-from jat_graph.training import TrainingOptions, calibrate_on_task
+from jat_graph.training import TrainingOptions
+
+if TYPE_CHECKING:
+    from jat_graph.config import JatConfig
+    from jat_graph.inspection.reports import HeadReport, Inspection, Jump
 
 MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model
 
 TextOption = Annotated[Path | None, typer.Option("--text", help="File with one text, in UTF-8.")]
 SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
 TopOption = Annotated[int, typer.Option(help="Jumps shown for each head.")]
+
+
+def demo_command(
+    output: Annotated[Path, typer.Option(help="Folder for picture and results.")] = Path(
+        "jat_graph_demo"
+    ),
+    model: Annotated[
+        str | None, typer.Option(help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
+    ] = None,
+    density: Annotated[float, typer.Option(help="Share of token pairs to join.")] = 0.1,
+    seeds: Annotated[int, typer.Option(help="Seeds of the comparison.")] = 3,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training text.")] = None,
+    train_samples: Annotated[int | None, typer.Option(help="Sentences to train on.")] = None,
+) -> None:
+    """Look at the paper's sentence pair, then compare base and jump model on generated text."""
+    from jat_graph.cli.demo import demonstrate, show
+
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    changes = {"epochs": epochs, "max_train_samples": train_samples}
+    options = {name: value for name, value in changes.items() if value is not None}
+    found = demonstrate(
+        model or default_model(),
+        output,
+        density=density,
+        seeds=tuple(range(seeds)),
+        options=options,
+        progress=has_terminal(),
+    )
+    show(found)
+    Console().print(f"Picture and results are in {output.resolve()} ({found.seconds:.0f} s).")
 
 
 @gather(jat=JatOptions)
@@ -45,6 +81,9 @@ def inspect_command(
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it.
     """
+    from jat_graph.config import JatConfig
+    from jat_graph.inspection.text import inspect_text
+
     content = read_text(text)
     loaded, tokenizer = load_model(model, jat, JatConfig())
     report = inspect_text(loaded, tokenizer, content, top=top, special_tokens=special_tokens)
@@ -78,6 +117,10 @@ def calibrate_command(
 
     Every fifth batch is held out, and the density reached on those is shown.
     """
+    from jat_graph.config import JatConfig
+    from jat_graph.inspection.calibration import calibrate
+    from jat_graph.training import calibrate_on_task
+
     if (text is None) == (task is None):
         raise ValueError("calibrate needs either --text or --task")
     if text is not None:
@@ -118,6 +161,9 @@ def plot_command(
     A head is drawn as its scores, its graph and its propagated scores. Several patterns, separated
     by commas, are drawn beside each other.
     """
+    from jat_graph.config import JatConfig
+    from jat_graph.inspection.text import view_head
+    from jat_graph.patterns import parse_pattern
     from jat_graph.viz import draw_head, draw_patterns, save_figure
 
     if model is None and jat.pattern is not None:

@@ -1,20 +1,61 @@
-"""The command line's options for jump heads and triplet heads, each written down once."""
+"""Options that commands share, each written down once in a dataclass: heads and training."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from jat_graph.config import JatConfig
-from jat_graph.hf import TripletConfig
+from jat_graph.training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from jat_graph.config import JatConfig
+    from jat_graph.hf import TripletConfig
 
 PRESETS = ("paper", "released", "released-efficient")
 PANEL = "Jump attention"
 TRIPLET_PANEL = "Triplet attention"
+TRAINING_PANEL = "Training"
+
+
+def gather(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that dataclasses list.
+
+    Reference:
+        typer reads ``__signature__``; that is how one list serves several commands.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            for argument, group in groups.items():
+                given[argument] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+            command(**given)
+
+        own = inspect.signature(command, eval_str=True)
+        kept = [p for p in own.parameters.values() if p.name not in groups]
+        added = [parameter for group in groups.values() for parameter in _parameters(group)]
+        merged = sorted([*kept, *added], key=lambda p: p.default is not p.empty)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        signature = own.replace(parameters=[p.replace(kind=keyword) for p in merged])
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
+def _parameters(group: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    signature = inspect.signature(group)
+    return [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in signature.parameters.items()
+    ]
 
 
 def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple[Any, ...]:
@@ -112,6 +153,8 @@ class JatOptions:
 
     def resolve(self, default: JatConfig | None = None) -> JatConfig | None:
         """Return the config that the options describe."""
+        from jat_graph.config import JatConfig
+
         changes = self._changes()
         base = self._base()
         if base is None and (default is not None or not changes):
@@ -121,6 +164,8 @@ class JatOptions:
         return replace(base, **changes) if base is not None and changes else base
 
     def _base(self) -> JatConfig | None:
+        from jat_graph.config import JatConfig
+
         if self.config is not None and self.preset is not None:
             raise ValueError("--config and --preset exclude each other: name one of them")
         if self.config is not None:
@@ -173,12 +218,31 @@ class TripletOptions:
             if self != TripletOptions():
                 raise ValueError("--triplet-heads and --triplet-layers need --triplet")
             return None
+        from jat_graph.hf import TripletConfig
+
         given: dict[str, Any] = {}
         if self.triplet_heads is not None:
             given["heads"] = self.triplet_heads
         if self.triplet_layers not in (None, "all"):
             given["layers"] = _numbers("triplet-layers", str(self.triplet_layers), int)
         return TripletConfig(pairs=self.triplet, **given)
+
+
+_TYPES: dict[str, Any] = get_type_hints(TrainingOptions) | {"trainer": list[str] | None}
+
+# The fields of TrainingOptions that say what they are; the others have options of their own.
+RunOptions = make_dataclass(
+    "RunOptions",
+    [
+        (
+            entry.name,
+            Annotated[_TYPES[entry.name], _option(entry.metadata["help"], panel=TRAINING_PANEL)],
+            None if entry.default is MISSING else entry.default,
+        )
+        for entry in fields(TrainingOptions)
+        if "help" in entry.metadata
+    ],
+)
 
 
 def _read(name: str, value: Any) -> Any:

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.gather import gather
 from jat_graph.cli.inputs import ModelOption, has_terminal
-from jat_graph.cli.options import JatOptions, TripletOptions
-from jat_graph.config import JatConfig
-from jat_graph.hf import TripletConfig
-from jat_graph.lab.comparison import compare
-from jat_graph.lab.report import comparison_table
-from jat_graph.tasks import TASK_NAMES
-from jat_graph.training import (
-    Metrics,
-    TrainingOptions,
-    calibrate_on_task,
-    evaluate,
-    train,
+from jat_graph.cli.options import (
+    JatOptions,
+    RunOptions,
+    TripletOptions,
+    gather,
 )
-from jat_graph.training.loading import has_own_heads, load_config
-from jat_graph.training.options import Heads
-from jat_graph.training.processes import is_main, join, one_voice
+from jat_graph.tasks import TASK_NAMES
+from jat_graph.training import Metrics, TrainingOptions
 from jat_graph.training.storage import write_json
 
-PANEL = "Training"
+if TYPE_CHECKING:
+    from jat_graph.config import JatConfig
+    from jat_graph.training.options import Heads
 
 TaskOption = Annotated[str, typer.Option(help=f"Name of the task: {', '.join(TASK_NAMES)}.")]
 DataOption = Annotated[
@@ -40,65 +33,13 @@ DataOption = Annotated[
 ]
 
 
-def _option(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_text, rich_help_panel=PANEL)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of a run, as :class:`jat_graph.training.TrainingOptions` explains them.
-
-    Args:
-        seed: and every further argument: the field of that name there.
-    """
-
-    seed: Annotated[int, _option("Seed; with --compare the first of --seeds.")] = 0
-    epochs: Annotated[int, _option("Passes over the training data.")] = 5
-    batch_size: Annotated[int, _option("Sequences per process and step.")] = 32
-    eval_batch_size: Annotated[
-        int | None, _option("Sequences per batch in evaluation. Default: 8192 tokens.")
-    ] = None
-    learning_rate: Annotated[float, _option("Peak learning rate.")] = 2e-5
-    weight_decay: Annotated[float, _option("Weight decay.")] = 0.01
-    warmup: Annotated[float, _option("Share of the steps in which the rate rises.")] = 0.1
-    max_length: Annotated[
-        int, _option("Tokens of a text, pair, block or window; short tables are stretched.")
-    ] = 128
-    stride: Annotated[int, _option("Tokens that windows of a long context share.")] = 128
-    attention_dropout: Annotated[
-        float | None, _option("0 for long inputs on the CPU. Default: the model's.")
-    ] = None
-    from_scratch: Annotated[
-        bool, _option("Draw all weights; a folder with config.json and tokenizer is enough.")
-    ] = False
-    mixed_precision: Annotated[str, _option("no, bf16 or fp16.")] = "no"
-    gradient_checkpointing: Annotated[bool, _option("Less memory, more time.")] = False
-    gradient_accumulation: Annotated[int, _option("Batches per optimizer step.")] = 1
-    select_best: Annotated[bool, _option("Keep the weights best on the dev set.")] = True
-    save_steps: Annotated[int | None, _option("Checkpoint interval. Default: an epoch.")] = None
-    group_by_length: Annotated[bool, _option("Batch texts of similar length.")] = False
-    max_train_samples: Annotated[int | None, _option("Train on this many texts.")] = None
-    max_eval_samples: Annotated[int | None, _option("Evaluate on this many texts.")] = None
-    held_out: Annotated[
-        float, _option("Evaluate on this share of the training data, not on the dev sets.")
-    ] = 0.0
-    depth: Annotated[
-        int | None, _option("Number of layers: upper ones go, or the top one is copied.")
-    ] = None
-    fully_sharded: Annotated[
-        bool, _option("Split weights and gradients over the GPUs that torchrun started.")
-    ] = False
-    device: Annotated[str, _option("auto or cpu.")] = "auto"
-    resume: Annotated[bool, _option("Go on with the run in the output folder.")] = False
-
-
 @gather(jat=JatOptions, triplet=TripletOptions, run=RunOptions)
 def train_command(
     model: ModelOption,
     task: TaskOption,
     jat: JatOptions,
     triplet: TripletOptions,
-    run: RunOptions,
+    run: Any,
     data_dir: DataOption = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder for model and results. Default: jat_graph_TASK.")
@@ -121,13 +62,16 @@ def train_command(
     Without any option of jump attention the paper's settings are used. torchrun and accelerate
     launch start it in several processes (docs: Clusters).
     """
+    from jat_graph.training import train
+    from jat_graph.training.processes import one_voice
+
     with one_voice():
         options = TrainingOptions(
             model=model,
             task=task,
             output_dir=str(output or f"jat_graph_{task}"),
             data_dir=None if data_dir is None else str(data_dir),
-            **asdict(run),
+            **asdict(run) | {"trainer": dict(_read_setting(text) for text in run.trainer or ())},
         )
         jumps = density is not None or jat != JatOptions()
         _check_choice(base, compare_arms, arm, jumps, triplet != TripletOptions())
@@ -165,6 +109,9 @@ def eval_command(
     ] = None,
 ) -> None:
     """Score a trained model on the dev sets of a task."""
+    from jat_graph.training import evaluate
+    from jat_graph.training.processes import is_main, one_voice
+
     with one_voice():
         metrics = evaluate(
             model,
@@ -211,6 +158,12 @@ def _heads(
     options: TrainingOptions, jat: JatOptions, triplet: TripletOptions, density: float | None
 ) -> Heads | None:
     """Return the settings of the heads; None leaves a model saved with heads of ours as it is."""
+    from jat_graph.config import JatConfig
+    from jat_graph.hf import TripletConfig
+    from jat_graph.training import calibrate_on_task
+    from jat_graph.training.loading import has_own_heads, load_config
+    from jat_graph.training.processes import join
+
     described = density is not None or jat != JatOptions() or triplet != TripletOptions()
 
     def settings() -> Heads | None:
@@ -228,7 +181,16 @@ def _heads(
     return calibrate_on_task(options, config, density)
 
 
+def _read_setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ValueError(f"--trainer must be NAME=VALUE, got {text!r}")
+    return name, value
+
+
 def _read_arm(text: str) -> tuple[str, JatConfig]:
+    from jat_graph.config import JatConfig
+
     name, separator, file = text.partition("=")
     if not separator or not name or not file:
         raise ValueError(f"--arm must be NAME=FILE.json, got {text!r}")
@@ -236,6 +198,9 @@ def _read_arm(text: str) -> tuple[str, JatConfig]:
 
 
 def _compare(options: TrainingOptions, arms: Mapping[str, Heads | None], count: int) -> None:
+    from jat_graph.lab.report import comparison_table
+    from jat_graph.training import compare
+
     if count < 1:
         raise ValueError(f"--seeds must be at least 1, got {count}")
     seeds = range(options.seed, options.seed + count)

@@ -276,7 +276,7 @@ def _comparison_folder(options: TrainingOptions) -> Path:
 
 
 def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:
-    if isinstance(arms, Heads):
+    if not isinstance(arms, Mapping):
         return {BASE: Arm(), "jump" if isinstance(arms, JatConfig) else "triplet": Arm(arms)}
     named = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in arms.items()}
     names = list(named)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A text, and by how much a model rather says that there is no answer.
 Doubted: TypeAlias = Sequence[Any]
@@ -23,6 +24,8 @@ def score_answers(said: Sequence[str], right: Sequence[Sequence[str]]) -> dict[s
         Rajpurkar et al., *SQuAD: 100,000+ Questions for Machine Comprehension of Text*, EMNLP 2016;
         torchmetrics' ``SQuAD``.
     """
+    import numpy as np
+
     _check(said, right)
     for number, texts in enumerate(right):
         if not texts:
@@ -43,6 +46,8 @@ def score_doubted_answers(
         Rajpurkar, Jia and Liang, *Know What You Don't Know: Unanswerable Questions for SQuAD*, ACL
         2018, and its official script.
     """
+    import numpy as np
+
     given, silent, doubts = _compare(said, right)
     scores: dict[str, float] = {}
     for column, name in enumerate(_NAMES):
@@ -56,6 +61,8 @@ def _compare(
     said: Sequence[Doubted], right: Sequence[Sequence[str]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the scores of each text, those of no answer, and the doubts."""
+    import numpy as np
+
     _check(said, right)
     given, silent, doubts = [], [], []
     for number, ((text, doubt), texts) in enumerate(zip(said, right, strict=True)):
@@ -73,6 +80,8 @@ def _search(
     given: NDArray[np.float64], silent: NDArray[np.float64], doubts: NDArray[np.float64]
 ) -> float:
     """Return the highest mean that a limit of doubt makes."""
+    import numpy as np
+
     order = np.argsort(doubts, kind="stable")
     gains = np.cumsum((given - silent)[order])
     sorted_doubts = doubts[order]

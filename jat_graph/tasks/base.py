@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jat_graph.tasks.answers import score_answers
 from jat_graph.tasks.groups import put_together, score_groups
 from jat_graph.tasks.metrics import decide, score
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Dataset
     from numpy.typing import NDArray
 
@@ -185,7 +184,7 @@ class LabelledTask(Task):
         names = (self.primary_metric, *self.other_metrics)
         if self.group is not None:
             return score_groups(names, said, right)
-        return score(names, np.asarray(said), np.asarray(right))
+        return score(names, said, right)
 
 
 @dataclass(frozen=True, kw_only=True)

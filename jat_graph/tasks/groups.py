@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from jat_graph.tasks.metrics import score
 
 EXACT_MATCH = "exact_match"
@@ -23,7 +21,7 @@ def score_groups(
     """
     if [len(group) for group in said] != [len(group) for group in labels]:
         raise ValueError("said and labels must have groups of the same lengths, got others")
-    flat = (np.array([one for group in groups for one in group]) for groups in (said, labels))
+    flat = ([one for group in groups for one in group] for groups in (said, labels))
     scores = score(tuple(name for name in names if name != EXACT_MATCH), *flat)
     if EXACT_MATCH in names:
         whole = [list(one) == list(other) for one, other in zip(said, labels, strict=True)]

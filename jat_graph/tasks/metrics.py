@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the names of all tasks are in the command line's help, which needs no numpy
+    from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
-Measure: TypeAlias = Callable[[Array, Array], float]
+Array: TypeAlias = "NDArray[Any]"
+Measure: TypeAlias = Callable[["Array", "Array"], float]
 
 
 def decide(predictions: Array, labels: Array, classes: int | None) -> Array:  # [N]
     """Say what logits, or a regression's outputs, mean."""
     _check(predictions, labels, classes)
     if classes is None:
-        return predictions.reshape(-1).astype(np.float64)
+        return predictions.reshape(-1).astype("float64")
     classes_said: Array = predictions.argmax(axis=1)
     return classes_said
 
 
-def score(names: tuple[str, ...], said: Array, labels: Array) -> dict[str, float]:  # [N]
+def score(
+    names: tuple[str, ...],
+    said: Array | Sequence[Any],  # [N]
+    labels: Array | Sequence[Any],  # [N]
+) -> dict[str, float]:
     """Compare classes with labels, or a regression's outputs with its targets."""
+    import numpy as np
+
     if len(said) == 0 or len(said) != len(labels):
         raise ValueError(
             f"said and labels must have one length above 0, got {len(said)} and {len(labels)}"
         )
-    return {name: float(MEASURES[name](said, labels)) for name in names}
+    arrays = np.asarray(said), np.asarray(labels)
+    return {name: float(MEASURES[name](*arrays)) for name in names}
 
 
 def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float]:  # [N]
     r"""Summarise the losses of a language model."""
+    import numpy as np
+
     if losses.ndim != 1 or len(losses) == 0:
         raise ValueError(f"losses must have shape [N] with N > 0, got {list(losses.shape)}")
     if not (losses >= 0).all():
@@ -124,9 +133,9 @@ def _correlation(compute: Callable[[], float], outputs: Array, targets: Array) -
     A model that always says the same knows nothing of the targets and gets 0, as scikit-learn has
     it for Matthews. Constant targets are no fault of the model, and nothing can be said: NaN.
     """
-    if np.all(targets == targets[0]):
+    if (targets == targets[0]).all():
         return math.nan
-    if np.all(outputs == outputs[0]):
+    if (outputs == outputs[0]).all():
         return 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scipy warns of outputs that are nearly constant
@@ -135,6 +144,8 @@ def _correlation(compute: Callable[[], float], outputs: Array, targets: Array) -
 
 def _check(predictions: Array, labels: Array, classes: int | None) -> None:
     """Refuse what cannot be scored."""
+    import numpy as np
+
     if labels.ndim != 1 or len(labels) == 0:
         raise ValueError(f"labels must have shape [N] with N > 0, got {list(labels.shape)}")
     count = len(labels)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from jat_graph.tasks.base import ClassificationTask, Task
 from jat_graph.tasks.comparisons import (
@@ -20,6 +19,7 @@ from jat_graph.tasks.comparisons import (
 from jat_graph.tasks.tagging import OUTSIDE, TaggingTask, write_tags
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Dataset
     from numpy.typing import NDArray
 
@@ -154,10 +154,12 @@ class SteppingStonesTask(ClassificationTask, _Comparisons):
             raise ValueError(
                 f"there must be one answer for each example, got {len(said)} for {len(right)}"
             )
-        labels, steps = np.asarray(right).T
-        hits = np.asarray(said) == labels
-        scores = {"accuracy": _mean(hits)}
-        return scores | {f"accuracy_{step}": _mean(hits[steps == step]) for step in self.steps}
+        hits = [(one == label, steps) for one, (label, steps) in zip(said, right, strict=True)]
+        scores = {"accuracy": _mean([hit for hit, _ in hits])}
+        return scores | {
+            f"accuracy_{step}": _mean([hit for hit, steps in hits if steps == step])
+            for step in self.steps
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,5 +236,5 @@ def _name_roles(asked: Mapping[str, str], name: str, other: str, side: str) -> s
     return "+".join(roles)
 
 
-def _mean(hits: NDArray[Any]) -> float:
-    return float(hits.mean()) if len(hits) else float("nan")
+def _mean(hits: Sequence[bool]) -> float:
+    return sum(hits) / len(hits) if hits else math.nan

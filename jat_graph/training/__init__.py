@@ -1,14 +1,16 @@
 """Fine-tune, evaluate and compare models with and without jump heads."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jat_graph.training.calibrated import calibrate_on_task
-from jat_graph.training.evaluation import evaluate
 from jat_graph.training.options import TrainingOptions
-from jat_graph.training.processes import leave
 from jat_graph.training.results import Metrics, RunResult
-from jat_graph.training.runner import train
+
+if TYPE_CHECKING:
+    from jat_graph.training.calibrated import calibrate_on_task
+    from jat_graph.training.evaluation import evaluate
+    from jat_graph.training.processes import leave
+    from jat_graph.training.runner import train
 
 __all__ = [
     "Arm",
@@ -29,21 +31,30 @@ __all__ = [
     "train",
 ]
 
-# Comparing is the business of the laboratory, which is above; users find it here, too.
-_IN_THE_LABORATORY = {
+# Imported at their first use. Comparing is the business of the laboratory, which is above; users
+# find it here, too.
+_MODULE_OF = {
     "Arm": "jat_graph.lab.comparison",
     "Comparison": "jat_graph.lab.comparison",
     "Difference": "jat_graph.lab.statistics",
     "Summary": "jat_graph.lab.statistics",
+    "calibrate_on_task": "jat_graph.training.calibrated",
     "compare": "jat_graph.lab.comparison",
     "comparison_markdown": "jat_graph.lab.report",
     "comparison_table": "jat_graph.lab.report",
+    "evaluate": "jat_graph.training.evaluation",
+    "leave": "jat_graph.training.processes",
     "paired_difference": "jat_graph.lab.statistics",
     "summarize": "jat_graph.lab.statistics",
+    "train": "jat_graph.training.runner",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _IN_THE_LABORATORY:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_IN_THE_LABORATORY[name]), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

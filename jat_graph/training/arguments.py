@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, TrainingArguments
@@ -47,7 +48,16 @@ def training_arguments(
 ) -> TrainingArguments:
     """Translate our options into the Trainer's."""
     every = "epoch" if options.save_steps is None else "steps"
+    ours: dict[str, Any] = {
+        "save_total_limit": 1,
+        "logging_steps": _LOGGING_STEPS,
+        "logging_nan_inf_filter": False,  # a loss that is not finite stops the run
+        "dataloader_pin_memory": not on_cpu(options),
+        "disable_tqdm": not progress,
+        "report_to": "none",  # TensorBoard comes as a callback, with a folder of our choice
+    }
     return TrainingArguments(
+        **ours | options.trainer,
         output_dir=str(folder / CHECKPOINT_FOLDER),
         seed=options.seed,
         data_seed=options.seed,
@@ -65,16 +75,10 @@ def training_arguments(
         eval_steps=options.save_steps,
         save_strategy=every,
         save_steps=options.save_steps or 1,
-        save_total_limit=1,
         load_best_model_at_end=options.select_best,
         metric_for_best_model=f"{dev_splits(task, options)[0]}_{task.primary_metric}",
         greater_is_better=task.greater_is_better,
-        logging_steps=_LOGGING_STEPS,
-        logging_nan_inf_filter=False,  # a loss that is not finite stops the run
         fsdp=True if options.fully_sharded else None,  # type: ignore[arg-type]
         fsdp_config={"transformer_layer_cls_to_wrap": layers} if options.fully_sharded else None,
         use_cpu=on_cpu(options),
-        dataloader_pin_memory=not on_cpu(options),
-        disable_tqdm=not progress,
-        report_to="none",  # TensorBoard comes as a callback, with a folder of our choice
     )

@@ -6,18 +6,22 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from argparse import ArgumentError
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from jat_graph.config import JatConfig
-from jat_graph.hf.triplet_config import TripletConfig
+from jat_graph.checks.numbers import check_choice, check_flag, is_integer
+
+if TYPE_CHECKING:
+    from transformers import HfArgumentParser
+
+    from jat_graph.config import JatConfig
+    from jat_graph.hf.triplet_config import TripletConfig
 
 # Settings of the heads that a run places.
-Heads: TypeAlias = JatConfig | TripletConfig
-
-PRECISIONS = ("no", "bf16", "fp16")
-DEVICES = ("auto", "cpu")
+Heads: TypeAlias = Union["JatConfig", "TripletConfig"]
 
 # Where a run is written and how it is started say nothing about its result.
 _NOT_IN_FINGERPRINT = ("output_dir", "resume")
@@ -25,15 +29,13 @@ _NOT_IN_FINGERPRINT = ("output_dir", "resume")
 # Tokens of one batch in evaluation, if nothing else is said: 64 sequences of 128.
 _EVAL_TOKENS = 8192
 
+_CHOICES = {"mixed_precision": ("no", "bf16", "fp16"), "device": ("auto", "cpu")}
+_SHARES = ("warmup", "attention_dropout", "held_out")
 
-_SWITCHES = (
-    "from_scratch",
-    "gradient_checkpointing",
-    "select_best",
-    "group_by_length",
-    "fully_sharded",
-    "resume",
-)
+
+def _option(default: Any, help_text: str, *trainers: str) -> Any:
+    """A field that is an option of ``jat-graph train``, and the Trainer's arguments it settles."""
+    return field(default=default, metadata={"help": help_text, "trainers": trainers})
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class TrainingOptions:
         batch_size: Sequences per process and step, before accumulation. (default: 32)
         eval_batch_size: Sequences per device in evaluation. (default: None, as many as make 8192
             tokens: 64 of length 128, 2 of length 4096)
-        learning_rate: Peak of the linear schedule. (default: 2e-5)
+        learning_rate: Peak of the schedule, which is linear unless ``trainer`` says otherwise.
+            (default: 2e-5)
         weight_decay: Of AdamW. (default: 0.01)
         warmup: Share of the steps in which the learning rate rises, in [0, 1). (default: 0.1)
         max_length: Tokens of a sequence: kept of a text or pair; of a block in language modelling;
@@ -86,6 +89,9 @@ class TrainingOptions:
             (default: "auto")
         resume: Continue what ``output_dir`` holds: a finished run is read, an interrupted one goes
             on from its last checkpoint, and without either the run starts. (default: False)
+        trainer: Further arguments of transformers' ``TrainingArguments``, by name, as
+            ``{"lr_scheduler_type": "cosine", "max_grad_norm": 0.5}``: all but those that another
+            option settles. (default: none)
 
     Raises:
         ValueError: If a field is out of its range; the message names field, wanted and got.
@@ -96,40 +102,87 @@ class TrainingOptions:
 
     model: str
     task: str
-    output_dir: str
+    output_dir: str = field(metadata={"trainers": ("output_dir",)})
     data_dir: str | None = None
-    seed: int = 0
-    epochs: int = 5
-    batch_size: int = 32
-    eval_batch_size: int | None = None
-    learning_rate: float = 2e-5
-    weight_decay: float = 0.01
-    warmup: float = 0.1
-    max_length: int = 128
-    stride: int = 128
-    attention_dropout: float | None = None
-    from_scratch: bool = False
-    mixed_precision: str = "no"
-    gradient_checkpointing: bool = False
-    gradient_accumulation: int = 1
-    select_best: bool = True
-    save_steps: int | None = None
-    group_by_length: bool = False
-    max_train_samples: int | None = None
-    max_eval_samples: int | None = None
-    held_out: float = 0.0
-    depth: int | None = None
-    fully_sharded: bool = False
-    device: str = "auto"
-    resume: bool = False
+    seed: int = _option(0, "Seed; with --compare the first of --seeds.", "seed", "data_seed")
+    epochs: int = _option(5, "Passes over the training data.", "num_train_epochs")
+    batch_size: int = _option(32, "Sequences per process and step.", "per_device_train_batch_size")
+    eval_batch_size: int | None = _option(
+        None,
+        "Sequences per batch in evaluation. Default: 8192 tokens.",
+        "per_device_eval_batch_size",
+    )
+    learning_rate: float = _option(2e-5, "Peak learning rate.", "learning_rate")
+    weight_decay: float = _option(0.01, "Weight decay.", "weight_decay")
+    warmup: float = _option(0.1, "Share of the steps in which the rate rises.", "warmup_steps")
+    max_length: int = _option(
+        128, "Tokens of a text, pair, block or window; short tables are stretched."
+    )
+    stride: int = _option(128, "Tokens that windows of a long context share.")
+    attention_dropout: float | None = _option(
+        None, "0 for long inputs on the CPU. Default: the model's."
+    )
+    from_scratch: bool = _option(
+        False, "Draw all weights; a folder with config.json and tokenizer is enough."
+    )
+    mixed_precision: str = _option("no", "no, bf16 or fp16.", "bf16", "fp16")
+    gradient_checkpointing: bool = _option(
+        False,
+        "Less memory, more time.",
+        *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+        *("activation_checkpointing", "activation_checkpointing_kwargs"),
+    )
+    gradient_accumulation: int = _option(
+        1, "Batches per optimizer step.", "gradient_accumulation_steps"
+    )
+    select_best: bool = _option(
+        True,
+        "Keep the weights best on the dev set.",
+        *("eval_strategy", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+    )
+    save_steps: int | None = _option(
+        None,
+        "Checkpoint interval. Default: an epoch.",
+        *("save_steps", "save_strategy", "eval_steps"),
+    )
+    group_by_length: bool = _option(
+        False, "Batch texts of similar length.", "train_sampling_strategy"
+    )
+    max_train_samples: int | None = _option(None, "Train on this many texts.")
+    max_eval_samples: int | None = _option(None, "Evaluate on this many texts.")
+    held_out: float = _option(
+        0.0, "Evaluate on this share of the training data, not on the dev sets."
+    )
+    depth: int | None = _option(None, "Number of layers: upper ones go, or the top one is copied.")
+    fully_sharded: bool = _option(
+        False,
+        "Split weights and gradients over the GPUs that torchrun started.",
+        *("fsdp", "fsdp_config"),
+    )
+    device: str = _option("auto", "auto or cpu.", "use_cpu")
+    resume: bool = _option(
+        False,
+        "Go on with the run in the output folder.",
+        *("resume_from_checkpoint", "save_only_model", "ignore_data_skip"),
+    )
+    trainer: dict[str, Any] = field(
+        default_factory=dict,
+        hash=False,  # a dict has none
+        metadata={"help": "NAME=VALUE of transformers' TrainingArguments; repeat for several."},
+    )
 
     def __post_init__(self) -> None:
-        self._check_text()
-        self._check_counts()
-        self._check_rates()
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for entry in fields(self):  # an annotation is a text, as "int | None"
+            kind, _, none = str(entry.type).partition(" | ")
+            value = getattr(self, entry.name)
+            if value is not None or not none:
+                check = _check_choice if entry.name in _CHOICES else _CHECKS[kind]
+                object.__setattr__(self, entry.name, check(entry.name, value))
+        if self.learning_rate == 0:
+            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
+        for name in _SHARES:
+            if (getattr(self, name) or 0) >= 1:
+                raise ValueError(f"{name} must be a share below 1, got {getattr(self, name)}")
 
     @property
     def sequences_per_evaluation(self) -> int:
@@ -140,9 +193,13 @@ class TrainingOptions:
         """Return the fields as JSON types.
 
         Returns:
-            A dictionary; ``TrainingOptions(**d)`` is equal to this.
+            A dictionary, without ``trainer`` if it is empty; ``TrainingOptions(**d)`` is equal to
+            this.
         """
-        return asdict(self)
+        described = asdict(self)
+        if not self.trainer:
+            del described["trainer"]
+        return described
 
     def fingerprint(self, config: Heads | None) -> str:
         """Return what two runs share exactly if they must give the same result.
@@ -153,7 +210,7 @@ class TrainingOptions:
         Returns:
             Hexadecimal digest of the options (less ``output_dir`` and ``resume``) and the config.
         """
-        described = {k: v for k, v in asdict(self).items() if k not in _NOT_IN_FINGERPRINT}
+        described = {k: v for k, v in self.to_dict().items() if k not in _NOT_IN_FINGERPRINT}
         if Path(self.model).is_dir():
             described["model"] = str(Path(self.model).resolve())
         if self.data_dir is not None:
@@ -161,50 +218,85 @@ class TrainingOptions:
         described["config"] = None if config is None else config.to_dict()
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def _check_text(self) -> None:
-        for name in ("model", "task", "output_dir", "data_dir"):
-            value = getattr(self, name)
-            if name == "data_dir" and value is None:
-                continue
-            if not isinstance(value, str | os.PathLike) or not str(value):
-                raise ValueError(f"{name} must be a name or a path, got {value!r}")
-            object.__setattr__(self, name, os.fspath(value))
-        for name, choices in (("mixed_precision", PRECISIONS), ("device", DEVICES)):
-            if getattr(self, name) not in choices:
-                wanted = ", ".join(choices)
-                raise ValueError(f"{name} must be one of {wanted}, got {getattr(self, name)!r}")
 
-    def _check_counts(self) -> None:
-        optional = (
-            "eval_batch_size",
-            "save_steps",
-            "max_train_samples",
-            "max_eval_samples",
-            "depth",
-        )
-        counts = ("epochs", "batch_size", "max_length", "stride", "gradient_accumulation")
-        for name in (*counts, *optional):
-            value = getattr(self, name)
-            if not (value is None and name in optional) and not (_is_integer(value) and value >= 1):
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if not _is_integer(self.seed) or not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be an integer from 0 to 2**32 - 1, got {self.seed!r}")
-
-    def _check_rates(self) -> None:
-        for name in ("learning_rate", "weight_decay", "warmup", "attention_dropout", "held_out"):
-            value = getattr(self, name)
-            if name == "attention_dropout" and value is None:
-                continue
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
-            object.__setattr__(self, name, float(value))
-        if self.learning_rate == 0:
-            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
-        for name in ("warmup", "attention_dropout", "held_out"):
-            if (getattr(self, name) or 0) >= 1:
-                raise ValueError(f"{name} must be a share below 1, got {getattr(self, name)}")
+def _check_choice(name: str, value: Any) -> str:
+    return check_choice(name, value, _CHOICES[name])
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _check_text(name: str, value: Any) -> str:
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise ValueError(f"{name} must be a name or a path, got {value!r}")
+    return os.fspath(value)
+
+
+def _check_count(name: str, value: Any) -> int:
+    if name == "seed":
+        if not is_integer(value) or not 0 <= value < 2**32:
+            raise ValueError(f"seed must be an integer from 0 to 2**32 - 1, got {value!r}")
+    elif not is_integer(value) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return int(value)
+
+
+def _check_rate(name: str, value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+    return float(value)
+
+
+def _check_trainer(name: str, value: Any) -> dict[str, Any]:
+    """Return the Trainer's arguments in its types; text is read as on a command line of its own."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be settings by name, got {value!r}")
+    if not value:
+        return {}
+    from transformers import HfArgumentParser, TrainingArguments
+
+    parser = HfArgumentParser(
+        [TrainingArguments],  # type: ignore[list-item]
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    known = {entry.name for entry in fields(TrainingArguments)}
+    settled = {
+        theirs: entry.name
+        for entry in fields(TrainingOptions)
+        for theirs in entry.metadata.get("trainers", ())
+    }
+    for key in value:
+        if key in settled:
+            raise ValueError(f"{name} must leave {key} to the option {settled[key]}")
+        if key not in known:
+            raise ValueError(
+                f"{name} must name arguments of transformers' TrainingArguments, got {key!r}"
+            )
+    return {key: _read(parser, name, key, given) for key, given in value.items()}
+
+
+def _read(parser: HfArgumentParser, name: str, key: str, given: Any) -> Any:
+    """One of the Trainer's arguments, in a type of JSON."""
+    if isinstance(given, list | tuple):
+        words = [f"--{key}", *map(str, given)]
+    else:
+        words = [f"--{key}={json.dumps(given) if isinstance(given, Mapping) else given}"]
+    try:
+        found, rest = parser.parse_known_args(words)
+        text = getattr(found, key)
+        value = json.loads(text) if isinstance(text, str) and text.startswith("{") else text
+        json.dumps(value, allow_nan=False)
+    except (ArgumentError, ValueError) as error:
+        why = error.message if isinstance(error, ArgumentError) else error
+        raise ValueError(f"{name}: {key} got {given!r}: {why}") from None
+    if rest:
+        raise ValueError(f"{name}: {key} must be one value, got {given!r}")
+    return value
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "str": _check_text,
+    "int": _check_count,
+    "float": _check_rate,
+    "bool": check_flag,
+    "dict[str, Any]": _check_trainer,
+}

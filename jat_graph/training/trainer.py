@@ -128,6 +128,12 @@ def build_trainer(
     log_folder: Path | None,
 ) -> TaskTrainer:
     """Put model, data and arguments together."""
+    classes = objective.loss is None and objective.labels == ("labels",)
+    if args.label_smoothing_factor and not (classes and model.config.problem_type != "regression"):
+        raise ValueError(
+            "trainer must leave out label_smoothing_factor, which means nothing for the loss of "
+            f"task {objective.task.name}"
+        )
     if not objective.counts_items:
         model.accepts_loss_kwargs = False  # type: ignore[assignment]
     # While training only the first dev set is scored: the one that decides what is best.

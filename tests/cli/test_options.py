@@ -1,12 +1,46 @@
-"""From options to a config."""
+"""Options listed once, shared by several commands; from options to a config."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from jat_graph.cli.options import JatOptions, TripletOptions
+from jat_graph.cli.options import JatOptions, RunOptions, TripletOptions, gather
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig
+from jat_graph.training import TrainingOptions
+
+
+@dataclass(frozen=True)
+class Colours:
+    red: Annotated[int, typer.Option(help="How red.")] = 1
+    name: Annotated[str | None, typer.Option("--title")] = None
+
+
+def test_a_command_gets_its_own_options_and_the_shared_ones() -> None:
+    seen: list[object] = []
+    app = typer.Typer()
+
+    @app.command()
+    @gather(colours=Colours)
+    def paint(
+        wall: Annotated[str, typer.Option()], colours: Colours, coats: int = typer.Option(2)
+    ) -> None:
+        """Paint a wall."""
+        seen.append((wall, colours, coats))
+
+    run = CliRunner().invoke
+    assert run(app, ["--wall", "north", "--red", "5", "--coats", "3"]).exit_code == 0
+    assert run(app, ["--wall", "east", "--title", "rose"]).exit_code == 0
+    assert seen == [("north", Colours(red=5), 3), ("east", Colours(name="rose"), 2)]
+    shown = run(app, ["--help"]).output
+    assert "How red." in shown
+    assert "Paint a wall." in shown
+    assert "--colours" not in shown
+    assert run(app, ["--red", "5"]).exit_code == 2  # the wall is missing
 
 
 def test_nothing_said_means_the_default() -> None:
@@ -84,6 +118,13 @@ def test_bad_values_are_named(options: JatOptions, message: str) -> None:
 def test_every_field_of_the_config_has_its_option() -> None:
     names = set(JatOptions.__dataclass_fields__) - {"config", "preset", "key_seed"} | {"seed"}
     assert names == set(JatConfig.__dataclass_fields__)
+
+
+def test_every_field_of_a_run_has_its_option_and_default() -> None:
+    plain = TrainingOptions(model="m", task="t", output_dir="o")
+    own = {"model", "task", "output_dir", "data_dir"}
+    said = {name: value for name, value in plain.to_dict().items() if name not in own}
+    assert asdict(RunOptions()) == said | {"trainer": None}
 
 
 def test_triplet_heads() -> None:

@@ -44,6 +44,18 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
         ("depth", "-1", "depth must be a positive integer, got '-1'"),
         ("fully_sharded", 2, "fully_sharded must be True or False, got 2"),
         ("resume", "yes", "resume must be True or False, got 'yes'"),
+        ("trainer", ["cosine"], r"trainer must be settings by name, got \['cosine'\]"),
+        ("trainer", {"max_grad_nrm": 1}, "TrainingArguments, got 'max_grad_nrm'"),
+        ("trainer", {"max_grad": 1}, "TrainingArguments, got 'max_grad'"),
+        ("trainer", {"max_grad_norm": "high"}, "trainer: max_grad_norm got 'high': invalid float"),
+        ("trainer", {"max_grad_norm": "nan"}, "trainer: max_grad_norm got 'nan': Out of range"),
+        ("trainer", {"max_steps": 1.5}, "trainer: max_steps got 1.5: invalid int value"),
+        ("trainer", {"lr_scheduler_type": "cosin"}, "got 'cosin': invalid choice: .* 'cosine'"),
+        ("trainer", {"lr_scheduler_kwargs": "{a"}, "trainer: lr_scheduler_kwargs got '{a': Expect"),
+        ("trainer", {"report_to": ["a", "b"]}, r"report_to must be one value, got \['a', 'b'\]"),
+        ("trainer", {"output_dir": "x"}, "trainer must leave output_dir to the option output_dir"),
+        ("trainer", {"data_seed": 1}, "trainer must leave data_seed to the option seed"),
+        ("trainer", {"bf16": True}, "trainer must leave bf16 to the option mixed_precision"),
     ],
 )
 def test_bad_values_are_one_clear_line(name: str, value: Any, words: str) -> None:
@@ -54,6 +66,34 @@ def test_bad_values_are_one_clear_line(name: str, value: Any, words: str) -> Non
 
 def test_options_survive_json() -> None:
     assert TrainingOptions(**json.loads(json.dumps(PLAIN.to_dict()))) == PLAIN
+
+
+def test_arguments_of_the_trainer_are_read_in_their_types() -> None:
+    said = {
+        "max_grad_norm": "0.5",
+        "lr_scheduler_type": "cosine_with_min_lr",
+        "lr_scheduler_kwargs": {"min_lr": 1e-6},
+        "torch_compile": "false",
+        "adam_beta2": 1,
+        "label_names": ["labels"],
+    }
+    options = replace(PLAIN, trainer=said)
+    assert options.trainer == said | {
+        "max_grad_norm": 0.5,
+        "torch_compile": False,
+        "adam_beta2": 1.0,
+    }
+    assert TrainingOptions(**json.loads(json.dumps(options.to_dict()))) == options
+    assert hash(options) == hash(PLAIN)
+    written = replace(PLAIN, trainer={"lr_scheduler_kwargs": '{"min_lr": 1e-6}'}).trainer
+    assert written == {"lr_scheduler_kwargs": {"min_lr": 1e-6}}
+
+
+def test_what_was_written_before_there_were_arguments_of_the_trainer_is_the_same() -> None:
+    assert "trainer" not in PLAIN.to_dict()
+    assert replace(PLAIN, trainer={}).fingerprint(None) == (
+        "b9e1606df51556ec3b3dc66f2ee9eb3a516d5fa00c898068a0248a2662061ce3"
+    )
 
 
 def test_paths_become_text() -> None:
@@ -78,6 +118,7 @@ def test_only_what_changes_the_result_changes_the_fingerprint() -> None:
         "from_scratch": True,
         "held_out": 0.5,
         "fully_sharded": True,
+        "trainer": {"max_grad_norm": 0.5},
     }
     names = [f.name for f in fields(PLAIN) if f.name not in ("output_dir", "resume")]
     prints = {replace(PLAIN, **{name: other.get(name, 7)}).fingerprint(None) for name in names} | {

@@ -17,8 +17,15 @@ from jat_graph.patterns.base import Pattern
 BLOCK = 128
 
 
-def reasons_against(job: Job) -> list[str]:
-    """Say why this backend cannot run, one phrase a reason."""
+def unsupported(job: Job) -> list[str]:
+    """Say why this backend cannot run.
+
+    Args:
+        job: What it is given.
+
+    Returns:
+        One phrase a reason; empty if it can.
+    """
     reasons = general_mask_reasons(job.mask)
     if job.dropout_p:
         reasons.append("it has no dropout")

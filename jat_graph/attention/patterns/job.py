@@ -1,4 +1,4 @@
-"""Heads that are to attend within a pattern, as every backend takes them."""
+"""What a backend is given."""
 
 from __future__ import annotations
 
@@ -16,11 +16,21 @@ from jat_graph.patterns.causal import Causal
 
 @dataclass(frozen=True)
 class Job:
-    """Heads, the pattern and the mask that they attend under."""
+    """Heads, their pattern and their mask.
 
-    query: Tensor  # [B, H, L, F]
-    key: Tensor  # [B, H, L, F]
-    value: Tensor  # [B, H, L, Dv]
+    Args:
+        query: ``[B, H, L, F]``.
+        key: ``[B, H, L, F]``.
+        value: ``[B, H, L, Dv]``.
+        pattern: Which pairs a head may attend to.
+        mask: Which pairs the batch allows.
+        dropout_p: Dropout of the attention probabilities.
+        scale: Factor of the scores.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
     pattern: Pattern
     mask: TokenMask
     dropout_p: float
@@ -33,8 +43,8 @@ class Job:
 
     def each_rule(
         self,
-        run: Callable[[Job, Pattern, Tensor | None], Tensor],  # takes valid tokens [B|1, L]
-    ) -> Tensor:  # [B, H, L, Dv]
+        run: Callable[[Job, Pattern, Tensor | None], Tensor],  # [B|1, L]
+    ) -> Tensor:
         """Run the heads that share a rule and their padding together."""
         heads = self._heads_by_rule()
         own = [split_heads(tensor, heads) for tensor in (self.query, self.key, self.value)]
