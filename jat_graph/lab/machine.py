@@ -16,7 +16,7 @@ _PACKAGES = ("torch", "numba", "triton", "torch-geometric", "torch-sparse", "tra
 
 
 def describe_machine(device: torch.device) -> dict[str, str | int]:
-    """Return processor, threads, GPU and versions; no host name and no path."""
+    """Processor, threads, GPU and versions; no host name and no path."""
     described: dict[str, str | int] = {
         "processor": _processor(),
         "cores": _cores(),
@@ -34,7 +34,7 @@ def describe_machine(device: torch.device) -> dict[str, str | int]:
 
 
 def source_digest() -> str:
-    """Return a digest of the package's source: results of other code are not the same results."""
+    """A digest of the package's source: results of other code are not the same results."""
     root = Path(jat_graph.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -43,7 +43,7 @@ def source_digest() -> str:
 
 
 def _processor() -> str:
-    """Return the processor's name as Linux states it, else what Python knows."""
+    """The processor's name as Linux states it, else what Python knows."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -53,7 +53,7 @@ def _processor() -> str:
 
 
 def _cores() -> int:
-    """Return how many cores this process may use."""
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -85,7 +85,7 @@ def _read_question(path: Path, context: Any, entry: dict[str, Any]) -> dict[str,
 
 
 def _place(context: str, answer: dict[str, Any]) -> int | None:
-    """Return where an answer begins: where the file says, or the only other place it can be."""
+    """Where an answer begins: where the file says, or the only other place it can be."""
     text, start = answer["text"], answer["answer_start"]
     if start >= 0 and context.startswith(text, start):
         return int(start)

@@ -32,7 +32,7 @@ class _PlainBuilder(ElementTree.TreeBuilder):
 
 
 def article_text(article: ElementTree.Element) -> str:
-    """Return the text of an article without its markup, a blank line between paragraphs."""
+    """The text of an article without its markup, a blank line between paragraphs."""
     parts = html.unescape("".join(_pieces(article))).split(_BORDER)
     paragraphs = (" ".join(part.split()) for part in parts)
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)

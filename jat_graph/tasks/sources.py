@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def find_file(folder: Path | None, task: str, homes: Sequence[str], names: Sequence[str]) -> Path:
-    """Return a task's file in a folder, or in its home inside that folder."""
+    """A task's file in a folder, or in its home inside that folder."""
     if folder is None:
         raise ValueError(
             f"task {task} cannot be loaded by name; give the folder with its original files as "
@@ -41,7 +41,7 @@ def find_file(folder: Path | None, task: str, homes: Sequence[str], names: Seque
 
 
 def plain_or_gzipped(*names: str) -> list[str]:
-    """Return what files may be called that may be packed."""
+    """The names of files that may be packed."""
     return [name for plain in names for name in (plain, f"{plain}.gz")]
 
 

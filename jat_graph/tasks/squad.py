@@ -107,7 +107,7 @@ SQUAD2 = SquadTask(
 
 
 def _features() -> Any:
-    """Return the types of the columns, which a split without answers would not tell."""
+    """The types of the columns, which a split without answers does not tell."""
     from datasets import Features, List, Value
 
     text, number = Value("string"), Value("int32")

@@ -53,7 +53,7 @@ class _Comparisons(Task):
         }
 
     def row(self, text: Comparison) -> dict[str, Any]:
-        """Return what a text is to the task."""
+        """What a text is to the task."""
         raise NotImplementedError
 
     def _draw(self, split: str) -> tuple[Comparison, ...]:
@@ -99,7 +99,7 @@ class SteppingStonesTask(ClassificationTask, _Comparisons):
     primary_metric: str = "accuracy"
 
     def row(self, text: Comparison) -> dict[str, Any]:
-        """Return a text with its label and its number of steps."""
+        """A text with its label and its number of steps."""
         return {"text": text.text, "steps": text.steps, "label": text.label}
 
     def compute_metrics(
@@ -195,7 +195,7 @@ class SteppingStonesLesson(TaggingTask, _Comparisons):
         object.__setattr__(self, "types", _types(self.both))
 
     def row(self, text: Comparison) -> dict[str, Any]:
-        """Return the words of a text, and the tag of each."""
+        """The words of a text, and the tag of each."""
         return {"tokens": text.text.split(), "tags": _tags(text, self.both)}
 
 
@@ -214,7 +214,7 @@ def _roles(asked: str) -> tuple[str, ...]:
 
 
 def _tags(text: Comparison, both: bool) -> list[str]:
-    """Return the tag of each word."""
+    """The tag of each word."""
     tags: list[str] = []
     asked = {"first": text.first} | ({"second": text.second} if both else {})
     for (more, less), sentence in zip(text.facts, text.sentences, strict=True):

@@ -78,7 +78,7 @@ def make_rows(
 
 
 def copy_texts(*names: str) -> Reader:
-    """Return a reader that takes texts as they are."""
+    """A reader that takes texts as they are."""
 
     def read(line: Line, labels: Labels) -> Iterator[dict[str, Any]]:
         yield {name: _text(line, name) for name in names} | {"label": _label(line, labels)}
@@ -155,7 +155,7 @@ def _multirc_row(
 
 
 def _part(line: Line, name: str, kind: type) -> Any:
-    """Return a part of a line, of the kind that it must be."""
+    """A part of a line, of the kind that it must be."""
     value = line.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = {str: "text", int: "an integer", dict: "an object", list: "a list"}
@@ -179,7 +179,7 @@ def _integer(line: Line, name: str) -> int:
 
 
 def _parts(line: Line, name: str) -> list[Line]:
-    """Return a list of objects, at least one."""
+    """A list of objects, at least one."""
     parts: list[Line] = _part(line, name, list)
     if not parts or not all(isinstance(part, dict) for part in parts):
         got = "none" if not parts else "others"
@@ -188,7 +188,7 @@ def _parts(line: Line, name: str) -> list[Line]:
 
 
 def _label(line: Line, labels: Labels) -> int:
-    """Return the number of a label: a name of one in files of names, else a number or a truth."""
+    """The number of a label: a name of one in files of names, else a number or a truth."""
     label: Any = line.get("label")
     if isinstance(label, str) and label in labels:
         return labels.index(label)

@@ -97,7 +97,7 @@ def find_table(folder: Path, task: str, stem: str) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """Return a task's name as the Hub spells it."""
+    """A task's name as the Hub spells it."""
     return name.strip().lower().replace("-", "").replace("_", "")
 
 

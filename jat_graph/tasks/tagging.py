@@ -119,5 +119,5 @@ def score_spans(
 
 
 def _numbered(sentences: Sequence[Sequence[Span]]) -> set[tuple[Any, ...]]:
-    """Return the spans of all sentences, each with the number of its own."""
+    """The spans of all sentences, each with the number of its own."""
     return {(number, *span) for number, spans in enumerate(sentences) for span in spans}

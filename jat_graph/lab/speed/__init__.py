@@ -34,7 +34,7 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks()
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return a benchmark, or say which there are."""
+    """A benchmark by its name; another name is answered with those that there are."""
     if name not in NAMES:
         raise ValueError(f"benchmark must be one of {', '.join(NAMES)}, got {name!r}")
     return BENCHMARKS[name]

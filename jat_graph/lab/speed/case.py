@@ -48,15 +48,15 @@ class Case:
         return VoteRule(torch.full((1, 1), THRESHOLD, device=self.settings.torch_device))
 
     def few_scores(self) -> Tensor:
-        """Return the scores with U = ⌈5 ln L⌉ keys, ``[1, H, L, U]``."""
+        """The scores with U = ⌈5 ln L⌉ keys, ``[1, H, L, U]``."""
         return self.heads.key_scores(number_of_keys(self.heads.length))
 
     def counts(self, scores: Tensor) -> Tensor:
-        """Return the votes for every pair by the definition, ``[1, H, L, L]``."""
+        """The votes for every pair by the definition, ``[1, H, L, L]``."""
         return count_rows(self.rule, scores, torch.arange(scores.size(2), device=scores.device))
 
     def attend(self) -> Tensor:
-        """Return the heads' exact attention, ``[1, H, L, D]``."""
+        """The heads' exact attention, ``[1, H, L, D]``."""
         heads = self.heads
         return F.scaled_dot_product_attention(heads.query, heads.key, heads.value)
 
@@ -66,7 +66,7 @@ class Case:
         return self.settings.time(ours, [theirs])
 
     def outcome(self, timing: Timing, facts: dict[str, Fact] | None = None) -> Outcome:
-        """Return what came of the point."""
+        """What came of the point, with what its graphs had to do."""
         return Outcome.of(timing, {**self.work.facts, **(facts or {})})
 
 

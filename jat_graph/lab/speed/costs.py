@@ -73,7 +73,7 @@ def measure_prices(
 
 
 def _loops(length: int, device: torch.device) -> dict[str, tuple[Callable[[], object], float]]:
-    """Return each loop with its units of work."""
+    """Each loop with its units of work."""
     heads = random_heads(length, NUM_HEADS, device=device)
     scores = heads.key_scores(number_of_keys(length))
     rule = VoteRule(torch.full((1, 1), THRESHOLD, device=device))

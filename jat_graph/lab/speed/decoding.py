@@ -62,7 +62,7 @@ class Decoder:
             self.cache = self.model(self.tokens[:, :-1], use_cache=True).past_key_values
 
     def next_token(self) -> Tensor:  # [1, vocabulary]
-        """Return the logits after one more token, which the cache then holds."""
+        """The logits after one more token, which the cache then holds."""
         length = self.tokens.size(1) - 1
         spare = self.cache.get_seq_length() - length
         if spare > length // DRIFT:
@@ -73,7 +73,7 @@ class Decoder:
         return logits
 
     def all_tokens(self) -> Tensor:  # [1, vocabulary]
-        """Return the same logits, computed from all tokens again."""
+        """The same logits, computed from all tokens again."""
         with torch.no_grad():
             outputs = self.model(self.tokens, use_cache=False, logits_to_keep=1)
         logits: Tensor = outputs.logits[:, -1]
@@ -81,7 +81,7 @@ class Decoder:
 
 
 def decoding_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons."""
+    """Each way of choosing keys over its own lengths."""
     return tuple(
         Series(what, AGAINST, lengths, 2 * lengths[-1], partial(_measure, what=what))
         for what, lengths in LENGTHS.items()

@@ -30,7 +30,7 @@ Multiply = Callable[[Tensor, Tensor], Callable[[], Tensor]]
 
 
 def product_series() -> tuple[Series, ...]:
-    """Return the comparisons."""
+    """The product against attention, and against products with explicit edges."""
     explicit: dict[str, Multiply] = {
         "torch CSR, matrix ready": sum_by_csr,
         "torch_sparse, matrix ready": sum_by_torch_sparse,
@@ -65,7 +65,7 @@ class ThresholdProduct:
         return self._ranking
 
     def multiply(self) -> Tensor:
-        """Return the sums over joined tokens, by the last ranking."""
+        """The sums over joined tokens, by the last ranking."""
         return sum_joined(self.features, self._ranking or self.rank())
 
     def check(self, what: str) -> None:
@@ -81,7 +81,7 @@ class ThresholdProduct:
 
 
 def step_facts(timing: Timing) -> dict[str, Fact]:
-    """Return the seconds of the two steps of a product."""
+    """The seconds of the two steps of a product."""
     rank, product = timing.steps
     return {"rank_seconds": rank.median, "product_seconds": product.median}
 
@@ -125,7 +125,7 @@ def sum_by_csr(
     counts: Tensor,  # The adjacency [1, H, L, L]
     features: Tensor,  # [1, H, L, D]
 ) -> Callable[[], Tensor]:
-    """Return the product of an explicit adjacency with features, by a torch CSR matrix."""
+    """The product of an explicit adjacency with features, by a torch CSR matrix."""
     matrix, flat = _block_diagonal(counts), features.flatten(0, 2)
     return lambda: (matrix @ flat).view_as(features)
 
@@ -134,7 +134,7 @@ def sum_by_torch_sparse(
     counts: Tensor,  # The adjacency [1, H, L, L]
     features: Tensor,  # [1, H, L, D]
 ) -> Callable[[], Tensor]:
-    """Return the product of an explicit adjacency with features, by torch_sparse."""
+    """The product of an explicit adjacency with features, by torch_sparse."""
     from torch_sparse import SparseTensor
 
     if counts.is_cuda and torch.ops.torch_sparse.cuda_version() < 0:
@@ -156,7 +156,7 @@ def sum_by_scatter(
     counts: Tensor,  # The adjacency [1, H, L, L]
     features: Tensor,  # [1, H, L, D]
 ) -> Callable[[], Tensor]:
-    """Return the product of an explicit adjacency with features, edge by edge, by PyG's scatter."""
+    """The product of an explicit adjacency with features, edge by edge, by PyG's scatter."""
     from torch_geometric.utils import scatter
 
     flat, length = features.flatten(0, 2), features.size(2)
@@ -173,7 +173,7 @@ def sum_by_scatter(
 
 
 def _block_diagonal(counts: Tensor) -> Tensor:
-    """Return the adjacency of all heads as one CSR matrix ``[H·L, H·L]``."""
+    """The adjacency of all heads as one CSR matrix ``[H·L, H·L]``."""
     from torch_geometric.utils import to_torch_csr_tensor
 
     heads, length, _ = counts.flatten(0, 1).shape

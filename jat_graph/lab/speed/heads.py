@@ -47,7 +47,7 @@ PATIENCE = 1800.0  # seconds
 
 
 def head_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons."""
+    """Each kind of jump head over the lengths, and propagation alone."""
     lengths = tuple(2**exponent for exponent in range(7, 17))
     found = []
     for what, selection in SELECTIONS.items():
@@ -152,7 +152,7 @@ def _check_attention(
 
 
 def leaves(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:  # [1, H, L, D]
-    """Return queries, keys and values that want a gradient."""
+    """Queries, keys and values as leaves that want a gradient."""
     query, key, value = (
         tensor.detach().requires_grad_() for tensor in (heads.query, heads.key, heads.value)
     )

@@ -85,29 +85,19 @@ class Heads:
         return self.query.size(2)
 
     def key_scores(self, number: int | None = None) -> Tensor:
-        """Return the scores with some evenly spaced keys, ``[1, H, L, U]``."""
+        """The scores with some evenly spaced keys, ``[1, H, L, U]``."""
         return spaced_scores(self.query, self.key, number)
 
 
 def number_of_keys(length: int) -> int:
-    """Return U = ⌈5 ln L⌉, at most L."""
+    """U = ⌈5 ln L⌉, at most L."""
     return min(length, math.ceil(KEY_FACTOR * math.log(length)))
 
 
 def random_heads(
     length: int, heads: int, *, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Heads:
-    """Return Gaussian heads whose queries are scaled until the graphs do real work.
-
-    Args:
-        length: Tokens L.
-        heads: H.
-        device: Where to put them; they are drawn on the CPU.
-        dtype: Their dtype. (default: torch.float32)
-
-    Returns:
-        The heads, the same for every device.
-    """
+    """Gaussian heads, their queries scaled until the graphs do real work; alike on every device."""
     generator = torch.Generator().manual_seed(0)
     shape = (1, heads, length, HEAD_DIM)
     drawn = (torch.randn(shape, generator=generator).to(device) for _ in range(3))
@@ -118,7 +108,7 @@ def random_heads(
 
 
 def spaced_scores(query: Tensor, key: Tensor, number: int | None) -> Tensor:
-    """Return the scaled scores X with evenly spaced keys."""
+    """The scaled scores X with evenly spaced keys."""
     length = key.size(2)
     if number is not None:
         key = key[:, :, torch.arange(number, device=key.device) * length // number]
@@ -126,7 +116,7 @@ def spaced_scores(query: Tensor, key: Tensor, number: int | None) -> Tensor:
 
 
 def measure_work(key_scores: Tensor, threshold: float) -> Work:  # [B, H, L, U]
-    """Return how much the graph of these keys has to do."""
+    """How much the graph of these keys has to do."""
     joined = (_pair_peaks(key_scores) > threshold).float().mean((0, -1))
     shares = (_token_peaks(key_scores) > threshold).float().mean(-2)  # [B, H, U]
     taking_part = shares.quantile(0.5, dim=-1).mean(0)
@@ -134,25 +124,25 @@ def measure_work(key_scores: Tensor, threshold: float) -> Work:  # [B, H, L, U]
 
 
 def strengthening(key_scores: Tensor, threshold: float) -> Tensor:  # [B, H, L, U], [B, H]
-    """Return the factor of the scores at which each head's graph does the wanted work."""
+    """The factor of the scores at which each head's graph does the wanted work."""
     return (threshold / median_product(key_scores)).sqrt()
 
 
 def median_product(key_scores: Tensor) -> Tensor:  # [B, H, L, U], [B, H]
-    """Return the threshold at which each head's graph would do the wanted work."""
+    """The threshold at which each head's graph would do the wanted work."""
     joined = _upper(_pair_peaks(key_scores), WANTED_JOINED)
     by_key = _upper(_token_peaks(key_scores).transpose(-1, -2), WANTED_TAKING_PART)  # [B, H, U]
     return torch.minimum(joined, by_key.quantile(0.5, dim=-1)).clamp(min=1e-6)
 
 
 def _upper(values: Tensor, share: float) -> Tensor:
-    """Return a number that the share of the values along the last dimension exceeds."""
+    """A number that this share of the values along the last dimension exceeds: [...]."""
     count = values.size(-1)
     return values.kthvalue(max(1, math.floor((1 - share) * count)), dim=-1).values
 
 
 def _pair_peaks(key_scores: Tensor) -> Tensor:
-    """Return the largest product over keys of sampled pairs i ≠ k: [B, H, P]."""
+    """The largest product over keys of sampled pairs i ≠ k: [B, H, P]."""
     length = key_scores.size(2)
     generator = torch.Generator().manual_seed(2)
     first = torch.randint(length, (SAMPLED_PAIRS,), generator=generator)
@@ -162,7 +152,7 @@ def _pair_peaks(key_scores: Tensor) -> Tensor:
 
 
 def _token_peaks(key_scores: Tensor) -> Tensor:
-    """Return the largest product of every token with another one, key by key: [B, H, L, U]."""
+    """The largest product of every token with another one, key by key: [B, H, L, U]."""
     high, low = key_scores.topk(2, dim=2).values, key_scores.topk(2, dim=2, largest=False).values
     # A token that is the extreme itself meets the second one.
     top = torch.where(key_scores == high[:, :, :1], high[:, :, 1:], high[:, :, :1])

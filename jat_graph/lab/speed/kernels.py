@@ -58,7 +58,7 @@ AS_WRITTEN = "keys last, sum of bools"
 
 
 def counting_series() -> tuple[Series, ...]:
-    """Return the comparisons."""
+    """Counting against attention, a compiler and the released code."""
     fastest = partial(_against_compiled, names=tuple(FORMULATIONS))
     written = partial(_against_compiled, names=(AS_WRITTEN,))
     return (
@@ -91,13 +91,13 @@ def _against_compiled(length: int, settings: Settings, names: tuple[str, ...]) -
 
 
 def _checked_count(case: Case) -> tuple[Callable[[], Tensor], Tensor]:
-    """Return our count of all keys, and the scores that it counts on."""
+    """Our count of all keys, and the scores that it counts on."""
     scores = case.heads.key_scores()
     return lambda: count_votes(*case.rule.settle(scores)), scores
 
 
 def _compiled_count(formula: Formula, scores: Tensor) -> Callable[[], Tensor]:
-    """Return a formula's count; scores in the layout that it wants are ready."""
+    """A formula's count; scores in the layout that it wants are ready."""
     flat = scores.flatten(0, 1)
     columns = flat.transpose(1, 2).contiguous()
     return lambda: formula(flat, columns, THRESHOLD)[None]
@@ -137,7 +137,7 @@ def _against_released(length: int, settings: Settings) -> Outcome:
 
 
 def compile_formula(name: str) -> Formula:  # [H, L, U], [H, U, L]
-    """Return one of the formulations under ``torch.compile``."""
+    """One of the formulations under ``torch.compile``."""
     compiled: Formula = torch.compile(FORMULATIONS[name], fullgraph=True, dynamic=False)
     return compiled
 

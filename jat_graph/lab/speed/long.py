@@ -50,7 +50,7 @@ NO_ROOM = "not measured: a step needs more memory than the machine has"
 
 
 def long_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons."""
+    """The attention of a layer alone, then training steps of whole encoders."""
     longest = LONGEST[settings.device]
     doublings = range((longest // SHORTEST).bit_length())
     lengths = tuple(SHORTEST * 2**exponent for exponent in doublings)
@@ -83,7 +83,7 @@ def _measure(length: int, settings: Settings, what: str, against: str) -> Outcom
 def _memory(
     length: int, settings: Settings, what: str, against: str
 ) -> tuple[dict[str, Fact], str]:
-    """Return the peaks of both sides, or why there are none."""
+    """The peaks of both sides, or why there are none."""
     if missing := missing_peaks(settings.device):
         return {}, f"memory not measured: {missing}"
     try:
@@ -93,7 +93,7 @@ def _memory(
 
 
 def memory_facts(ours: int, theirs: int) -> dict[str, Fact]:
-    """Return the peaks of both sides and their ratio by name."""
+    """The peaks of both sides and their ratio by name."""
     return {"our_bytes": ours, "their_bytes": theirs, "memory_ratio": ours / theirs}
 
 

@@ -59,7 +59,7 @@ CONFIGS = {
 
 
 def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
-    """Return a training step of one sequence.
+    """A training step of one sequence.
 
     Sides whose parameters have the same name and shape have the same weights; queries of the jump
     heads are scaled until the graphs do real work.
@@ -79,7 +79,7 @@ def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
 
 
 def stock_copy(model: Any) -> Any:
-    """Return a copy without jump heads and pattern."""
+    """A copy without jump heads and pattern."""
     return detach(copy.deepcopy(model))
 
 
@@ -109,12 +109,12 @@ def check_side(what: str, step: TrainingStep, config: JatConfig) -> Work:
 
 
 def dense_mask(length: int, device: torch.device) -> Tensor:  # [1, 1, L, L]
-    """Return which pairs the pattern allows."""
+    """Which pairs the pattern allows."""
     return allowed_keys(torch.arange(length, device=device), length)[None, None]
 
 
 def allowed_keys(rows: Tensor, length: int) -> Tensor:  # [r], [r, L]
-    """Return which keys some queries may see."""
+    """Which keys some queries may see."""
     keys = torch.arange(length, device=rows.device)
     zero = torch.zeros_like(keys[:1])
     return parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)
@@ -182,7 +182,7 @@ def _with_weights_of(source: Any, model: Any) -> Any:
 
 
 def _only_first(tokens: Tensor) -> Tensor:
-    """Return 1 for the first token of each sequence, 0 for the others: [B, L]."""
+    """1 for the first token of each sequence, 0 for the others: [B, L]."""
     return (torch.arange(tokens.size(1), device=tokens.device) == 0).long().expand_as(tokens)
 
 

@@ -53,7 +53,7 @@ def _measure(length: int, settings: Settings) -> Outcome:
 
 
 def own_bytes(length: int, settings: Settings) -> int:
-    """Return the size of queries, keys and key scores together."""
+    """The size of queries, keys and key scores together."""
     per_token = 2 * HEAD_DIM * settings.dtype.itemsize + 4 * number_of_keys(length)
     return NUM_HEADS * length * per_token
 

@@ -22,7 +22,7 @@ UNFUSED = "not meaningful: with dropout, SDPA on the CPU is not fused and severa
 
 
 def model_series(settings: Settings) -> tuple[Series, ...]:
-    """Return the comparisons."""
+    """Both kinds of jump heads, without attention dropout and with it."""
     lengths = LENGTHS[settings.device]
     series = []
     for dropout in (0.0, DROPOUT):

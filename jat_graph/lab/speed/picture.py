@@ -71,7 +71,7 @@ def draw_results(found: Sequence[Results]) -> Figure:
 
 
 def _panels(results: Results) -> list[tuple[str, str]]:
-    """Return the numbers of both sides for each panel that has a line to draw."""
+    """The numbers of both sides for each panel that has a line to draw."""
     drawn = find_benchmark(results.benchmark).drawn
     return [numbers for numbers in drawn if any(True for _ in _lines(results, numbers[0]))]
 

@@ -69,7 +69,7 @@ def _reset_peak() -> int:
 
 
 def _status(name: str) -> int:
-    """Return an entry of the process's status, in bytes."""
+    """An entry of the process's status, in bytes."""
     lines = _STATUS.read_text(encoding="ascii").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 

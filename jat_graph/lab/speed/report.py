@@ -72,7 +72,7 @@ def write_page(folder: str | Path) -> Path:
 
 
 def render_page(found: Sequence[Results], picture: str | None) -> str:
-    """Return the page of some results."""
+    """The page of some results, with a picture where there is one."""
     parts = [HEADING]
     if picture is not None:
         parts.append(f"\n![{PICTURE_TEXT}]({picture})\n")
@@ -84,7 +84,7 @@ def render_page(found: Sequence[Results], picture: str | None) -> str:
 
 
 def _ordered(found: Sequence[Results]) -> list[Results]:
-    """Return results in the order of the benchmarks, those of the CPU first."""
+    """Results in the order of the benchmarks, those of the CPU first."""
     for results in found:
         find_benchmark(results.benchmark)  # names one that this version does not know
     return sorted(found, key=lambda one: (NAMES.index(one.benchmark), str(one.settings["device"])))

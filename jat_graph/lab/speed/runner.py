@@ -70,7 +70,7 @@ def run_benchmark(
 def _points(
     benchmark: Benchmark, settings: Settings, lengths: Sequence[int] | None
 ) -> list[tuple[Series, int]]:
-    """Return the series and lengths to measure."""
+    """The series and lengths to measure."""
     found = benchmark.series(settings)
     if lengths is None:
         return [(series, length) for series in found for length in series.lengths]
@@ -88,7 +88,7 @@ def _points(
 
 
 def _open_results(benchmark: Benchmark, settings: Settings, path: Path) -> Results:
-    """Return what the file holds, if it is of this benchmark here; else nothing measured yet."""
+    """What the file holds, which must be of this benchmark here; a new one holds no point."""
     machine = describe_machine(settings.torch_device)
     wanted = Results(benchmark.name, settings.to_dict(), machine, source_digest())
     if not path.exists():

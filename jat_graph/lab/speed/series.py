@@ -51,7 +51,7 @@ class Settings:
         )
 
     def to_dict(self) -> dict[str, Fact]:
-        """Return the settings as JSON types."""
+        """The settings as JSON types."""
         return asdict(self) | {"dtype": str(self.dtype).removeprefix("torch.")}
 
 
@@ -184,7 +184,7 @@ class Benchmark:
     drawn: tuple[tuple[str, str], ...] = (("ours", "theirs"),)
 
     def unit_of(self, number: str) -> str:
-        """Return what a number is measured in."""
+        """What a number is measured in."""
         if number in ("ours", "theirs"):
             return self.unit
         return next((unit for unit in ("seconds", "bytes") if number.endswith(f"_{unit}")), "")

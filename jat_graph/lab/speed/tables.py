@@ -114,7 +114,7 @@ def _texts(results: Results, show: Callable[[Spread | None, str], str]) -> DataF
 
 
 def ordered_rows(results: Results) -> list[Row]:
-    """Return the rows, comparison by comparison, each by rising length."""
+    """The rows, comparison by comparison, each by rising length."""
     order = list(dict.fromkeys(row.key[:2] for row in results.rows))
     return sorted(results.rows, key=lambda row: (order.index(row.key[:2]), row.length))
 
@@ -146,7 +146,7 @@ def machine_line(results: Results) -> str:
 
 
 def _ratio_cells(results: Results, row: Row) -> tuple[str, ...]:
-    """Return ratio, the first bar and the two shares."""
+    """The cells of ratio, first bar and the two shares."""
     wanted = NOTHING
     for bar in find_bars(results, row)[:1]:
         wanted = f"≤ {bar.most:.3g}" + ("" if bar.number == "ratio" else " times")
@@ -154,7 +154,7 @@ def _ratio_cells(results: Results, row: Row) -> tuple[str, ...]:
 
 
 def _note(results: Results, row: Row) -> str:
-    """Return the other facts, with the bars that have no column, and what a reader must know."""
+    """The other facts, with the bars that have no column, and what a reader must know."""
     bars = {bar.number: f" (bar: at most {bar.most:g})" for bar in find_bars(results, row)[1:]}
     facts = [
         f"{WORDS.get(name, name)} {_fact(name, value)}{bars.get(name, '')}"
@@ -165,7 +165,7 @@ def _note(results: Results, row: Row) -> str:
 
 
 def find_bars(results: Results, row: Row) -> tuple[Bar, ...]:
-    """Return the bars of a row."""
+    """The bars of a row."""
     bars, device = find_benchmark(results.benchmark).bars, results.settings["device"]
     return tuple(bar for bar in bars if bar.device == device and bar.holds_for(*row.key))
 
@@ -199,7 +199,7 @@ def _fact(name: str, value: Fact) -> str:
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    """Return the multiple of a unit that a number is shown in."""
+    """The multiple of a unit that a number is shown in."""
     if unit == "seconds":
         return (1.0, " s") if value >= 1 else (1e-3, " ms")
     if unit == "bytes":

@@ -64,7 +64,7 @@ class TrainingStep:
 
     @torch.no_grad()
     def loss(self) -> Tensor:
-        """Return the loss in training mode, with the same dropout every time."""
+        """The loss in training mode, with the same dropout every time."""
         torch.manual_seed(0)
         return self._loss(self.batch)
 
@@ -83,7 +83,7 @@ class TrainingStep:
 def build_steps(
     length: int, settings: Settings, config: JatConfig, dropout: float
 ) -> tuple[TrainingStep, TrainingStep]:
-    """Return a step with jump heads and one without, from the same weights.
+    """A step with jump heads and one without, from the same weights.
 
     The weights are random; queries of the jump heads are scaled until the graphs do real work.
     """
@@ -130,7 +130,7 @@ def require_work(what: str, jump: TrainingStep, base: Tensor) -> Work:  # []
 def random_batch(
     vocabulary: int, sequences: int, length: int, settings: Settings
 ) -> dict[str, Tensor]:  # [B, L], [B]
-    """Return random tokens and labels of two classes."""
+    """Random tokens, and labels of two classes."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(3, vocabulary, (sequences, length), generator=generator)
     labels = torch.randint(2, (sequences,), generator=generator)
@@ -139,7 +139,7 @@ def random_batch(
 
 
 def cut_batch(batch: dict[str, Tensor], sequences: int, tokens: int) -> dict[str, Tensor]:
-    """Return the beginning of a batch."""
+    """The beginning of a batch."""
     return {
         name: entry[:sequences, :tokens] if entry.dim() == 2 else entry[:sequences]
         for name, entry in batch.items()
@@ -185,7 +185,7 @@ def strengthen(
 
 
 def _key_scores(layer: CapturedLayer) -> Tensor:
-    """Return the scores of the voting keys, or of U evenly spaced ones where all vote."""
+    """The scores of the voting keys, or of U evenly spaced ones where all vote."""
     if layer.config.key_selection == "all":
         return spaced_scores(layer.query, layer.key, number_of_keys(layer.query.size(2)))
     source = QueryKeyScores(layer.query, layer.key, layer.scale)
