@@ -6,11 +6,11 @@ writes ``docs/benchmarks.md`` and ``docs/pictures/benchmarks.png``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from jat_graph.files import write_text
+from jat_graph.lab.page import page, picture, result_files, run_command, section
 from jat_graph.lab.speed import NAMES, find_benchmark
 from jat_graph.lab.speed.picture import can_draw, draw_results
 from jat_graph.lab.speed.results import Results, read_results
@@ -52,35 +52,32 @@ How it is measured:
   dense mask of its pattern, and jump heads must change the loss when, and only when, they jump.
 - A *bar* is what this library set out to reach, on two CPU cores or on a GPU of the H200 class.
 """
-NO_RESULTS = "\nNo results are here yet.\n"
 PICTURE_TEXT = "Time and memory over the length; dashed lines are the other sides"
 
 
 def write_page(folder: str | Path) -> Path:
     """Write the page of all results in a folder, and the picture that goes with it."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"the page needs a folder of results, got {folder}")
-    found = [read_results(path) for path in sorted(folder.glob("*.json"))]
-    picture = folder.parent / "pictures" / f"{folder.name}.png"
+    found = [read_results(path) for path in result_files(folder, ".json")]
+    drawing = folder.parent / "pictures" / f"{folder.name}.png"
     drawable = [results for results in _ordered(found) if can_draw(results)]
     if drawable:
-        save_figure(draw_results(drawable), picture)
-    page = folder.with_suffix(".md")
-    write_text(page, render_page(found, f"pictures/{picture.name}" if drawable else None))
-    return page
+        save_figure(draw_results(drawable), drawing)
+    path = folder.with_suffix(".md")
+    write_text(path, render_page(found, f"pictures/{drawing.name}" if drawable else None))
+    return path
 
 
-def render_page(found: Sequence[Results], picture: str | None) -> str:
-    """The page of some results, with a picture where there is one."""
-    parts = [HEADING]
-    if picture is not None:
-        parts.append(f"\n![{PICTURE_TEXT}]({picture})\n")
-    for results in _ordered(found):
-        title = f"{results.benchmark}, {'GPU' if results.settings['device'] == 'cuda' else 'CPU'}"
-        claim = find_benchmark(results.benchmark).claim
-        parts.append(f"\n## {title}\n\n{claim}\n\n{results_markdown(results)}\n")
-    return "".join(parts if found else [HEADING, NO_RESULTS])
+def render_page(found: Sequence[Results], drawing: str | None) -> str:
+    """The page of some results, with the picture of a path."""
+    heading = HEADING if drawing is None else f"{HEADING}\n{picture(PICTURE_TEXT, drawing)}\n"
+    return page(heading, [_section(results) for results in _ordered(found)])
+
+
+def _section(results: Results) -> str:
+    device = "GPU" if results.settings["device"] == "cuda" else "CPU"
+    claim = find_benchmark(results.benchmark).claim
+    return section(f"{results.benchmark}, {device}", claim, results_markdown(results))
 
 
 def _ordered(found: Sequence[Results]) -> list[Results]:
@@ -91,7 +88,4 @@ def _ordered(found: Sequence[Results]) -> list[Results]:
 
 
 if __name__ == "__main__":
-    try:
-        write_page(sys.argv[1] if len(sys.argv) == 2 else "docs/benchmarks")
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
+    run_command(write_page, "docs/benchmarks")

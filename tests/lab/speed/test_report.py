@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.lab.speed.report import NO_RESULTS, render_page, write_page
+from jat_graph.lab.page import NO_RESULTS
+from jat_graph.lab.speed.report import render_page, write_page
 from jat_graph.lab.speed.results import Results, Row, read_results
 from tests.lab.speed.support import outcome, results
 

@@ -1,0 +1,33 @@
+"""What pictures of results have in common: panels, and lines that can be told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The colours of Okabe and Ito, told apart under every common colour blindness.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+GREY = "#666666"
+MARKERS = "os^Dvp"
+
+
+def open_figure(count: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """A figure of so many inches that belongs to no window, and its panels."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten()
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, list(axes[:count])
+
+
+def line_style(place: int) -> dict[str, Any]:
+    """How the line at a place of a panel looks, unlike those of other places."""
+    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
