@@ -32,7 +32,7 @@ def page(heading: str, sections: Sequence[str]) -> str:
 
 
 def run_command(write_page: Callable[[str], Path], folder: str) -> None:
-    """Write the page of the folder on the command line, or else of this one; errors are one line."""
+    """Write the page of the folder on the command line, else of this one; errors are one line."""
     try:
         write_page(sys.argv[1] if len(sys.argv) == 2 else folder)
     except (ImportError, OSError, ValueError) as error:

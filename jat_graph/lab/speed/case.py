@@ -15,9 +15,9 @@ from jat_graph.lab.speed.inputs import (
     THRESHOLD,
     Heads,
     Work,
+    draw_heads,
     measure_work,
     number_of_keys,
-    random_heads,
 )
 from jat_graph.lab.speed.series import Fact, Outcome, Settings
 from jat_graph.lab.speed.timing import Step, Timing
@@ -72,7 +72,7 @@ class Case:
 
 def open_case(what: str, length: int, settings: Settings) -> Case:
     """Make the heads of a point, and refuse them if their graphs have too little to do."""
-    heads = random_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
+    heads = draw_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
     name = f"{what}, L={length}"
     work = measure_work(heads.key_scores(number_of_keys(length)), THRESHOLD)
     work.require(name)

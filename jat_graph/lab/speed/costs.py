@@ -16,7 +16,7 @@ from torch.utils.benchmark import Timer
 from jat_graph.files import write_text
 from jat_graph.kernels import count_votes, rank_tokens, sum_joined
 from jat_graph.lab.machine import describe_machine
-from jat_graph.lab.speed.inputs import HEAD_DIM, NUM_HEADS, THRESHOLD, number_of_keys, random_heads
+from jat_graph.lab.speed.inputs import HEAD_DIM, NUM_HEADS, THRESHOLD, draw_heads, number_of_keys
 from jat_graph.voting.rule import VoteRule
 
 WIDTH = 2 * HEAD_DIM  # queries and keys at once
@@ -74,7 +74,7 @@ def measure_prices(
 
 def _loops(length: int, device: torch.device) -> dict[str, tuple[Callable[[], object], float]]:
     """Each loop with its units of work."""
-    heads = random_heads(length, NUM_HEADS, device=device)
+    heads = draw_heads(length, NUM_HEADS, device=device)
     scores = heads.key_scores(number_of_keys(length))
     rule = VoteRule(torch.full((1, 1), THRESHOLD, device=device))
     features = torch.cat([heads.query, heads.key], dim=-1)

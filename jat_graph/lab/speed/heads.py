@@ -24,9 +24,9 @@ from jat_graph.lab.speed.inputs import (
     THRESHOLD,
     Heads,
     Work,
+    draw_heads,
     measure_work,
     number_of_keys,
-    random_heads,
 )
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.masks import TokenMask
@@ -82,7 +82,7 @@ HEADS = Benchmark(
 
 
 def _head_against_ordinary(length: int, settings: Settings, what: str) -> Outcome:
-    heads = random_heads(length, 1, device=settings.torch_device, dtype=settings.dtype)
+    heads = draw_heads(length, 1, device=settings.torch_device, dtype=settings.dtype)
     config = _config(SELECTIONS[what], 1)
     name = f"{what}, L={length}"
     facts = check_head(name, heads, config)
@@ -95,7 +95,7 @@ def _head_against_ordinary(length: int, settings: Settings, what: str) -> Outcom
 
 def _propagation_against_attention(length: int, settings: Settings) -> Outcome:
     """Time the two parts of jump heads apart: what the graph costs, and what attention costs."""
-    heads = random_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
+    heads = draw_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
     config = _config("strided", NUM_HEADS)
     name = f"propagation alone, L={length}"
     if settings.device == "cuda":

@@ -94,7 +94,7 @@ def number_of_keys(length: int) -> int:
     return min(length, math.ceil(KEY_FACTOR * math.log(length)))
 
 
-def random_heads(
+def draw_heads(
     length: int, heads: int, *, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Heads:
     """Gaussian heads, their queries scaled until the graphs do real work; alike on every device."""

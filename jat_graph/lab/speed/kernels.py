@@ -21,10 +21,10 @@ from jat_graph.lab.speed.growth import PRODUCT, product_series
 from jat_graph.lab.speed.inputs import (
     NUM_HEADS,
     THRESHOLD,
+    draw_heads,
     measure_work,
     median_product,
     number_of_keys,
-    random_heads,
 )
 from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
 from jat_graph.reference import released_adjacency
@@ -105,7 +105,7 @@ def _compiled_count(formula: Formula, scores: Tensor) -> Callable[[], Tensor]:
 
 def _against_released(length: int, settings: Settings) -> Outcome:
     """Time both ways from queries and keys to A, by the released code's rule and in float32."""
-    heads = random_heads(length, NUM_HEADS, device=settings.torch_device)
+    heads = draw_heads(length, NUM_HEADS, device=settings.torch_device)
     source = QueryKeyScores(heads.query, heads.key, default_scale(heads.query.size(-1)))
     number = number_of_keys(length)
     few = torch.arange(number, device=heads.key.device) * length // number

@@ -14,8 +14,8 @@ from jat_graph.lab.speed.inputs import (
     NUM_HEADS,
     THRESHOLD,
     Heads,
+    draw_heads,
     number_of_keys,
-    random_heads,
 )
 from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
@@ -34,7 +34,7 @@ WARM_UP_LENGTH = 64
 def _measure(length: int, settings: Settings) -> Outcome:
     if missing := missing_peaks(settings.device):
         return Outcome(note=f"not measured: {missing}")
-    heads = random_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
+    heads = draw_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
     facts = check_head(f"{WHAT}, L={length}", heads, CONFIG)
     del heads
     pairs = [
@@ -62,7 +62,7 @@ def run_side(side: str, length: int, settings: Settings) -> int:
     """Run one layer forward and backward, and return what it took above what was there before."""
     device = settings.torch_device
     small, heads = (
-        random_heads(size, NUM_HEADS, device=device, dtype=settings.dtype)
+        draw_heads(size, NUM_HEADS, device=device, dtype=settings.dtype)
         for size in (WARM_UP_LENGTH, length)
     )
     for backend in ("dense", "threshold"):  # compiles kernels and fills the libraries' own pools

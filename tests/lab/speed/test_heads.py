@@ -7,7 +7,7 @@ from jat_graph.config import JatConfig
 from jat_graph.lab.speed import heads
 from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.heads import HEADS, backward, check_head, leaves
-from jat_graph.lab.speed.inputs import random_heads
+from jat_graph.lab.speed.inputs import draw_heads
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.operators import DenseOperator, ThresholdOperator
 
@@ -38,7 +38,7 @@ def test_lengths_are_those_of_the_claim() -> None:
 def test_a_wrong_operator_is_refused(backend: str, monkeypatch) -> None:
     owner = DenseOperator if backend == "dense" else ThresholdOperator
     config = JatConfig(heads=2, key_selection="strided", backend=backend)
-    inputs = random_heads(LENGTH, 2, device=CPU.torch_device)
+    inputs = draw_heads(LENGTH, 2, device=CPU.torch_device)
     check_head("heads", inputs, config)
     right = owner._matmul
 
@@ -51,7 +51,7 @@ def test_a_wrong_operator_is_refused(backend: str, monkeypatch) -> None:
 
 
 def test_a_wrong_gradient_is_refused(monkeypatch) -> None:
-    inputs = random_heads(LENGTH, 1, device=CPU.torch_device)
+    inputs = draw_heads(LENGTH, 1, device=CPU.torch_device)
     right = ThresholdOperator._matmul
 
     def wrong(self, x, diagonal):
@@ -66,13 +66,13 @@ def test_a_wrong_gradient_is_refused(monkeypatch) -> None:
 def test_wrong_attention_is_refused(monkeypatch) -> None:
     right = heads.jump_attention
     monkeypatch.setattr(heads, "jump_attention", lambda *a, **k: right(*a, **k) * 1.001)
-    inputs = random_heads(LENGTH, 1, device=CPU.torch_device)
+    inputs = draw_heads(LENGTH, 1, device=CPU.torch_device)
     with pytest.raises(CheckError, match=r"^heads: the result check failed"):
         check_head("heads", inputs, JatConfig(heads=1, key_selection="significance"))
 
 
 def test_every_call_starts_from_fresh_gradients() -> None:
-    inputs = random_heads(LENGTH, 1, device=CPU.torch_device)
+    inputs = draw_heads(LENGTH, 1, device=CPU.torch_device)
     first = leaves(inputs)
     backward(first[0] * first[1])
     assert torch.equal(first[0].grad, inputs.key)

@@ -12,9 +12,9 @@ from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.inputs import (
     THRESHOLD,
     Work,
+    draw_heads,
     measure_work,
     number_of_keys,
-    random_heads,
     strengthening,
 )
 
@@ -47,7 +47,7 @@ def test_the_figures_are_those_of_the_definition(
 
 @given(st.integers(16, 1200), st.integers(1, 4), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_inputs_of_every_length_do_real_work(length: int, heads: int, dtype: torch.dtype) -> None:
-    found = random_heads(length, heads, device=CPU, dtype=dtype)
+    found = draw_heads(length, heads, device=CPU, dtype=dtype)
     assert found.query.shape == found.key.shape == found.value.shape == (1, heads, length, 64)
     assert found.query.dtype == dtype
     work = measure_work(found.key_scores(number_of_keys(length)), THRESHOLD)
@@ -57,7 +57,7 @@ def test_inputs_of_every_length_do_real_work(length: int, heads: int, dtype: tor
 
 
 def test_the_same_length_gives_the_same_inputs() -> None:
-    first, second = (random_heads(40, 2, device=CPU) for _ in range(2))
+    first, second = (draw_heads(40, 2, device=CPU) for _ in range(2))
     assert torch.equal(first.query, second.query)
     assert torch.equal(first.value, second.value)
 

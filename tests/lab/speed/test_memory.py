@@ -5,7 +5,7 @@ import torch
 
 from jat_graph.lab.speed import memory, probe
 from jat_graph.lab.speed.checks import CheckError
-from jat_graph.lab.speed.inputs import random_heads
+from jat_graph.lab.speed.inputs import draw_heads
 from jat_graph.lab.speed.memory import MEMORY, own_bytes, run_layer, run_side
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.operators import DenseOperator, ThresholdOperator
@@ -86,5 +86,5 @@ def test_the_layer_runs_backward_too(side: str, monkeypatch, settings: Settings)
         return grads[-1]
 
     monkeypatch.setattr(memory, "leaves", remember)
-    run_layer(side, random_heads(32, 4, device=settings.torch_device))
+    run_layer(side, draw_heads(32, 4, device=settings.torch_device))
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in grads[0])
