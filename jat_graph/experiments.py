@@ -43,6 +43,9 @@ from jat_graph.lab.studies import (
     read_results as read_results,
 )
 from jat_graph.lab.studies import (
+    results_frame as results_frame,
+)
+from jat_graph.lab.studies import (
     run_experiment as run_experiment,
 )
 from jat_graph.lab.studies import (

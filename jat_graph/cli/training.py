@@ -198,7 +198,7 @@ def _read_arm(text: str) -> tuple[str, JatConfig]:
 
 
 def _compare(options: TrainingOptions, arms: Mapping[str, Heads | None], count: int) -> None:
-    from jat_graph.lab.report import comparison_table
+    from jat_graph.lab.comparison import comparison_table
     from jat_graph.training import compare
 
     if count < 1:

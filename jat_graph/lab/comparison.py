@@ -1,23 +1,25 @@
-"""Train several arms on the same seeds and say whether they differ."""
+"""Train several arms on the same seeds and say whether they differ: a grid of one task."""
 
 from __future__ import annotations
 
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jat_graph.config import JatConfig
-from jat_graph.lab.statistics import (
-    Difference,
-    Summary,
-    paired_difference,
-    summarize,
-    verdict,
-)
+from jat_graph.lab.statistics import Difference, Summary, summarize, verdict
+from jat_graph.lab.store import fingerprint
+from jat_graph.lab.studies.arms import GridArm
+from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.studies.rows import Place, Scores, experiment_rows
+from jat_graph.lab.studies.tables import WORDS, text_frame
+from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
 from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.options import Heads, TrainingOptions
@@ -25,6 +27,7 @@ from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
 from jat_graph.training.runner import require_extra, train
 from jat_graph.training.storage import (
+    ANSWERS_FILE,
     MODEL_FOLDER,
     RESULTS_FILE,
     prepare_folder,
@@ -32,8 +35,14 @@ from jat_graph.training.storage import (
     write_json,
 )
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.table import Table
+
+Answers: TypeAlias = Mapping[str, Mapping[str, list[Any]]]
+
 BASE = "base"
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
 
 # What makes two arms comparable, or says where a run is.
 _NOT_AN_ARMS = ("task", "output_dir", "data_dir", "seed", "fully_sharded", "resume")
@@ -78,9 +87,11 @@ class Comparison:
         seeds: The seeds.
         arms: The arms by name, ``"base"`` first.
         runs: The runs of each arm, one a seed.
+        answers: What each run said of each example of a dev set, and what is right, by arm, one a
+            seed; without them intervals are of new seeds alone. (default: nothing)
 
     Reference:
-        The JAT paper reports single numbers; intervals over seeds are this library's.
+        The JAT paper reports single numbers; intervals are this library's.
     """
 
     task: str
@@ -88,6 +99,21 @@ class Comparison:
     seeds: tuple[int, ...]
     arms: dict[str, Arm]
     runs: dict[str, tuple[RunResult, ...]]
+    answers: Mapping[str, Sequence[Answers]] = field(default_factory=dict)
+
+    @cached_property
+    def results(self) -> Results:
+        """The same as the results of an experiment, of a grid of one task."""
+        runs = [run for own in self.runs.values() for run in own]
+        return Results(
+            grid=self._grid(),
+            fingerprint=fingerprint(*(run.fingerprint for run in runs)),
+            model=str(runs[0].options.get("model")),
+            data=runs[0].options.get("data_dir"),
+            versions=versions(),
+            machine={},
+            records=tuple(self._records()),
+        )
 
     @property
     def measures(self) -> tuple[tuple[str, str], ...]:
@@ -110,8 +136,9 @@ class Comparison:
         Returns:
             The summary; None if a run has no such score.
         """
-        values = self._values(arm, split, metric)
-        return None if values is None else summarize(values)
+        found = [run.metrics[split].get(metric) for run in self.runs[arm]]
+        values = [value for value in found if value is not None]
+        return summarize(values) if len(values) == len(found) else None
 
     def difference(self, arm: str, split: str, metric: str, base: str = BASE) -> Difference | None:
         """Return how much higher an arm scores than another one.
@@ -125,8 +152,8 @@ class Comparison:
         Returns:
             The paired difference; None if a run has no such score.
         """
-        values, others = self._values(arm, split, metric), self._values(base, split, metric)
-        return None if values is None or others is None else paired_difference(values, others)
+        one, other = (self.results.grid.arm(name) for name in (arm, base))
+        return self._scores.difference(Place(self.task, split, metric), one, other)
 
     def verdict(self, arm: str, split: str, base: str = BASE) -> str:
         """Say in one sentence what an arm's primary metric shows.
@@ -169,10 +196,37 @@ class Comparison:
             "versions": versions(),
         }
 
-    def _values(self, arm: str, split: str, metric: str) -> list[float] | None:
-        found = [run.metrics[split].get(metric) for run in self.runs[arm]]
-        values = [value for value in found if value is not None]
-        return values if len(values) == len(found) else None
+    @cached_property
+    def _scores(self) -> Scores:
+        return Scores(self.results)
+
+    def _grid(self) -> Grid:
+        metrics = dict.fromkeys(metric for _, metric in self.measures)
+        return Grid(
+            name=self.task,
+            title=f"{self.task}: {', '.join(self.runs)}",
+            kind="train",
+            tasks=(self.task,),
+            arms=tuple(GridArm(name, options=self.arms[name].options) for name in self.runs),
+            seeds=len(self.seeds),
+            columns=tuple(metrics),
+        )
+
+    def _records(self) -> Iterator[Record]:
+        for arm, runs in self.runs.items():
+            said = self.answers.get(arm, [{}] * len(runs))
+            for seed, run, answers in zip(self.seeds, runs, said, strict=True):
+                yield Record(
+                    task=self.task,
+                    arm=arm,
+                    seed=seed,
+                    scores=run.metrics,
+                    answers=answers,
+                    seconds=run.seconds,
+                    steps=run.steps,
+                    device=run.device,
+                    heads=run.config,
+                )
 
     def _describe(self, arm: str) -> dict[str, Any]:
         config = self.arms[arm].config
@@ -182,7 +236,7 @@ class Comparison:
             difference = None if arm == BASE else self.difference(arm, split, metric)
             statistics.setdefault(split, {})[metric] = {
                 "summary": None if summary is None else asdict(summary),
-                "difference_to_base": None if difference is None else asdict(difference),
+                "difference_to_base": None if difference is None else difference.to_dict(),
             }
         return {
             "config": None if config is None else config.to_dict(),
@@ -229,32 +283,64 @@ def compare(
     named = processes.agree(lambda: _checked_arms(options, arms, seeds))
     folder = processes.on_main(lambda: _comparison_folder(options))
     runs: dict[str, list[RunResult]] = {arm: [] for arm in named}
+    answers: dict[str, list[Answers]] = {arm: [] for arm in named}
     for seed in seeds:  # all arms of a seed before the next: an early stop leaves whole pairs
         for name, arm in named.items():
             place = folder / name / f"seed-{seed}"
             run = replace(options, seed=seed, output_dir=str(place), resume=True, **arm.options)
             logger.info("seed %d, arm %s", seed, name)
             runs[name].append(train(run, arm.config, progress=progress))
+            said = processes.on_main(partial(read_json, place / ANSWERS_FILE))
+            answers[name].append(said or {})
             if not keep_models and processes.is_main:
                 shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)
-    comparison = _gather(named, seeds, runs)
+    first = runs[BASE][0]
+    comparison = Comparison(
+        task=first.task,
+        primary_metric=first.primary_metric,
+        seeds=tuple(seeds),
+        arms=named,
+        runs={arm: tuple(results) for arm, results in runs.items()},
+        answers=answers,
+    )
     processes.on_main(lambda: write_json(folder / RESULTS_FILE, comparison.to_dict()))
     return comparison
 
 
-def _gather(
-    arms: dict[str, Arm],
-    seeds: Sequence[int],
-    runs: dict[str, list[RunResult]],
-) -> Comparison:
-    first = runs[BASE][0]
-    return Comparison(
-        task=first.task,
-        primary_metric=first.primary_metric,
-        seeds=tuple(seeds),
-        arms=arms,
-        runs={arm: tuple(results) for arm, results in runs.items()},
+def comparison_table(comparison: Comparison) -> Table:
+    """Draw a comparison, at most 80 columns wide if the names are short.
+
+    Args:
+        comparison: The comparison.
+
+    Returns:
+        A table with a row for each dev set, metric and arm; the verdicts are its caption.
+    """
+    count = len(comparison.seeds)
+    return terminal_table(
+        _text_frame(comparison),
+        WORDS,
+        title=f"{comparison.task}, {count} seed{'' if count == 1 else 's'}",
+        caption="\n".join(comparison.verdicts),
+        caption_justify="left",
     )
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """Write a comparison down as a Markdown table, followed by its verdicts.
+
+    Args:
+        comparison: The comparison.
+
+    Returns:
+        Lines of Markdown.
+    """
+    table = markdown(_text_frame(comparison), WORDS)
+    return "\n".join([table, "", *(f"- {sentence}" for sentence in comparison.verdicts)])
+
+
+def _text_frame(comparison: Comparison) -> DataFrame:
+    return text_frame(comparison.results, experiment_rows(comparison.results))
 
 
 def _checked_arms(

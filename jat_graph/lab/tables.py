@@ -10,6 +10,29 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOTHING = "-"
+SECONDS = "seconds"  # what the time of training is called among the metrics
+
+# Metrics that are shown as they are; all others are shares, shown in percent as papers do.
+_NO_SHARES = (SECONDS, "perplexity", "bits_per_")
+
+
+def is_share(metric: str) -> bool:
+    """Tell whether a metric is shown in percent, as papers do."""
+    return not metric.startswith(_NO_SHARES)
+
+
+def show_score(value: float, metric: str) -> str:
+    """A score, or its spread, in its metric's unit."""
+    if metric == SECONDS:
+        return f"{value:.1f}"
+    return f"{100 * value:.1f}" if is_share(metric) else f"{value:.3g}"
+
+
+def show_change(value: float, metric: str) -> str:
+    """A difference of scores, with its sign; of seconds the share of more time."""
+    if metric == SECONDS:
+        return f"{100 * value:+.0f} %"
+    return f"{100 * value:+.1f}" if is_share(metric) else f"{value:+.3g}"
 
 
 def markdown(frame: DataFrame, left: Sequence[str]) -> str:
@@ -23,11 +46,12 @@ def terminal_table(frame: DataFrame, left: Sequence[str], **settings: Any) -> Ta
     """A table for a terminal of 80 columns; numbers are never broken."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **settings)
     for column in frame.columns:
         is_word = column in left
         table.add_column(column, justify="left" if is_word else "right", no_wrap=not is_word)
     for row in frame.itertuples(index=False):
-        table.add_row(*row)
+        table.add_row(*(Text(cell.strip("*"), "bold" * cell.startswith("**")) for cell in row))
     return table

@@ -82,7 +82,7 @@ def test_a_grid_is_copied_to_be_changed(run: Run, tmp_path: Path) -> None:
         (["layers", "--part", "0"], "--part must be I/N, as 2/8, got '0'"),
         (["layers", "--part", "3/2"], "part must be I/N with I from 1 to N, got 3/2"),
         (["layers", "--part", "a/b"], "--part must be I/N, as 2/8, got 'a/b'"),
-        (["layers", "--seeds", "0"], "seeds must be a whole number from 1"),
+        (["layers", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["layers", "--dry-run", "--jobs", "0"], "jobs must be a positive integer, got 0"),
         (["layers", "--jobs", "0"], "jobs must be a positive integer, got 0"),
         (["layers", "--device", "tpu"], "device must be one of auto, cpu, got 'tpu'"),

@@ -54,7 +54,7 @@ def test_it_compares_four_arms_and_goes_on_where_it_stopped(
     monkeypatch.setattr(sys, "argv", ["glue_comparison", *words])
     glue_comparison.main()
     table = (output / "comparison.md").read_text(encoding="utf-8")
-    assert all(f"| {arm} |" in table for arm in ("base", "paper", "released", "calibrated"))
+    assert all(f"| {arm} " in table for arm in ("base", "paper", "released", "calibrated"))
     results = json.loads((output / "cola" / "results.json").read_text(encoding="utf-8"))
     assert results["arms"]["released"]["config"]["layers"] == [1, 2]  # the others are not there
     thresholds = JatConfig.load(output / "cola.json").threshold

@@ -1,11 +1,16 @@
 """The paper's experiments, as commands: grids of runs, their results, tables and pictures."""
 
+from jat_graph.lab.grids import grid_names
+
+# The modules of the kinds are imported so that grids may be of them.
+from jat_graph.lab.studies import connections, fine_tuning, stepping_stones  # noqa: F401
+from jat_graph.lab.studies.arms import GridArm
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.estimate import Estimate, estimate_cells
-from jat_graph.lab.studies.grid import Grid, grid_names, load_grid
-from jat_graph.lab.studies.grid_parts import GridArm, Paper, Tuning
+from jat_graph.lab.studies.grid import Grid, Paper, Tuning, load_grid
 from jat_graph.lab.studies.results import Record, Results, read_results, write_results
 from jat_graph.lab.studies.running import CellsFailedError, run_experiment
+from jat_graph.lab.studies.tables import results_frame
 
 __all__ = [
     "Cell",
@@ -22,6 +27,7 @@ __all__ = [
     "grid_names",
     "load_grid",
     "read_results",
+    "results_frame",
     "run_experiment",
     "write_results",
 ]

@@ -1,20 +1,18 @@
-"""An arm's heads on a model at hand: presets, and layers and heads scaled to its size."""
+"""An arm of a grid, and its heads on a model at hand: layers and heads scaled to its size."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from jat_graph.config import JatConfig
 from jat_graph.hf.triplet_config import TripletConfig
-from jat_graph.lab.studies.grid_fields import check_finite, check_options
-from jat_graph.training.options import Heads
+from jat_graph.lab.parsing import STRICT, check_finite, check_keys
+from jat_graph.training.options import Heads, TrainingOptions
 
-if TYPE_CHECKING:
-    from jat_graph.lab.studies.grid import Grid
-    from jat_graph.lab.studies.grid_parts import GridArm
+HeadKind = Literal["none", "paper", "released", "released-efficient", "efficient", "triplet"]
 
 # Settings are checked on a model of this size before any model is loaded.
 _LAYERS = _HEADS = 12
@@ -22,6 +20,44 @@ _MANY = 10**6
 
 # What RoBERTa-base and BERT-base have; the released code's layers are named for it.
 _RELEASED_LAYERS = "2,3,7,8,11/12"
+
+# What the command says, the grid's seeds and tuning say, or one process does not do.
+_NOT_A_GRIDS = (
+    *("model", "task", "output_dir", "data_dir", "seed", "resume", "device", "held_out"),
+    "fully_sharded",
+)
+
+
+@dataclass(frozen=True)
+class GridArm:
+    """One line of a table: what kind of heads a model has, and how it is trained.
+
+    Args:
+        name: What the line is called.
+        heads: ``"none"``; ``"paper"``, ``"released"`` and ``"released-efficient"``, the presets of
+            :class:`jat_graph.JatConfig`; ``"efficient"``, the paper's with its JAT† (Eq. 8); or
+            ``"triplet"``. (default: "none")
+        settings: Fields of :class:`jat_graph.JatConfig` or :class:`jat_graph.hf.TripletConfig`;
+            layers and heads may be scaled to the model. (default: nothing)
+        options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's;
+            ``depth`` may be relative, as ``"-3"``. (default: nothing)
+        tune: Choose ρ for each task on held-out training data; or the name of the arm whose choice
+            is taken over. (default: False)
+        density: Calibrate thresholds to this density. (default: None)
+        line: Plots join the arms that share this name. (default: None)
+        x: Where plots put the arm. (default: None)
+    """
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    heads: HeadKind = "none"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tune: bool | str = False
+    density: float | None = None
+    line: str | None = None
+    x: float | None = None
 
 
 def build_heads(
@@ -111,11 +147,11 @@ def check_size(heads: Heads | None, layers: int, count: int) -> None:
             raise ValueError(f"layers must be below {layers}, got {heads.layers[-1]}")
 
 
-def check_arm(grid: Grid, arm: GridArm, where: str) -> None:
+def check_arm(arm: GridArm, where: str) -> None:
     """Refuse an arm that no model could have."""
     check_options(arm.options, f"{where}, options")
     check_finite({"settings": arm.settings, "options": arm.options}, where)
-    if why := _misfit(grid, arm):
+    if why := _misfit(arm):
         raise ValueError(f"{where}: {why}")
     try:
         resolve_depth(arm.options.get("depth"), _MANY)
@@ -124,9 +160,22 @@ def check_arm(grid: Grid, arm: GridArm, where: str) -> None:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _misfit(grid: Grid, arm: GridArm) -> str | None:
-    """Say what in an arm excludes something else."""
+def check_options(options: Mapping[str, Any], where: str) -> None:
+    """Refuse what is not an option of a grid's runs, or has a value that cannot be."""
+    known = [entry.name for entry in fields(TrainingOptions) if entry.name not in _NOT_A_GRIDS]
+    check_keys(options, known, where)
+    plain = {k: v for k, v in options.items() if not (k == "depth" and isinstance(v, str))}
+    try:
+        TrainingOptions(model="model", task="task", output_dir="output", **plain)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _misfit(arm: GridArm) -> str | None:
+    """What in an arm excludes something else."""
     measured = [name for name in ("tune", "density") if getattr(arm, name) not in (False, None)]
+    if arm.line is not None and not arm.line.strip():
+        return f"line must be a text, got {arm.line!r}"
     if "max_eval_samples" in arm.options:
         return "max_eval_samples belongs to [training]: all arms are scored on the same examples"
     if arm.heads == "none" and (arm.settings or measured):
@@ -140,16 +189,6 @@ def _misfit(grid: Grid, arm: GridArm) -> str | None:
         return f"{measured[0]} and settings.{fixed[0]} exclude each other"
     if arm.density is not None and not 0 < arm.density < 1:
         return f"density must be between 0 and 1, got {arm.density}"
-    return _wrong_tuning(grid, arm)
-
-
-def _wrong_tuning(grid: Grid, arm: GridArm) -> str | None:
-    if arm.tune is not False and grid.tuning is None:
-        return "tune needs the grid's table [tuning]"
-    if isinstance(arm.tune, str) and not any(
-        other.name == arm.tune and other.tune is True for other in grid.arms
-    ):
-        return f"tune must be true, or name an arm with tune = true, got {arm.tune!r}"
     return None
 
 

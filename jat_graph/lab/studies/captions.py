@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from jat_graph.lab.studies.comparing import reference_arm
-from jat_graph.lab.studies.grid_parts import SECONDS
+from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.rows import Row
-
-if TYPE_CHECKING:
-    from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.rows import Row, reference_arm
+from jat_graph.lab.tables import SECONDS
 
 
 def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
@@ -30,7 +26,7 @@ def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
         lines.append(f"The paper's numbers{where} are those of {grid.paper.model}.")
     elif grid.source:
         lines.append(f"In the paper: {grid.source}.")
-    lines += kind_of(grid.kind).remarks(results)
+    lines += kind_of(grid).caption(results).remarks
     if grid.budget:
         lines.append(f"Budget: {grid.budget}.")
     return [*lines, _machine_line(results)]
@@ -38,9 +34,9 @@ def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
 
 def source_line(results: Results) -> str:
     """Name the model and the data that were really used, and the number of seeds."""
-    model, data = kind_of(results.grid.kind).model_and_data(results)
-    seeds = sorted({record.seed for record in results.records})
-    return f"{model}, {data}, {counted(len(seeds), 'seed')}."
+    caption = kind_of(results.grid).caption(results)
+    seeds = {record.seed for record in results.records}
+    return f"{caption.models}, {caption.data}, {counted(len(seeds), 'seed')}."
 
 
 def counted(number: int, what: str) -> str:
@@ -106,7 +102,7 @@ def _machine_line(results: Results) -> str:
         f"{name} {' or '.join(dict.fromkeys(all_))}" for name, all_ in names.items()
     )
     hours = sum(record.seconds for record in results.records) / 3600
-    what = kind_of(results.grid.kind).trained
+    what = kind_of(results.grid).caption(results).trained
     line = f"Run on {machines}; {hours:.1f} hours of training for the {what}; {versions}."
     if SECONDS in results.grid.columns and len({_machine(one) for one in ran}) > 1:
         line += " Times of different machines are compared: changes are partly theirs."

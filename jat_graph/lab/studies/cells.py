@@ -9,9 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from jat_graph.lab.studies.arms import build_heads, check_size, resolve_depth
-from jat_graph.lab.studies.grid import Grid
-from jat_graph.lab.studies.grid_fields import folder_name
-from jat_graph.lab.studies.kinds import kind_of
+from jat_graph.lab.studies.grid import Grid, folder_name
+from jat_graph.lab.studies.small_encoder import HEADS, layers_of
 from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.options import Heads, TrainingOptions
 
@@ -173,8 +172,9 @@ class Plan:
                     logger.warning("%s: arms %s and %s are one on this model", task, twin, arm.name)
 
     def _shape(self, cell: Cell) -> tuple[int, int]:
-        """Return layers and heads of a cell's model, which may be an encoder from scratch."""
-        return kind_of(self.grid.kind).own_shape(cell.task) or self.shape
+        """Layers and heads of a cell's model, which may be an encoder from scratch."""
+        layers = layers_of(cell.task)
+        return self.shape if layers is None else (layers, HEADS)
 
     def _describe(self, cell: Cell) -> str:
         """Return a text that two arms share if they do the same, and by the same ρ."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from jat_graph.hf import attach, attached_config
+from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.fine_tuning import Chosen, choose_heads, make_record
-from jat_graph.lab.studies.grid_checks import check_columns, check_tasks, task_metrics
-from jat_graph.lab.studies.kinds import Kind
+from jat_graph.lab.studies.grid import Grid, check_columns, check_tasks, task_metrics
+from jat_graph.lab.studies.kinds import Kind, enter_kind
 from jat_graph.lab.studies.links import (
     ALL,
     DIFFERENT,
@@ -36,18 +37,22 @@ from jat_graph.training.storage import MODEL_FOLDER, read_json, write_json
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from jat_graph.lab.studies.grid import Grid
-
 Shares: TypeAlias = dict[str, dict[str, float | None]]
 
 LINKS_FILE = "links.json"
 SPLIT = "validation"
 
-# Which model a cell measures; the first where a grid does not say.
-MODELS = ("trained", "pretrained")
-
 # The three things of the paper's example.
 THINGS = "book, pencil, computer"
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The table that a grid has under the name of this kind: which model a cell measures."""
+
+    __pydantic_config__ = STRICT
+
+    model: Literal["trained", "pretrained"] = "trained"
 
 
 class Connections(Kind):
@@ -63,11 +68,7 @@ class Connections(Kind):
     def check(self, grid: Grid, where: str) -> None:
         """Refuse tasks without entities, arms without links, and an unknown model."""
         check_tasks(grid, where)
-        own, wanted = grid.own, f"model = one of {', '.join(MODELS)}"
-        unknown = sorted(own.keys() - {"model"})
-        if unknown or own.get("model", MODELS[0]) not in MODELS:
-            got = unknown[0] if unknown else f"model = {own['model']!r}"
-            raise ValueError(f"{where}: [connections] must say {wanted}, got {got}")
+        parse(_Own, grid.own, f"{where}, [connections]")
         for task in map(get_task, grid.tasks):
             if not isinstance(task, TaggingTask):
                 kind = "tasks of connections must be of named entities, as wnut17"
@@ -98,16 +99,16 @@ class Connections(Kind):
         record = make_record(cell, chosen, result)
         return replace(record, scores={**record.scores, **links})
 
-    def time_cell(self, cell: Cell, plan: Plan) -> float | None:
+    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
         """Time a training, if there is one."""
-        return super().time_cell(cell, plan) if _is_trained(plan) else None
+        return super().time(cell, plan, lesson) if _is_trained(plan) else None
 
 
-KIND = Connections()
+enter_kind("connections", Connections())
 
 
 def _is_trained(plan: Plan) -> bool:
-    return bool(plan.grid.own.get("model", MODELS[0]) == "trained")
+    return parse(_Own, plan.grid.own, f"grid {plan.grid.name!r}, [connections]").model == "trained"
 
 
 def _pretrained(cell: Cell, chosen: Chosen) -> Record:

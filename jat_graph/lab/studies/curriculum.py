@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
-from jat_graph.lab.studies.arms import build_heads, check_size
-from jat_graph.lab.studies.grid_checks import check_columns
-from jat_graph.lab.studies.grid_fields import check_keys, check_options, count, number, text
-from jat_graph.lab.studies.small_encoder import HEADS
+from jat_graph.checks.numbers import check_integer
+from jat_graph.lab.parsing import STRICT, parse
+from jat_graph.lab.studies.arms import GridArm, build_heads, check_options, check_size
+from jat_graph.lab.studies.grid import Grid, check_columns
+from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.studies.small_encoder import HEADS, layers_of
 from jat_graph.tasks import TaggingTask, get_task
 from jat_graph.tasks.stepping_stones import SteppingStonesTask
 
-if TYPE_CHECKING:
-    from jat_graph.lab.studies.grid import Grid
-    from jat_graph.lab.studies.grid_parts import GridArm
-    from jat_graph.lab.studies.results import Record, Results
-
+KIND = "stepping-stones"
 PRETRAINED = "pretrained"
 
 # Among the scores of a cell: the split that arms are compared on, and what its encoder had in each
@@ -43,6 +40,8 @@ class Lesson:
             encoder from scratch begins anew, and nothing is compared with any that stays below.
             (default: None, none)
     """
+
+    __pydantic_config__ = STRICT
 
     task: str
     options: Mapping[str, Any]
@@ -69,30 +68,28 @@ class Lesson:
         return max(1, min(layers - 1, most))
 
 
-def layers_of(setting: str) -> int | None:
-    """Return the size of the encoder that a setting names."""
-    if setting == PRETRAINED:
-        return None
-    found = re.fullmatch(r"([1-9]\d?) layers?", setting)
-    if found is None:
-        raise ValueError(f"tasks must be 'pretrained', '1 layer', '2 layers' …, got {setting!r}")
-    return int(found[1])
+@dataclass(frozen=True)
+class _Curriculum:
+    """The table that a grid has under the name of this kind."""
+
+    __pydantic_config__ = STRICT
+
+    attempts: int = 1
+    lessons: tuple[Mapping[str, Any], ...] = ()
 
 
 def lessons_of(grid: Grid, where: str | None = None) -> dict[str, Lesson]:
-    """Return the lessons of a grid, in their order."""
-    here = f"{where or f'grid {grid.name!r}'}, [[{grid.kind}.lessons]]"
-    found = grid.own.get("lessons", [])
-    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
-        raise ValueError(f"{here} must be tables, got {found!r}")
-    lessons = [_read_lesson(entry, here) for entry in found]
+    """The lessons of a grid, in their order; those of another kind have none."""
+    here = f"{where or f'grid {grid.name!r}'}, [[{KIND}.lessons]]"
+    lessons = [_read_lesson(entry, here) for entry in _curriculum(grid, where).lessons]
     return {f"{number}-{lesson.task}": lesson for number, lesson in enumerate(lessons, start=1)}
 
 
 def attempts_of(grid: Grid, setting: str, where: str | None = None) -> int:
-    """Return how many times weights of an encoder are drawn, until it fails no lesson."""
-    here = f"{where or f'grid {grid.name!r}'}, [{grid.kind}]"
-    found = count(grid.own, "attempts", here, default=1, below=_MOST_ATTEMPTS)
+    """How many times weights of an encoder are drawn, until it fails no lesson."""
+    found = _curriculum(grid, where).attempts
+    here = f"{where or f'grid {grid.name!r}'}, [{KIND}]"
+    check_integer(f"{here}: attempts", found, least=1, below=_MOST_ATTEMPTS)
     return 1 if setting == PRETRAINED else found
 
 
@@ -127,17 +124,15 @@ def passing_line(results: Results) -> str:
 
 def check_curriculum(grid: Grid, where: str) -> None:
     """Refuse a grid of this kind that could not be run."""
-    check_keys(grid.own, ("attempts", "lessons"), f"{where}, [{grid.kind}]")
     attempts_of(grid, PRETRAINED, where)
     lessons_of(grid, where)
     asked = SteppingStonesTask()
-    by_steps = (f"{asked.primary_metric}_{step}" for step in asked.steps)
+    by_steps = [f"{asked.primary_metric}_{step}" for step in asked.steps]
     check_columns(grid, (asked.primary_metric, *by_steps), where)
     for setting in grid.tasks:
-        try:
-            layers_of(setting)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
+        if setting != PRETRAINED and layers_of(setting) is None:
+            wanted = "'pretrained', '1 layer', '2 layers' …"
+            raise ValueError(f"{where}: tasks must be {wanted}, got {setting!r}")
     for options in (grid.training, *grid.task_training.values()):
         _check_no(options, _NOT_OPTIONS, f"{where}, [training]")
     for arm in grid.arms:
@@ -158,24 +153,23 @@ def _check_arm(grid: Grid, arm: GridArm, where: str) -> None:
             raise ValueError(f"{where}, encoder of {layers} layers: {error}") from None
 
 
+def _curriculum(grid: Grid, where: str | None) -> _Curriculum:
+    own = grid.own if grid.kind == KIND else {}
+    return parse(_Curriculum, own, f"{where or f'grid {grid.name!r}'}, [{KIND}]")
+
+
 def _read_lesson(content: Mapping[str, Any], where: str) -> Lesson:
-    options = {k: value for k, value in content.items() if k not in ("task", "pass_mark")}
-    pass_mark = _share(content, "pass_mark", where)
-    try:
-        task = get_task(text(content, "task", where)).name
-        check_options(options, where)
-    except ValueError as error:
-        message = str(error)
-        raise ValueError(message if message.startswith(where) else f"{where}: {error}") from None
+    named = {name: content[name] for name in ("task", "pass_mark") if name in content}
+    options = {name: value for name, value in content.items() if name not in named}
+    lesson = parse(Lesson, {"options": options, **named}, where)
+    if lesson.pass_mark is not None and not 0 < lesson.pass_mark <= 1:
+        raise ValueError(f"{where}: pass_mark must be a share above 0, got {lesson.pass_mark}")
+    check_options(options, where)
     _check_no(options, _NOT_OPTIONS, where)
-    return Lesson(task, options, pass_mark)
-
-
-def _share(content: Mapping[str, Any], name: str, where: str) -> float | None:
-    found = number(content, name, where)
-    if found is not None and not 0 < found <= 1:
-        raise ValueError(f"{where}: {name} must be a share above 0, got {found}")
-    return found
+    try:
+        return replace(lesson, task=get_task(lesson.task).name)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _check_no(options: Mapping[str, Any], names: Sequence[str], where: str) -> None:

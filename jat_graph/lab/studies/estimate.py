@@ -99,18 +99,21 @@ def _estimate(
     """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
     left = [cell for cell in cells if cell not in finished]
     trials = _trials(plan, left, output) - seen
-    kind = kind_of(plan.grid.kind)
+    kind = kind_of(plan.grid)
     lessons = {
         Path(run.output_dir): (cell, run)
         for cell in left
-        for run in kind.waiting_lessons(cell, plan, output)
+        for run in kind.lessons(cell, plan, output)
     }
     waiting = [lesson for place, lesson in lessons.items() if place not in seen]
     seen |= trials | lessons.keys()
     same = (cells[0].task, cells[0].arm)
     mine = (record for c, record in finished.items() if (c.task, c.arm) == same)
     times = [record.seconds for record in mine if record.steps]  # else nothing was trained
-    timed = _time(kind, plan, left[0]) if left and not times else None
+    timed = None
+    if left and not times:
+        logger.info("timing a few steps of %s, %s", left[0].task, left[0].arm)
+        timed = kind.time(left[0], plan)
     source = MEASURED if times else UNKNOWN if timed is None else TIMED
     return Estimate(
         task=cells[0].task,
@@ -124,12 +127,6 @@ def _estimate(
     )
 
 
-def _time(kind: Kind, plan: Plan, cell: Cell) -> float | None:
-    """Time a few steps, and return the seconds of a training; None if there is none."""
-    logger.info("timing a few steps of %s, %s", cell.task, cell.arm)
-    return kind.time_cell(cell, plan)
-
-
 def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
     """Return the folders of the trials that the cells wait for."""
     folders = {folder for cell in cells for folder in tuning_folders(plan, cell, output).values()}
@@ -137,11 +134,10 @@ def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
 
 
 def _time_lessons(kind: Kind, plan: Plan, lessons: Sequence[tuple[Cell, TrainingOptions]]) -> float:
-    """Return the seconds of lessons, of which those that differ in the seed alone take the same."""
+    """The seconds of lessons, of which those that differ in the seed alone take the same."""
     alike: dict[TrainingOptions, list[tuple[Cell, TrainingOptions]]] = {}
     for cell, run in lessons:
         plain = replace(run, seed=0, model=cell.task, output_dir="any")
         alike.setdefault(plain, []).append((cell, run))
-    return sum(
-        kind.time_lesson(same[0][0], plan, same[0][1]) * len(same) for same in alike.values()
-    )
+    firsts = ((*same[0], len(same)) for same in alike.values())
+    return sum((kind.time(cell, plan, run) or 0.0) * count for cell, run, count in firsts)

@@ -6,18 +6,17 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jat_graph.config import JatConfig
 from jat_graph.lab.studies.cells import Cell, Plan, output_of
 from jat_graph.lab.studies.examples import count_examples
-from jat_graph.lab.studies.grid_checks import check_columns, check_tasks, task_metrics
-from jat_graph.lab.studies.grid_parts import SECONDS
-from jat_graph.lab.studies.kinds import Kind
+from jat_graph.lab.studies.grid import Grid, check_columns, check_tasks, task_metrics
+from jat_graph.lab.studies.kinds import Kind, enter_kind
 from jat_graph.lab.studies.results import Record
 from jat_graph.lab.studies.timing import warm_up
 from jat_graph.lab.studies.tuning import choose_threshold, tuned_arm
-from jat_graph.tasks import get_task
+from jat_graph.lab.tables import SECONDS
 from jat_graph.training.calibrated import calibrate_on_task
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.results import RunResult
@@ -32,9 +31,6 @@ from jat_graph.training.storage import (
     read_json,
     write_json,
 )
-
-if TYPE_CHECKING:
-    from jat_graph.lab.studies.grid import Grid
 
 CALIBRATED_FILE = "calibrated.json"
 
@@ -59,6 +55,8 @@ class Chosen:
 class FineTuning(Kind):
     """The plan's model is trained on a task, and scored on its dev sets."""
 
+    primary_only = True
+
     def check(self, grid: Grid, where: str) -> None:
         """Refuse unknown tasks, and columns that no task has."""
         check_tasks(grid, where)
@@ -77,12 +75,8 @@ class FineTuning(Kind):
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         return make_record(cell, chosen, result)
 
-    def primary_metric(self, task: str) -> str:
-        """Return the metric that the task is known by."""
-        return get_task(task).primary_metric
 
-
-KIND = FineTuning()
+enter_kind("train", FineTuning())
 
 
 def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from jat_graph.lab.studies.grid_checks import check_grid
-from jat_graph.lab.studies.grid_fields import check_keys, count, flag, table, text, texts
-from jat_graph.lab.studies.grid_parts import (
-    GridArm,
-    Paper,
-    Tuning,
-    read_arms,
-    read_paper,
-    read_tuning,
-)
-from jat_graph.lab.studies.kinds import KINDS
-
-FOLDER = Path(__file__).parent / "grids"
+from jat_graph.checks.numbers import check_integer
+from jat_graph.lab.grids import FOLDER, grid_names
+from jat_graph.lab.parsing import STRICT, check_finite, check_keys, check_table, parse
+from jat_graph.lab.studies.arms import GridArm, check_arm, check_options
+from jat_graph.tasks import get_task
 
 # What a grid is trained with where it says nothing: weights are not chosen on the dev set that is
 # then reported.
@@ -30,10 +23,41 @@ DEFAULT_TRAINING: Mapping[str, Any] = {"select_best": False}
 # ρ is chosen by runs of this seed; those that are reported have seeds below.
 TUNING_SEED = 9999
 
-_KEYS = (
-    *("name", "title", "source", "kind", "tasks", "seeds", "budget", "columns", "mean", "x_label"),
-    *("training", "tuning", "arms", "paper"),
-)
+# How grids of each kind are checked; the module of a kind enters it, see :mod:`kinds`.
+KIND_CHECKS: dict[str, Callable[[Grid, str], None]] = {}
+
+# Fields of a grid that its file has under another name.
+_NOT_IN_FILES = ("task_training", "own", "content")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How ρ is chosen.
+
+    Args:
+        thresholds: The values tried.
+        held_out: Share of the training data that they are scored on. (default: 0.1)
+    """
+
+    __pydantic_config__ = STRICT
+
+    thresholds: tuple[float, ...]
+    held_out: float = 0.1
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Numbers that the paper prints, in its units.
+
+    Args:
+        model: The paper's model. (default: "")
+        scores: ``scores[arm][task]``: a number, or numbers by metric. (default: nothing)
+    """
+
+    __pydantic_config__ = STRICT
+
+    model: str = ""
+    scores: Mapping[str, Mapping[str, float | Mapping[str, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,7 +67,7 @@ class Grid:
     Args:
         name: What the command calls it.
         title: What it asks, in a few words.
-        kind: How a cell is run, see :data:`jat_graph.lab.studies.kinds.KINDS`.
+        kind: How a cell is run, see :class:`jat_graph.lab.studies.kinds.Kind`.
         tasks: The tasks; for ``"stepping-stones"`` the settings.
         arms: The arms; the first is the base.
         seeds: Number of seeds: 0, 1, 2 … (default: 3)
@@ -59,6 +83,8 @@ class Grid:
         own: The table that is named after the kind, which alone reads it. (default: nothing)
         content: The whole file.
     """
+
+    __pydantic_config__ = STRICT
 
     name: str
     title: str
@@ -148,33 +174,119 @@ class Grid:
             ValueError: If something is missing, unknown, or does not fit.
         """
         where = where or f"grid {content.get('name')!r}"
-        kind = text(content, "kind", where, default="train")
-        if kind not in KINDS:
-            raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        check_keys(content, (*_KEYS, *((kind,) if kind != "train" else ())), where)
-        name, title = text(content, "name", where), text(content, "title", where)
-        training = table(content, "training", where)
-        grid = cls(
-            name=name,
-            title=title,
-            kind=kind,
-            tasks=texts(content, "tasks", where),
-            arms=read_arms(content, where),
-            seeds=count(content, "seeds", where, default=3, below=TUNING_SEED),
-            source=text(content, "source", where, default=""),
-            budget=text(content, "budget", where, default=""),
-            columns=texts(content, "columns", where, default=()),
-            mean=flag(content, "mean", where),
-            x_label=text(content, "x_label", where, default=""),
-            training={k: v for k, v in training.items() if not isinstance(v, Mapping)},
-            task_training={k: v for k, v in training.items() if isinstance(v, Mapping)},
-            tuning=read_tuning(content, where),
-            paper=read_paper(content, where),
-            own=table(content, kind, where),
-            content=deepcopy(dict(content)),
-        )
-        check_grid(grid, where)
+        grid = parse(cls, _fields(content, where), where)
+        _check_grid(grid, where)
         return grid
+
+
+def _fields(content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a grid, some of which its file has side by side in one table."""
+    kind = content.get("kind", "train")
+    if kind not in KIND_CHECKS:
+        raise ValueError(f"{where}: kind must be one of {', '.join(KIND_CHECKS)}, got {kind!r}")
+    known = [entry.name for entry in fields(Grid) if entry.name not in _NOT_IN_FILES]
+    check_keys(content, (*known, *((kind,) if kind != "train" else ())), where)
+    training = check_table(content, "training", where)
+    paper = dict(check_table(content, "paper", where))
+    return {name: content[name] for name in known if name in content} | {
+        "kind": kind,
+        "training": {k: v for k, v in training.items() if not isinstance(v, Mapping)},
+        "task_training": {k: v for k, v in training.items() if isinstance(v, Mapping)},
+        "paper": {"model": paper.pop("model", ""), "scores": paper},
+        "own": check_table(content, kind, where),
+        "content": content,
+    }
+
+
+def _check_grid(grid: Grid, where: str) -> None:
+    """Refuse a grid that could not be run, or whose table would lack what it asks for."""
+    if not re.fullmatch(r"\w[\w.-]*", grid.name):
+        raise ValueError(f"{where}: name must be usable as a file name, got {grid.name!r}")
+    if not grid.title.strip():
+        raise ValueError(f"{where}: title must be a text, got {grid.title!r}")
+    check_integer(f"{where}: seeds", grid.seeds, least=1, below=TUNING_SEED)
+    _check_names("tasks", grid.tasks, where)
+    _check_names("arms", [arm.name for arm in grid.arms], where)
+    check_keys(grid.task_training, grid.tasks, f"{where}, [training]")
+    check_options(grid.training, f"{where}, [training]")
+    for task, options in grid.task_training.items():
+        check_options(options, f"{where}, [training.{task}]")
+    check_finite(grid.own, f"{where}, [{grid.kind}]")
+    _check_tuning(grid, f"{where}, [tuning]")
+    for arm in grid.arms:
+        check_arm(arm, f"{where}, arm {arm.name!r}")
+        _check_chooser(grid, arm, f"{where}, arm {arm.name!r}")
+    KIND_CHECKS[grid.kind](grid, where)
+
+
+def _check_names(what: str, names: Sequence[str], where: str) -> None:
+    """Refuse no names, and names that are there twice, or would share a folder."""
+    if not names:
+        raise ValueError(f"{where}: {what} must be one or more, got none")
+    folders: dict[str, str] = {}
+    for name in names:
+        folder = folder_name(name)
+        if not folder:
+            raise ValueError(f"{where}: {what} must have a letter or digit each, got {name!r}")
+        if folder in folders:
+            other = folders[folder]
+            raise ValueError(f"{where}: {what} must differ in letters, got {other!r} and {name!r}")
+        folders[folder] = name
+
+
+def _check_tuning(grid: Grid, where: str) -> None:
+    """Refuse a way to choose ρ that is none."""
+    if grid.tuning is None:
+        return
+    tried, held_out = grid.tuning.thresholds, grid.tuning.held_out
+    if not tried or len(set(tried)) != len(tried) or min(tried) < 0:
+        wanted = "one or more different numbers of at least 0"
+        raise ValueError(f"{where}: thresholds must be {wanted}, got {list(tried)}")
+    if not 0 < held_out < 1:
+        raise ValueError(f"{where}: held_out must be between 0 and 1, got {held_out}")
+
+
+def _check_chooser(grid: Grid, arm: GridArm, where: str) -> None:
+    """Refuse an arm whose ρ nothing chooses."""
+    if arm.tune is not False and grid.tuning is None:
+        raise ValueError(f"{where}: tune needs the grid's table [tuning]")
+    choosers = [other.name for other in grid.arms if other.tune is True]
+    if isinstance(arm.tune, str) and arm.tune not in choosers:
+        wanted = "true, or name an arm with tune = true"
+        raise ValueError(f"{where}: tune must be {wanted}, got {arm.tune!r}")
+
+
+def check_tasks(grid: Grid, where: str) -> None:
+    """Refuse unknown tasks; the paper's numbers may be of tasks that a grid leaves out."""
+    quoted = [task for row in grid.paper.scores.values() for task in row]
+    for name in (*grid.tasks, *quoted):
+        try:
+            known = get_task(name).name
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if known != name:  # names are keys of other tables, too
+            raise ValueError(f"{where}: task must be written {known!r}, got {name!r}")
+
+
+def task_metrics(grid: Grid) -> Iterator[str]:
+    """The metrics of a grid's tasks."""
+    for task in map(get_task, grid.tasks):
+        yield from (task.primary_metric, *task.other_metrics)
+
+
+def check_columns(grid: Grid, known: Sequence[str], where: str) -> None:
+    """Refuse columns that a table could not have."""
+    names = tuple(dict.fromkeys(known))
+    for name in grid.columns:
+        if name not in names:
+            wanted = f"{', '.join(names)}, which its tasks have"
+            raise ValueError(f"{where}: columns must be among {wanted}, got {name!r}")
+
+
+def folder_name(name: str) -> str:
+    """The folder of an arm or a task."""
+    plain = name.lower().replace("†", "-dagger").replace("³", "3").replace("²", "2")
+    return re.sub(r"[^\w.+]+", "-", plain).strip("-.")
 
 
 def read_grid(path: str | Path) -> Grid:
@@ -215,8 +327,3 @@ def grid_path(name: str) -> Path:
         known = ", ".join(grid_names())
         raise ValueError(f"experiment must be one of {known} or a file FILE.toml, got {name!r}")
     return FOLDER / f"{name}.toml"
-
-
-def grid_names() -> tuple[str, ...]:
-    """Return the names of the grids that come with the library."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from jat_graph.lab.store import locked
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.kinds import kind_of
-from jat_graph.lab.studies.records import RECORD_FILE, Store, locked
+from jat_graph.lab.studies.records import RECORD_FILE, Store
 from jat_graph.training.storage import reason
 
 # What a cell may fail with without anything being wrong with the others.
@@ -92,7 +93,7 @@ def _choose(left: Sequence[Cell], running: Collection[Cell], plan: Plan, output:
     """
 
     def lessons(cell: Cell) -> set[str]:
-        waiting = kind_of(plan.grid.kind).waiting_lessons(cell, plan, output)
+        waiting = kind_of(plan.grid).lessons(cell, plan, output)
         return {lesson.output_dir for lesson in waiting}
 
     busy = set[str]().union(*map(lessons, running))
@@ -109,7 +110,7 @@ def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:
             if not free:
                 return Outcome(cell, elsewhere=True)
             if not (folder / RECORD_FILE).exists():  # another process may have finished it
-                store.save(kind_of(plan.grid.kind).run_cell(cell, plan, folder, progress))
+                store.save(kind_of(plan.grid).run_cell(cell, plan, folder, progress))
     except _FAILURES as error:
         return Outcome(cell, reason(error))
     return Outcome(cell)

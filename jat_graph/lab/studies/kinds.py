@@ -1,28 +1,35 @@
-"""What one kind of grid does in another way than the others, and where each kind is."""
+"""What one kind of grid does in another way than the others."""
 
 from __future__ import annotations
 
-import importlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jat_graph.lab.studies.examples import count_examples
+from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.grid import KIND_CHECKS, Grid
+from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.timing import time_run
-from jat_graph.tasks import get_task
+from jat_graph.training.options import TrainingOptions
 
-if TYPE_CHECKING:
-    from jat_graph.lab.studies.cells import Cell, Plan
-    from jat_graph.lab.studies.grid import Grid
-    from jat_graph.lab.studies.results import Record, Results
-    from jat_graph.lab.studies.sums import Measure
-    from jat_graph.training.options import TrainingOptions
+# By name; the module of each enters it, and the package imports them all.
+KINDS: dict[str, Kind] = {}
 
-# The module of each kind, which calls it ``KIND``; it is imported where the kind is asked for.
-KINDS = {
-    "train": "jat_graph.lab.studies.fine_tuning",
-    "connections": "jat_graph.lab.studies.connections",
-    "stepping-stones": "jat_graph.lab.studies.stepping_stones",
-}
+
+@dataclass(frozen=True)
+class Caption:
+    """What has to be known to read a table, beside what all tables say.
+
+    Args:
+        models: The models that were really used.
+        data: The data that were.
+        trained: What the hours of training were for.
+        remarks: Whatever else, in sentences.
+    """
+
+    models: str
+    data: str
+    trained: str = "cells above"
+    remarks: tuple[str, ...] = ()
 
 
 class Kind:
@@ -31,8 +38,12 @@ class Kind:
     What a kind says nothing about is as where each cell trains the plan's model on its task.
     """
 
-    # In a caption after "hours of training for the".
-    trained = "cells above"
+    # The task of all cells, where their names are of something else; None where these name it.
+    task: str | None = None
+    # Whether a table has each task's primary metric only, where its grid names no columns.
+    primary_only = False
+    # The only split whose scores a table has; None for all.
+    reported: str | None = None
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse a grid that could not be run, or whose table would lack what it asks for."""
@@ -42,53 +53,25 @@ class Kind:
         """Run a cell; what was interrupted goes on."""
         raise NotImplementedError
 
-    def check_data(self, cell: Cell, plan: Plan) -> None:
-        """Refuse data that a cell cannot read, which are those of all cells of its task."""
-        count_examples(plan.options(cell, Path("output")))
+    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
+        """The seconds that a cell would train, or a lesson of it, by a few steps; None if none."""
+        return time_run(lesson or plan.options(cell, Path("output")), plan.heads(cell))
 
-    def own_shape(self, task: str) -> tuple[int, int] | None:
-        """Return layers and heads of the model of a task; None if it is the plan's."""
-        return None
-
-    def time_cell(self, cell: Cell, plan: Plan) -> float | None:
-        """Time a few steps of a cell, and return the seconds that its training would take."""
-        return time_run(plan.options(cell, Path("output")), plan.heads(cell))
-
-    def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
-        """Return the trainings that a cell waits for and shares with others."""
+    def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
+        """The trainings that a cell waits for and shares with others."""
         return []
 
-    def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
-        """Time a few steps of a training that cells share, and return the seconds of all of it."""
-        raise NotImplementedError
-
-    def primary_metric(self, task: str) -> str | None:
-        """Return the metric that a table has where its grid names none; None for all."""
-        return None
-
-    def is_reported(self, split: str) -> bool:
-        """Tell whether a table has the scores of a split."""
-        return True
-
-    def measure(self, task: str) -> Measure | None:
-        """Return what compares answers with what is right; None if nothing does."""
-        return getattr(get_task(task), "measure", None)
-
-    def may_compare(self, grid: Grid, base: Record) -> bool:
-        """Tell whether a base is good enough that arms may be compared with it."""
-        return True
-
-    def model_and_data(self, results: Results) -> tuple[str, str]:
-        """Name the models and the data that were really used."""
+    def caption(self, results: Results) -> Caption:
+        """What has to be known to read a table."""
         data = "data by name" if results.data is None else f"data folder {results.data!r}"
-        return f"Model {results.model}", data
-
-    def remarks(self, results: Results) -> list[str]:
-        """Say what else has to be known to read the table, in sentences."""
-        return []
+        return Caption(f"Model {results.model}", data)
 
 
-def kind_of(name: str) -> Kind:
-    """Return the kind of a grid."""
-    found: Kind = importlib.import_module(KINDS[name]).KIND
-    return found
+def enter_kind(name: str, kind: Kind) -> None:
+    """Let grids be of a kind."""
+    KINDS[name], KIND_CHECKS[name] = kind, kind.check
+
+
+def kind_of(grid: Grid) -> Kind:
+    """The kind of a grid."""
+    return KINDS[grid.kind]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from jat_graph.lab.studies.grid import Grid
-from jat_graph.lab.studies.grid_parts import SECONDS
-from jat_graph.lab.studies.rows import Row, is_share
+from jat_graph.lab.studies.rows import Row
+from jat_graph.lab.tables import SECONDS, is_share
 
 _NUMBERED_SPLIT = r"(\D+) (\d+)"
 

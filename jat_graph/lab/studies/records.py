@@ -1,18 +1,26 @@
-"""Finished cells on disk: each in its own folder, and all of them together in one file."""
+"""Finished cells on disk: each in its own folder, and all together in one file of one experiment.
+
+What a cell's result depends on is written beside it, so that results of other settings are refused.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from jat_graph.lab.machine import describe_machine
+from jat_graph.lab.parsing import parse
+from jat_graph.lab.store import check_same, fingerprint
+from jat_graph.lab.studies.arms import GridArm
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder
-from jat_graph.lab.studies.identity import check_results, check_same, describe_cell, fingerprint
+from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.results import (
     RESULTS_FILE,
     Record,
@@ -21,11 +29,14 @@ from jat_graph.lab.studies.results import (
     sort_records,
     write_results,
 )
+from jat_graph.lab.tables import SECONDS
 from jat_graph.training.results import versions
 from jat_graph.training.storage import prepare_folder, read_json, write_json
 
 RECORD_FILE = "record.json"
 RECORD_VERSION = 1
+
+_WEIGHTS = ("config.json", "*.safetensors", "*.bin")
 
 
 class Store:
@@ -39,7 +50,7 @@ class Store:
 
     def __init__(self, plan: Plan, output: Path) -> None:
         self.plan, self.output = plan, output
-        self.fingerprint = fingerprint(plan)
+        self.fingerprint = plan_fingerprint(plan)
 
     @property
     def path(self) -> Path:
@@ -111,28 +122,90 @@ class Store:
         asked = describe_cell(self.plan.grid, cell)
         settings = content.get("settings")
         check_same(settings if isinstance(settings, dict) else {}, asked, str(path))
-        try:
-            record = Record.from_dict(content.get("record"))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        record = parse(Record, content.get("record"), str(path))
         if record.cell != cell:
             raise ValueError(f"{path} must hold the cell {cell}, got {record.cell}")
         return record
 
 
-@contextmanager
-def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep other processes out of a folder; a process that is killed leaves no lock behind."""
-    from filelock import FileLock, Timeout
+def plan_fingerprint(plan: Plan) -> str:
+    """What all cells of one experiment share; tasks, arms and seeds may be added to it."""
+    grid = plan.grid
+    return fingerprint(
+        grid.name, grid.kind, grid.own, plan.model_name, plan.data_name, _weights(plan.model)
+    )
 
-    prepare_folder(folder.parent)
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
-    try:
-        lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        yield False
+
+def describe_cell(grid: Grid, cell: Cell) -> dict[str, Any]:
+    """Return what the result of a cell depends on, within its experiment."""
+    arm = grid.arm(cell.arm)
+    described = _describe_arm(grid, cell.task, arm)
+    if SECONDS in grid.columns:  # such cells begin anew and are warmed up
+        described["timed"] = True
+    if isinstance(arm.tune, str):
+        described["tuned as"] = _describe_arm(grid, cell.task, grid.arm(arm.tune))
+    return dict(json.loads(json.dumps(described, default=dict)))
+
+
+def describe_trial(grid: Grid, cell: Cell) -> dict[str, Any]:
+    """Return what the score of a threshold depends on, within its experiment."""
+    described = describe_cell(grid, cell)
+    tuning = described.pop("tuning") or {}
+    return described | {"held_out": tuning.get("held_out")}
+
+
+def check_results(results: Results, plan: Plan, where: str) -> None:
+    """Refuse results that do not belong to a plan."""
+    if not results.records:  # of an experiment that never came to its first cell
         return
-    try:
-        yield True
-    finally:
-        lock.release()
+    pairs = {
+        "grid": (results.grid.name, plan.grid.name),
+        "kind": (results.grid.kind, plan.grid.kind),
+        "model": (results.model, plan.model_name),
+        "data": (results.data, plan.data_name),
+        plan.grid.kind: (results.grid.own, plan.grid.own),
+        f"weights of {plan.model_name}": (results.fingerprint, plan_fingerprint(plan)),
+    }
+    for name, (old, new) in pairs.items():
+        check_same({name: old}, {name: new}, where)
+    for record in results.records:
+        if record.cell not in plan.cells:
+            more = record.cell in replace(plan, grid=plan.grid.with_seeds(record.seed + 1)).cells
+            how = f"ask for --seeds {record.seed + 1} or more, or " if more else ""
+            raise ValueError(
+                f"{where} holds the cell {record.cell}, which this grid lacks: {how}name another "
+                "folder"
+            )
+        old, new = (describe_cell(grid, record.cell) for grid in (results.grid, plan.grid))
+        check_same(old, new, where)
+
+
+def _describe_arm(grid: Grid, task: str, arm: GridArm) -> dict[str, Any]:
+    tuning = None if arm.tune is False or grid.tuning is None else asdict(grid.tuning)
+    return {
+        "options": grid.options(task, arm),
+        "heads": arm.heads,
+        "settings": arm.settings,
+        "density": arm.density,
+        "tuning": tuning,
+    }
+
+
+def _weights(model: str) -> str:
+    """Return a digest of a folder's weights: many are called ``model``."""
+    digest = hashlib.sha256()
+    for pattern in _WEIGHTS if Path(model).is_dir() else ():
+        for path in sorted(Path(model).glob(pattern)):
+            found = path.stat()
+            digest.update(_digest(path, found.st_size, found.st_mtime_ns))
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> bytes:
+    """Read a file once, until it is written anew."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.digest()

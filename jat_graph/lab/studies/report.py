@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jat_graph.files import write_text
-from jat_graph.lab.studies.comparing import experiment_rows
 from jat_graph.lab.studies.picture import can_draw, draw_experiment
 from jat_graph.lab.studies.results import Results, read_results
-from jat_graph.lab.studies.rows import Row
+from jat_graph.lab.studies.rows import Row, experiment_rows
 from jat_graph.lab.studies.tables import experiment_markdown
 from jat_graph.viz import save_figure
 

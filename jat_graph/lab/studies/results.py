@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from jat_graph.files import write_text
+from jat_graph.lab.parsing import STRICT, parse
+from jat_graph.lab.store import read_lines, write_lines
 from jat_graph.lab.studies.cells import Cell
 from jat_graph.lab.studies.grid import Grid
-from jat_graph.lab.studies.result_fields import check_header, check_record
 
 RESULTS_VERSION = 1
 RESULTS_FILE = "results.jsonl"
@@ -44,6 +43,8 @@ class Record:
         machine: What it ran on, and with which versions. (default: nothing)
     """
 
+    __pydantic_config__ = STRICT
+
     task: str
     arm: str
     seed: int
@@ -58,6 +59,13 @@ class Record:
     tuning: Mapping[str, float | None] | None = None
     all_examples: Mapping[str, int] = field(default_factory=dict)
     machine: Mapping[str, str | int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for split, both in self.answers.items():
+            if both.keys() != {"said", "right"} or len(both["said"]) != len(both["right"]):
+                wanted = "said and right, equally many"
+                got = {name: len(entries) for name, entries in both.items()}
+                raise ValueError(f"answers.{split} must have {wanted}, got {got}")
 
     @property
     def cell(self) -> Cell:
@@ -93,7 +101,7 @@ class Record:
         Raises:
             ValueError: If the fields are not a record's.
         """
-        return cls(**check_record(content))
+        return parse(cls, content, "a finished cell")
 
 
 @dataclass(frozen=True)
@@ -155,9 +163,7 @@ def write_results(path: str | Path, results: Results) -> None:
         OSError: If it cannot be written.
         ValueError: If a number is not finite.
     """
-    lines = [results.header(), *(record.to_dict() for record in results.records)]
-    text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-    write_text(path, text)
+    write_lines(path, [results.header(), *(record.to_dict() for record in results.records)])
 
 
 def read_results(path: str | Path) -> Results:
@@ -174,46 +180,33 @@ def read_results(path: str | Path) -> Results:
         OSError: If it cannot be read.
     """
     where = f"results {path}"
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{where} must be text in UTF-8") from None
-    # splitlines would also split at what JSON leaves as it is within a text, as U+2028
-    lines = text.removesuffix("\n").split("\n")
-    header = _parse(lines[0], f"{where}, line 1")
+    lines = read_lines(path, where)
+    place, header = next(lines)
     version = header.pop("version", None)
     if version != RESULTS_VERSION:
         raise ValueError(
             f"{where} must be those of jat-graph experiment, version {RESULTS_VERSION}, "
             f"got version {version!r}"
         )
-    grid, records = Grid.from_dict(_grid_of(header, where), f"{where}, grid"), []
-    for number, line in enumerate(lines[1:], start=2):
-        content = _parse(line, here := f"{where}, line {number}")
-        try:
-            records.append(Record.from_dict(content))
-        except ValueError as error:
-            raise ValueError(f"{here}: {error}") from None
+    found = parse(_Header, header, place)
+    grid = Grid.from_dict(found.grid, f"{where}, grid")
+    records = [parse(Record, content, place) for place, content in lines]
     _check_records(grid, records, where)
-    check_header(header, f"{where}, line 1")
-    return Results(**(header | {"grid": grid}), records=sort_records(grid, records))
+    return Results(**(vars(found) | {"grid": grid}), records=sort_records(grid, records))
 
 
-def _parse(line: str, where: str) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{where} must be JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{where} must be a JSON object, got {type(content).__name__}")
-    return content
+@dataclass(frozen=True)
+class _Header:
+    """The first line of a file of results."""
 
+    __pydantic_config__ = STRICT
 
-def _grid_of(header: dict[str, Any], where: str) -> dict[str, Any]:
-    grid = header.get("grid")
-    if not isinstance(grid, dict):
-        raise ValueError(f"{where}, line 1 must name the grid, got {grid!r}")
-    return grid
+    grid: Mapping[str, Any]
+    fingerprint: str
+    model: str
+    data: str | None
+    versions: Mapping[str, str]
+    machine: Mapping[str, str | int]
 
 
 def _check_records(grid: Grid, records: list[Record], where: str) -> None:

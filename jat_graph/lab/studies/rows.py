@@ -1,4 +1,4 @@
-"""The lines of an experiment's table, and their mean over the tasks."""
+"""The lines of an experiment's table: every arm against its base, and means over the tasks."""
 
 from __future__ import annotations
 
@@ -8,37 +8,24 @@ from statistics import fmean
 
 import numpy as np
 
-from jat_graph.lab.statistics import Summary, paired_difference, summarize
-from jat_graph.lab.studies.bootstrap import Interval, interval
+from jat_graph.lab.measures import Measure, Scorer, scorer
+from jat_graph.lab.statistics import (
+    Difference,
+    Summary,
+    interval,
+    over_seeds,
+    over_seeds_and_examples,
+    summarize,
+)
+from jat_graph.lab.studies.arms import GridArm
+from jat_graph.lab.studies.curriculum import has_passed
 from jat_graph.lab.studies.grid import Grid
-from jat_graph.lab.studies.grid_parts import SECONDS, GridArm
 from jat_graph.lab.studies.kinds import kind_of
-from jat_graph.lab.studies.sums import Floats
+from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.tables import SECONDS, is_share
+from jat_graph.tasks import get_task
 
 MEAN = "mean of tasks"
-
-# Metrics that are shown as they are; all others are shares, shown in percent as papers do.
-_NO_SHARES = (SECONDS, "perplexity", "bits_per_")
-
-
-@dataclass(frozen=True)
-class Change:
-    """How much an arm differs from the arm that it is compared with.
-
-    Args:
-        by_seed: The difference on each seed that both have; of seconds the share of more time.
-        interval: The 95 % interval of the mean; None if there is none.
-        draws: Resampled differences; None where examples could not be resampled.
-    """
-
-    by_seed: Mapping[int, float]
-    interval: Interval | None
-    draws: Floats | None = None
-
-    @property
-    def mean(self) -> float:
-        """The mean difference."""
-        return fmean(self.by_seed.values())
 
 
 @dataclass(frozen=True)
@@ -63,7 +50,7 @@ class Row:
     metric: str
     arm: GridArm
     values: Mapping[int, float | None]
-    change: Change | None = field(default=None, compare=False)
+    change: Difference | None = field(default=None, compare=False)
     paper: float | None = None
     paper_change: float | None = None
     threshold: float | None = None
@@ -75,27 +62,159 @@ class Row:
         return summarize(known) if len(known) == len(self.values) else None
 
 
-def is_share(metric: str) -> bool:
-    """Tell whether a metric is shown in percent, as papers do."""
-    return not metric.startswith(_NO_SHARES)
+@dataclass(frozen=True)
+class Place:
+    """Where scores are looked up."""
+
+    task: str
+    split: str
+    metric: str
+
+    def value(self, record: Record) -> float | None:
+        """Return a record's score; None if it has none."""
+        return record.seconds if self.metric == SECONDS else record.score(self.split, self.metric)
 
 
-def over_seeds(by_seed: Mapping[int, float]) -> Change:
-    """Return a change whose interval is Student's, over the seeds alone."""
-    values = list(by_seed.values())
-    found = paired_difference(values, [0.0] * len(values))
-    if found.low is None or found.high is None:
-        return Change(by_seed, None)
-    return Change(by_seed, Interval(found.low, found.high))
+def experiment_rows(results: Results) -> tuple[Row, ...]:
+    """The lines of an experiment's table: each arm on each measure, against its base."""
+    table = Scores(results)
+    rows = [table.row(place, arm) for place in table.places() for arm in table.arms(place.task)]
+    return (*rows, *mean_rows(results.grid, rows))
+
+
+def reference_arm(grid: Grid, arm: GridArm) -> GridArm:
+    """Return what an arm is compared with."""
+    line = grid.base.line
+    return next((a for a in grid.arms if line and a.line == line and a.x == arm.x), grid.base)
+
+
+class Scores:
+    """Finished cells by task, arm and seed."""
+
+    def __init__(self, results: Results) -> None:
+        self.grid, self.kind = results.grid, kind_of(results.grid)
+        self.cells: dict[tuple[str, str], dict[int, Record]] = {}
+        for record in results.records:
+            self.cells.setdefault((record.task, record.arm), {})[record.seed] = record
+        self._scorers: dict[tuple[Place, str, int], Scorer] = {}
+        self._differences: dict[tuple[Place, str, str], Difference | None] = {}
+
+    def arms(self, task: str) -> list[GridArm]:
+        """Return the arms with a finished cell."""
+        return [arm for arm in self.grid.arms if (task, arm.name) in self.cells]
+
+    def places(self) -> Iterator[Place]:
+        """Yield what is tabulated, task by task."""
+        for task in self.grid.tasks:
+            for arm in self.arms(task)[:1]:
+                record = next(iter(self.cells[task, arm.name].values()))
+                if SECONDS in self.grid.columns:
+                    yield Place(task, "", SECONDS)
+                for split, scores in record.scores.items():
+                    if self.kind.reported in (None, split):
+                        names = self._metrics(task, scores)
+                        yield from (Place(task, split, name) for name in names)
+
+    def row(self, place: Place, arm: GridArm) -> Row:
+        """Return the row of an arm."""
+        records = self.cells[place.task, arm.name]
+        first = next(iter(records.values()))
+        paper, paper_change = self._paper(place, arm)
+        return Row(
+            task=place.task,
+            split=place.split if len(first.scores) > 1 else "",
+            metric=place.metric,
+            arm=arm,
+            values={seed: place.value(record) for seed, record in records.items()},
+            change=self.difference(place, arm, reference_arm(self.grid, arm)),
+            paper=paper,
+            paper_change=paper_change,
+            threshold=first.threshold,
+        )
+
+    def _metrics(self, task: str, scores: Mapping[str, float | None]) -> list[str]:
+        if self.grid.columns:
+            return [name for name in self.grid.columns if name in scores]
+        return [get_task(task).primary_metric] if self.kind.primary_only else list(scores)
+
+    def _paper(self, place: Place, arm: GridArm) -> tuple[float | None, float | None]:
+        """Return the paper's number, and its change against the paper's base."""
+        base = reference_arm(self.grid, arm)
+        own, other = (_printed(self.grid, place, a) for a in (arm, base))
+        if place.metric == SECONDS:
+            return None, own
+        return own, None if arm is base or own is None or other is None else own - other
+
+    def difference(self, place: Place, arm: GridArm, base: GridArm) -> Difference | None:
+        """How an arm differs from another one, on the seeds that both have finished."""
+        key = place, arm.name, base.name
+        if key not in self._differences:
+            self._differences[key] = self._compare(place, arm, base)
+        return self._differences[key]
+
+    def _compare(self, place: Place, arm: GridArm, base: GridArm) -> Difference | None:
+        cells, others = (self.cells.get((place.task, a.name), {}) for a in (arm, base))
+        fit = [s for s in cells if s in others and has_passed(self.grid, others[s])]
+        pairs = {s: (place.value(cells[s]), place.value(others[s])) for s in fit}
+        known = {s: (a, b) for s, (a, b) in pairs.items() if a is not None and b is not None}
+        if arm is base or not pairs or len(known) < len(pairs):
+            return None
+        if place.metric == SECONDS:
+            return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
+        by_seed = {s: a - b for s, (a, b) in known.items()}
+        measure = getattr(get_task(self.kind.task or place.task), "measure", None)
+        if measure is None or not self._same_examples(place, arm, base, by_seed):
+            return over_seeds(by_seed)
+        ours, theirs = (
+            [self._scorer(measure, place, a.name, seed) for seed in by_seed] for a in (arm, base)
+        )
+        name = f"{place.task} {place.split}"
+        return over_seeds_and_examples(by_seed, ours, theirs, name, place.task)
+
+    def _same_examples(
+        self, place: Place, arm: GridArm, base: GridArm, seeds: Mapping[int, float]
+    ) -> bool:
+        """Tell whether there are examples to resample; refuse arms that were given others."""
+        cells = [self.cells[place.task, a.name][seed] for a in (arm, base) for seed in seeds]
+        right = [
+            cell.answers[place.split]["right"] for cell in cells if place.split in cell.answers
+        ]
+        if len(right) < len(cells):
+            return False
+        if any(one != right[0] for one in right):
+            raise ValueError(
+                f"arms {arm.name!r} and {base.name!r} of {place.task} must be scored on the same "
+                f"examples of {place.split}, got others"
+            )
+        return True
+
+    def _scorer(self, measure: Measure, place: Place, arm: str, seed: int) -> Scorer:
+        key = place, arm, seed
+        if key not in self._scorers:  # the base is needed by every other arm
+            answers = self.cells[place.task, arm][seed].answers[place.split]
+            self._scorers[key] = scorer(measure, place.metric, answers["said"], answers["right"])
+        return self._scorers[key]
+
+
+def _printed(grid: Grid, place: Place, arm: GridArm) -> float | None:
+    """Return the number that the paper prints; one without a metric is of the primary one."""
+    found = grid.paper.scores.get(arm.name, {}).get(place.task)
+    if isinstance(found, Mapping):
+        return found.get(place.metric)
+    is_primary = kind_of(grid).primary_only and place.metric == get_task(place.task).primary_metric
+    return found if is_primary else None
 
 
 def mean_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:
     """Yield the mean over the tasks of each arm that has all of them, each of the same weight."""
     metrics = {row.metric for row in rows}
     alike = metrics == {SECONDS} or all(is_share(name) for name in metrics)
-    primary = kind_of(grid.kind).primary_metric
-    named = all(primary(task) is not None for task in grid.tasks)
-    if not named or not alike or len(grid.tasks) < 2 or not _has_mean(grid, rows):
+    if (
+        not kind_of(grid).primary_only
+        or not alike
+        or len(grid.tasks) < 2
+        or not _has_mean(grid, rows)
+    ):
         return
     for arm in grid.arms:
         of_tasks = [[r for r in rows if (r.task, r.arm) == (task, arm)] for task in grid.tasks]
@@ -119,25 +238,25 @@ def _mean_row(rows: Sequence[Row]) -> Row:
         metric=SECONDS if metrics == {SECONDS} else "",
         arm=rows[0].arm,
         values=_mean_by_seed([row.values for row in rows]),
-        change=_mean_change([row.change for row in rows]),
+        change=_mean_difference([row.change for row in rows]),
         paper=_mean([row.paper for row in rows]),
         paper_change=_mean([row.paper_change for row in rows]),
     )
 
 
-def _mean_change(changes: Sequence[Change | None]) -> Change | None:
+def _mean_difference(changes: Sequence[Difference | None]) -> Difference | None:
     known = [change for change in changes if change is not None]
     by_seed = _mean_by_seed([change.by_seed for change in known])
     values = {seed: value for seed, value in by_seed.items() if value is not None}
     if len(known) < len(changes) or not values:
         return None
     if any(change.by_seed.keys() != values.keys() for change in known):
-        return Change(values, None)  # draws of other seeds than the mean's
+        return Difference(values, None)  # draws of other seeds than the mean's
     draws = [change.draws for change in known if change.draws is not None]
     if len(draws) < len(known):
         return over_seeds(values)
     mean = np.mean(draws, axis=0)  # tasks are resampled apart
-    return Change(values, interval(mean), mean)
+    return Difference(values, interval(mean), mean)
 
 
 def _mean_by_seed(columns: Sequence[Mapping[int, float | None]]) -> dict[int, float | None]:

@@ -11,14 +11,15 @@ from pathlib import Path
 from jat_graph.files import write_text
 from jat_graph.lab.studies.captions import counted
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.comparing import experiment_rows
-from jat_graph.lab.studies.grid_parts import SECONDS
+from jat_graph.lab.studies.examples import count_examples
 from jat_graph.lab.studies.jobs import Outcome, run_cells
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.picture import can_draw, draw_experiment
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Results
+from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.lab.studies.tables import experiment_markdown
+from jat_graph.lab.tables import SECONDS
 from jat_graph.training.runner import require_extra
 from jat_graph.training.storage import prepare_folder
 from jat_graph.viz import save_figure
@@ -104,9 +105,9 @@ def show_results(results: Results, folder: Path) -> None:
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
     """Refuse data that cannot be read, before anything is run or written."""
-    kind = kind_of(plan.grid.kind)
+    task = kind_of(plan.grid).task
     for cell in {cell.task: cell for cell in cells}.values():
-        kind.check_data(cell, plan)
+        count_examples(plan.options(cell, Path("output"), task=task or cell.task))
 
 
 def check_jobs(plan: Plan, jobs: int) -> None:

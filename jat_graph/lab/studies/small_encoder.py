@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,12 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _MORE, _QUESTION = ">", "?"
 
 HEADS = 4
+
+
+def layers_of(task: str) -> int | None:
+    """The size of the encoder that a cell's task names, as ``"2 layers"``; else None."""
+    found = re.fullmatch(r"([1-9]\d?) layers?", task)
+    return None if found is None else int(found[1])
 
 
 def write_encoder(folder: Path, layers: int) -> None:

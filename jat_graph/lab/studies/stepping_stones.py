@@ -7,29 +7,28 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jat_graph.lab.store import locked
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder, output_of
 from jat_graph.lab.studies.curriculum import (
+    KIND,
     LESSONS,
     PRETRAINED,
     REPORTED,
     attempts_of,
     check_curriculum,
-    has_passed,
-    layers_of,
     lessons_of,
     passing_line,
 )
 from jat_graph.lab.studies.examples import count_examples
-from jat_graph.lab.studies.kinds import Kind
-from jat_graph.lab.studies.records import locked
+from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.small_encoder import HEADS, write_encoder
+from jat_graph.lab.studies.small_encoder import layers_of, write_encoder
 from jat_graph.lab.studies.timing import time_run
-from jat_graph.tasks.stepping_stones import SteppingStonesTask
 from jat_graph.training.data import TRAIN
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.options import TrainingOptions
 from jat_graph.training.runner import train
 from jat_graph.training.storage import (
     ANSWERS_FILE,
@@ -39,12 +38,6 @@ from jat_graph.training.storage import (
     read_json,
     replacing_folder,
 )
-
-if TYPE_CHECKING:
-    from jat_graph.lab.studies.grid import Grid
-    from jat_graph.lab.studies.sums import Measure
-
-TASK = "steppingstones"
 
 _PLACES = ("model", "output_dir", "resume")
 _SEEDS_APART = 10_000  # of two attempts; no cell has as high a seed
@@ -60,7 +53,8 @@ class SteppingStones(Kind):
     see :class:`jat_graph.tasks.SteppingStonesTask`.
     """
 
-    trained = "cells above, without the lessons"
+    task = "steppingstones"
+    reported = REPORTED
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse encoders, lessons and arms that do not fit each other."""
@@ -101,62 +95,36 @@ class SteppingStones(Kind):
             all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
         )
 
-    def check_data(self, cell: Cell, plan: Plan) -> None:
-        """Do nothing: texts are made."""
+    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float:
+        """Time questions or a lesson with first weights, as those of a run may not be there."""
+        run = lesson or plan.options(cell, Path("output"), task=self.task)
+        heads = None if lesson is not None else plan.heads(cell)
+        layers = layers_of(cell.task)
+        if layers is None:
+            return time_run(replace(run, model=plan.model), heads)
+        with tempfile.TemporaryDirectory() as scratch:
+            write_encoder(Path(scratch), run.depth or layers)
+            return time_run(replace(run, model=scratch, from_scratch=True), heads)
 
-    def own_shape(self, task: str) -> tuple[int, int] | None:
-        """Return layers and heads of an encoder from scratch."""
-        layers = layers_of(task)
-        return None if layers is None else (layers, HEADS)
-
-    def time_cell(self, cell: Cell, plan: Plan) -> float:
-        """Time a few steps of the questions."""
-        return _time(cell, plan, plan.options(cell, Path("output"), task=TASK), plan.heads(cell))
-
-    def waiting_lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
-        """Return the lessons that are not learnt, without those of attempts that may come."""
+    def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
+        """The lessons that are not learnt, without those of attempts that may come."""
         return _waiting(cell, plan, cell_folder(output, cell))
 
-    def time_lesson(self, cell: Cell, plan: Plan, lesson: TrainingOptions) -> float:
-        """Time a few steps of a lesson."""
-        return _time(cell, plan, lesson, None)
-
-    def is_reported(self, split: str) -> bool:
-        """Tell whether a split is the one whose names are in no training text."""
-        return split == REPORTED
-
-    def measure(self, task: str) -> Measure:
-        """Return what compares answers: tasks are encoders, which are all asked the same."""
-        return SteppingStonesTask().measure
-
-    def may_compare(self, grid: Grid, base: Record) -> bool:
-        """Tell whether a base's encoder has passed its lessons."""
-        return has_passed(grid, base)
-
-    def model_and_data(self, results: Results) -> tuple[str, str]:
-        """Name the encoders, and the model if it was asked, too."""
+    def caption(self, results: Results) -> Caption:
+        """Name the encoders, what chance is, and with which encoders arms were compared."""
         tasks = {record.task for record in results.records}
         scratch = ["encoders from scratch"] if tasks - {PRETRAINED} else []
         models = " and ".join([f"model {results.model}"] * (PRETRAINED in tasks) + scratch)
         lessons = ", which had lessons" if lessons_of(results.grid) else ""
-        return f"{models[:1].upper()}{models[1:]}{lessons}", "texts made by the library"
-
-    def remarks(self, results: Results) -> list[str]:
-        """Say what chance is, and with which encoders arms were compared."""
-        return [passing_line(results)]
-
-
-KIND = SteppingStones()
+        return Caption(
+            models=f"{models[:1].upper()}{models[1:]}{lessons}",
+            data="texts made by the library",
+            trained="cells above, without the lessons",
+            remarks=(passing_line(results),),
+        )
 
 
-def _time(cell: Cell, plan: Plan, run: TrainingOptions, heads: Heads | None) -> float:
-    """Time a run with its cell's first weights, as those that it goes on from may not be there."""
-    layers = layers_of(cell.task)
-    if layers is None:
-        return time_run(replace(run, model=plan.model), heads)
-    with tempfile.TemporaryDirectory() as scratch:
-        write_encoder(Path(scratch), run.depth or layers)
-        return time_run(replace(run, model=scratch, from_scratch=True), heads)
+enter_kind(KIND, SteppingStones())
 
 
 def _waiting(cell: Cell, plan: Plan, folder: Path) -> list[TrainingOptions]:
@@ -206,7 +174,7 @@ def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOp
         output = place / name
         runs.append(plan.options(cell, output, seed=seed, **begin | asked))
         begin = {"model": str(output / MODEL_FOLDER)}
-    return [*runs, plan.options(cell, folder, task=TASK, depth=layers, **begin)]
+    return [*runs, plan.options(cell, folder, task=SteppingStones.task, depth=layers, **begin)]
 
 
 def _metrics(lesson: TrainingOptions) -> dict[str, Any] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from jat_graph.lab.statistics import Difference
 from jat_graph.lab.studies.captions import caption_lines, counted
-from jat_graph.lab.studies.grid_parts import SECONDS
 from jat_graph.lab.studies.panels import (
     group_rows,
     number_label,
@@ -14,9 +15,13 @@ from jat_graph.lab.studies.panels import (
     stem_name,
 )
 from jat_graph.lab.studies.results import Results
-from jat_graph.lab.studies.rows import MEAN, Change, Row, is_share
+from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows
+from jat_graph.lab.tables import NOTHING, SECONDS, markdown, show_change, show_score
 
-NOTHING = "-"
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+WORDS = ("measure", "arm")  # columns of words
 _CHANCE = 0.05  # share of intervals that lie off 0 by chance
 
 
@@ -26,13 +31,12 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
         return "No cell is finished yet."
     lines = [*finding_lines(results, rows), *caption_lines(results, rows)]
     plain = [row for row in rows if number_of(row) is None or row.paper is not None]
-    tables = [_table(results, plain)] if plain else []
+    tables = [markdown(text_frame(results, plain), WORDS)] if plain else []
     if numbered := [row for row in rows if number_of(row) is not None]:
-        tables.append(_numbered_table(results, numbered))
+        tables.append(markdown(_numbered_frame(results, numbered), WORDS))
         where = f"In the table by {number_label(results.grid, numbered[0])}"
         lines.insert(0, f"{where}, changes are in brackets, without their intervals.")
-    text = "\n\n".join("\n".join(table) for table in tables)
-    return "\n".join([text, "", *(f"- {line}" for line in lines)])
+    return "\n".join(["\n\n".join(tables), "", *(f"- {line}" for line in lines)])
 
 
 def finding_lines(results: Results, rows: Sequence[Row]) -> list[str]:
@@ -61,28 +65,46 @@ def finding_lines(results: Results, rows: Sequence[Row]) -> list[str]:
     return [*lines, *_best_line(rows)]
 
 
-def _table(results: Results, rows: Sequence[Row]) -> list[str]:
-    """Return the lines of the table; a column that nobody fills is left out."""
-    heading = ["measure", "arm", "score", "change", "95 % interval", "paper", "paper's change", "ρ"]
-    cells = [_cells(results, row) for row in rows]
-    filled = [i for i in range(len(heading)) if any(line[i] != NOTHING for line in cells)]
-    return _markdown([[line[i] for i in filled] for line in (heading, *cells)])
+def results_frame(results: Results) -> DataFrame:
+    """Return the numbers of an experiment's table, to go on with.
+
+    Args:
+        results: The results.
+
+    Returns:
+        A row for each task, split, metric and arm: the number of seeds, ``mean`` and ``std`` of the
+        scores, ``change`` against the base with ``low`` and ``high``, the ends of its 95 %
+        interval, and the paper's numbers; shares are shares, not percent. NaN where there is none.
+    """
+    from pandas import DataFrame
+
+    return DataFrame([_numbers(row) for row in experiment_rows(results)])
 
 
-def _numbered_table(results: Results, rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table with a column for each number, as for each layer."""
+def text_frame(results: Results, rows: Sequence[Row]) -> DataFrame:
+    """The rows as texts, with their units; a column that nobody fills is left out."""
+    from pandas import DataFrame
+
+    frame = DataFrame([_cells(results, row) for row in rows])
+    return frame.loc[:, (frame != NOTHING).any()]
+
+
+def _numbered_frame(results: Results, rows: Sequence[Row]) -> DataFrame:
+    """The rows as texts, with a column for each number, as for each layer."""
+    from pandas import DataFrame
+
     label = number_label(results.grid, rows[0])
     numbers = sorted({number for row in rows if (number := number_of(row)) is not None})
-    lines = [["measure", "arm", *(f"{label} {number}" for number in numbers)]]
+    lines = []
     for group in group_rows(rows, lambda row: f"{stem_name(row)}, {row.arm.name}"):
         found = {number_of(row): row for row in group}
-        cells = [_short(results, found.get(number)) for number in numbers]
-        lines.append([stem_name(group[0]), group[0].arm.name, *cells])
-    return _markdown(lines)
+        cells = {f"{label} {number}": _short(results, found.get(number)) for number in numbers}
+        lines.append({"measure": stem_name(group[0]), "arm": group[0].arm.name} | cells)
+    return DataFrame(lines)
 
 
 def _short(results: Results, row: Row | None) -> str:
-    """Show a score and its change."""
+    """A score and its change."""
     if row is None:
         return NOTHING
     change, _ = _change(row.change, row.metric)
@@ -90,60 +112,63 @@ def _short(results: Results, row: Row | None) -> str:
     return text if change == NOTHING else f"{text} ({change})"
 
 
-def _markdown(lines: list[list[str]]) -> list[str]:
-    """Return a table, whose first two columns are words."""
-    marks = ["---"] * 2 + ["---:"] * (len(lines[0]) - 2)
-    return ["| " + " | ".join(line) + " |" for line in (lines[0], marks, *lines[1:])]
+def _numbers(row: Row) -> dict[str, Any]:
+    mean, std = (None, None) if row.summary is None else (row.summary.mean, row.summary.std)
+    change = row.change
+    return {
+        "task": row.task,
+        "split": row.split,
+        "metric": row.metric,
+        "arm": row.arm.name,
+        "seeds": len(row.values),
+        "mean": mean,
+        "std": std,
+        "change": None if change is None else change.mean,
+        "low": None if change is None else change.low,
+        "high": None if change is None else change.high,
+        "paper": row.paper,
+        "paper_change": row.paper_change,
+        "threshold": row.threshold,
+    }
 
 
-def _cells(results: Results, row: Row) -> list[str]:
+def _cells(results: Results, row: Row) -> dict[str, str]:
     change, low_high = _change(row.change, row.metric)
     unit, digits = (" %", 0) if row.metric == SECONDS else ("", 1)
-    return [
-        place_name(row),
-        row.arm.name,
-        _score(results, row),
-        change,
-        low_high,
-        NOTHING if row.paper is None else f"{row.paper:.1f}",
-        NOTHING if row.paper_change is None else f"{row.paper_change:+.{digits}f}{unit}",
-        NOTHING if row.threshold is None else f"{row.threshold:g}",
-    ]
+    printed = row.paper_change
+    return {
+        "measure": place_name(row),
+        "arm": row.arm.name,
+        "score": _score(results, row),
+        "change": change,
+        "95 % interval": low_high,
+        "paper": NOTHING if row.paper is None else f"{row.paper:.1f}",
+        "paper's change": NOTHING if printed is None else f"{printed:+.{digits}f}{unit}",
+        "ρ": NOTHING if row.threshold is None else f"{row.threshold:g}",
+    }
 
 
 def _score(results: Results, row: Row) -> str:
     if row.summary is None:
         return "undefined"
-    text = _number(row.summary.mean, row.metric)
+    text = show_score(row.summary.mean, row.metric)
     if row.summary.std is not None:
-        text += f" ± {_number(row.summary.std, row.metric)}"
+        text += f" ± {show_score(row.summary.std, row.metric)}"
     text += " s" if row.metric == SECONDS else ""
     missing = len(row.values) < results.grid.seeds
     return text + (f" ({counted(len(row.values), 'seed')})" if missing else "")
 
 
-def _change(change: Change | None, metric: str) -> tuple[str, str]:
+def _change(change: Difference | None, metric: str) -> tuple[str, str]:
     """Show a change, bold if its interval is one over seeds and does not hold 0."""
     if change is None:
         return NOTHING, NOTHING
-    text = _signed(change.mean, metric)
+    text = show_change(change.mean, metric)
     if change.interval is None:
         return text, NOTHING
-    low, high = (_signed(end, metric) for end in (change.interval.low, change.interval.high))
+    low, high = (show_change(end, metric) for end in (change.interval.low, change.interval.high))
     shown = len(change.by_seed) > 1 and not change.interval.holds_zero
     return f"**{text}**" if shown else text, f"{low} to {high}"
-
-
-def _number(value: float, metric: str) -> str:
-    if metric == SECONDS:
-        return f"{value:.1f}"
-    return f"{100 * value:.1f}" if is_share(metric) else f"{value:.3g}"
-
-
-def _signed(value: float, metric: str) -> str:
-    if metric == SECONDS:
-        return f"{100 * value:+.0f} %"
-    return f"{100 * value:+.1f}" if is_share(metric) else f"{value:+.3g}"
 
 
 def _best_line(rows: Sequence[Row]) -> Iterator[str]:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jat_graph.lab.store import check_same, locked
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder
 from jat_graph.lab.studies.grid import TUNING_SEED
-from jat_graph.lab.studies.identity import check_same, describe_trial, fingerprint
-from jat_graph.lab.studies.records import locked
+from jat_graph.lab.studies.records import describe_trial, plan_fingerprint
 from jat_graph.tasks import get_task
 from jat_graph.training.runner import train
 from jat_graph.training.storage import MODEL_FOLDER, read_json, write_json
@@ -93,7 +93,7 @@ def _score(
     """Return the score of one ρ on the held-out part of the training data."""
     cell, path = trial.cell, folder / TRIAL_FILE
     asked = {
-        "fingerprint": fingerprint(plan),
+        "fingerprint": plan_fingerprint(plan),
         "threshold": threshold,
         **describe_trial(plan.grid, cell),
     }

@@ -1,5 +1,6 @@
 """A small grid, and records that nobody trained."""
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -36,3 +37,8 @@ def made_up(task: str = "cola", arm: str = "base", seed: int = 0, **fields: Any)
         "examples": {"train": 48, "validation": 2},
     }
     return Record(task, arm, seed, **(settings | fields))
+
+
+def narrow(text: str) -> str:
+    """Return Markdown without what only makes its columns stand in line."""
+    return re.sub(r"-{3,}", "---", re.sub(" +", " ", text))

@@ -10,8 +10,10 @@ import pytest
 
 from jat_graph.lab.studies import connections
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.connections import KIND
 from jat_graph.lab.studies.grid import Grid, load_grid
+from jat_graph.lab.studies.kinds import KINDS
+
+KIND = KINDS["connections"]
 
 Plans = Callable[..., Plan]
 
@@ -118,8 +120,8 @@ def test_a_pretrained_model_is_measured_as_it_comes(plan: Plans, tmp_path: Path)
     ("changes", "words"),
     [
         ({"tasks": ["cola"]}, "of named entities, as wnut17, got 'cola'"),
-        ({"connections": {"model": "new"}}, "one of trained, pretrained, got model = 'new'"),
-        ({"connections": {"models": "x"}}, "one of trained, pretrained, got models"),
+        ({"connections": {"model": "new"}}, "model must be 'trained' or 'pretrained', got 'new'"),
+        ({"connections": {"models": "x"}}, "unknown 'models', wanted one of model"),
         (
             {"arms": [{"name": "A³", "heads": "triplet"}]},
             "arm 'A³' has triplet heads, which have no links to measure",

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from jat_graph.lab.studies import estimate_cells
+from jat_graph.lab.studies.curriculum import KIND
 from jat_graph.lab.studies.estimate import describe_time
+from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.records import Store
-from jat_graph.lab.studies.stepping_stones import KIND as STEPPING_STONES
 from jat_graph.lab.studies.timing import time_run
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT, made_up
@@ -62,7 +63,7 @@ def test_lessons_count_once_for_all_arms(
     found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
     for task in ("1 layer", "pretrained"):
         assert [found[task, arm].total for arm in ("base", "JAT")] == [2 * 30.0, 2 * 10.0]
-    waiting = STEPPING_STONES.waiting_lessons(plan.cells[0], plan, tmp_path)
+    waiting = KINDS[KIND].lessons(plan.cells[0], plan, tmp_path)
     for run in waiting:  # as a finished run leaves them
         Path(run.output_dir).mkdir(parents=True)
         scores = {"validation": {"accuracy": 1.0, "f1": 1.0}}
@@ -72,14 +73,11 @@ def test_lessons_count_once_for_all_arms(
     assert found["1 layer", "base"].total == 30.0 + 10.0
 
 
-KIND = "stepping-stones"
-
-
 def test_runs_of_an_encoder_from_scratch_are_timed(plans: Plans, tmp_path: Path) -> None:
     plan = plans(kind=KIND, tasks=["2 layers"], **{KIND: {"lessons": [{"task": f"{KIND}-first"}]}})
-    assert STEPPING_STONES.time_cell(plan.cells[1], plan) > 0
-    (lesson,) = STEPPING_STONES.waiting_lessons(plan.cells[0], plan, tmp_path)
-    assert lesson.depth == 1 and STEPPING_STONES.time_lesson(plan.cells[0], plan, lesson) > 0
+    assert (KINDS[KIND].time(plan.cells[1], plan) or 0) > 0
+    (lesson,) = KINDS[KIND].lessons(plan.cells[0], plan, tmp_path)
+    assert lesson.depth == 1 and (KINDS[KIND].time(plan.cells[0], plan, lesson) or 0) > 0
 
 
 def test_a_pretrained_model_that_is_only_measured_is_not_timed(

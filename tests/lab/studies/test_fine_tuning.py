@@ -9,7 +9,8 @@ import pytest
 from jat_graph.config import JatConfig
 from jat_graph.lab.studies import Cell, fine_tuning
 from jat_graph.lab.studies.cells import cell_folder
-from jat_graph.lab.studies.fine_tuning import KIND, choose_heads
+from jat_graph.lab.studies.fine_tuning import choose_heads
+from jat_graph.lab.studies.kinds import KINDS
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT
 
@@ -63,15 +64,15 @@ def test_a_timed_run_begins_anew_and_warm(
     monkeypatch.setattr(fine_tuning, "train", train)
     warm = fine_tuning.warm_up
     monkeypatch.setattr(fine_tuning, "warm_up", lambda *a: (warm(*a), steps.append("warm")))
-    record = KIND.run_cell(cell, plan, folder, False)
+    record = KINDS["train"].run_cell(cell, plan, folder, False)
     assert steps == ["warm", "train"] and record.seconds > 0
-    assert KIND.run_cell(cell, plan, folder, False).seconds == record.seconds
+    assert KINDS["train"].run_cell(cell, plan, folder, False).seconds == record.seconds
     assert steps == ["warm", "train", "train"]  # which reads what is there
 
 
 def test_a_share_of_the_data_is_counted(plans: Plans, tmp_path: Path) -> None:
     limits = {"max_train_samples": 20, "max_eval_samples": 5}
     plan, cell = plans(training=CONTENT["training"] | limits), Cell("cola", "base", 0)
-    record = KIND.run_cell(cell, plan, cell_folder(tmp_path, cell), False)
+    record = KINDS["train"].run_cell(cell, plan, cell_folder(tmp_path, cell), False)
     assert record.examples == {"train": 20, "validation": 5}
     assert record.all_examples == {"train": 48, "validation": 24}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.lab.studies import Grid, GridArm, Tuning, grid_names, load_grid
-from jat_graph.lab.studies.grid_fields import folder_name
+from jat_graph.lab.studies.grid import folder_name
 from tests.lab.studies.support import CONTENT, small_grid
 
 TUNED = {
@@ -87,36 +87,48 @@ def test_every_grid_of_the_library_is_one(name: str) -> None:
         ({"kind": "guess"}, "kind must be one of train, connections, stepping-stones, got 'guess'"),
         ({"name": "../up"}, "name must be usable as a file name, got '../up'"),
         ({"title": ""}, "title must be a text, got ''"),
-        ({"title": 3}, "title must be a text, got 3"),
-        ({"tasks": []}, r"tasks must be one or more texts, got \[\]"),
-        ({"tasks": "cola"}, "tasks must be a list of texts, got 'cola'"),
+        ({"title": 3}, "title must be a valid string, got 3"),
+        ({"tasks": []}, "tasks must be one or more, got none"),
+        ({"tasks": "cola"}, "tasks must be a valid array, got 'cola'"),
         ({"tasks": ["kola"]}, "task must be one of cola, .* got 'kola'"),
         ({"tasks": ["SST-2"]}, "task must be written 'sst2', got 'SST-2'"),
         ({"tasks": ["cola", "cola"]}, "tasks must differ in letters, got 'cola' and 'cola'"),
-        ({"seeds": 0}, "seeds must be a whole number from 1 to 9998, got 0"),
-        ({"seeds": True}, "seeds must be a whole number from 1 to 9998, got True"),
-        ({"arms": []}, r"arms must be one or more tables \[\[arms\]\], got \[\]"),
-        ({"arms": [{"heads": "none"}]}, "name must be a text, got nothing"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"seeds": True}, "seeds must be a valid integer, got True"),
+        ({"arms": []}, "arms must be one or more, got none"),
+        ({"arms": [{"heads": "none"}]}, r"arms\[0\].name must be given, got nothing"),
         ({"arms": [{"name": "a b"}, {"name": "A-b"}]}, "arms must differ in letters"),
         ({"arms": [{"name": "–"}]}, "arms must have a letter or digit each, got '–'"),
         (
             {"arms": [{"name": "a", "head": 2}]},
-            "arm 'a': unknown 'head', wanted one of name, heads",
+            r"unknown 'head' in arms\[0\], wanted one of name, heads",
         ),
-        ({"arms": [{"name": "a", "heads": "many"}]}, "heads must be one of none, .* got 'many'"),
-        ({"arms": [{"name": "a", "tune": 4}]}, "tune must be true, false or an arm's name, got 4"),
-        ({"arms": [{"name": "a", "options": 4}]}, "options must be a table, got 4"),
+        ({"arms": [{"name": "a", "heads": "many"}]}, "heads must be 'none', .* got 'many'"),
+        (
+            {"arms": [{"name": "a", "tune": 4}]},
+            "tune must be a valid boolean or a valid string, got 4",
+        ),
+        ({"arms": [{"name": "a", "options": 4}]}, r"arms\[0\].options must be an object, got 4"),
         ({"training": {"epoch": 2}}, r"\[training\]: unknown 'epoch', wanted one of"),
         ({"training": {"seed": 2}}, r"\[training\]: unknown 'seed', wanted one of"),
         ({"training": {"epochs": 0}}, r"\[training\]: epochs must be a positive integer, got 0"),
         ({"training": {"rte": {}}}, r"\[training\]: unknown 'rte', wanted one of cola"),
         ({"training": {"cola": {"warmup": 2}}}, r"\[training.cola\]: warmup must be a share"),
-        ({"tuning": {}}, r"\[tuning\]: thresholds must be one or more numbers, got nothing"),
-        ({"tuning": {"thresholds": [-1]}}, "thresholds must be different numbers of at least 0"),
-        ({"tuning": {"thresholds": [4, 4]}}, "thresholds must be different numbers of at least 0"),
+        ({"tuning": {}}, "tuning.thresholds must be given, got nothing"),
+        (
+            {"tuning": {"thresholds": [-1]}},
+            "thresholds must be .* different numbers of at least 0",
+        ),
+        (
+            {"tuning": {"thresholds": [4, 4]}},
+            "thresholds must be .* different numbers of at least 0",
+        ),
         ({"tuning": {"thresholds": [4], "held_out": 1}}, "held_out must be between 0 and 1, got"),
         ({"paper": {"base": {"rta": 1}}}, "task must be one of cola, .* got 'rta'"),
-        ({"paper": {"base": {"cola": "1"}}}, "cola must be a finite number, got '1'"),
+        (
+            {"paper": {"base": {"cola": "1"}}},
+            "paper.scores.base.cola must be a valid number or an object, got '1'",
+        ),
         ({"columns": ["seconds", "matthews"]}, "columns must be seconds alone where times are"),
         (
             {"kind": "connections", "tasks": ["wnut17"], "columns": ["all words > mean + sd"]},
@@ -131,7 +143,7 @@ def test_every_grid_of_the_library_is_one(name: str) -> None:
             "columns must be among accuracy, accuracy_1, .* got 'accuracy_5'",
         ),
         ({"columns": ["matthew"]}, "columns must be among seconds, matthews, .* got 'matthew'"),
-        ({"mean": "yes"}, "mean must be true or false, got 'yes'"),
+        ({"mean": "yes"}, "mean must be a valid boolean, got 'yes'"),
         (
             {"arms": [{"name": "a", "heads": "paper", "settings": {"threshold": math.inf}}]},
             "arm 'a': settings.threshold must be finite, got inf",
@@ -144,8 +156,16 @@ def test_every_grid_of_the_library_is_one(name: str) -> None:
             {"arms": [{"name": "a", "options": {"max_eval_samples": 3}}]},
             r"arm 'a': max_eval_samples belongs to \[training\]",
         ),
-        ({"columns": "f1"}, "columns must be a list of texts, got 'f1'"),
+        ({"columns": "f1"}, "columns must be a valid array, got 'f1'"),
         ({"train": {"a": 1}}, "unknown 'train'"),
+        ({"content": {}}, "unknown 'content', wanted one of name"),
+        ({"seeds": 10**4}, "seeds must be below 9999, got 10000"),
+        ({"seeds": "3"}, "seeds must be a valid integer, got '3'"),
+        ({"training": 4}, "training must be a table, got 4"),
+        ({"tuning": {"thresholds": []}}, r"thresholds must be one or more .* got \[\]"),
+        ({"tuning": {"thresholds": [math.nan]}}, "thresholds.0. must be a finite number, got nan"),
+        ({"tuning": {"thresholds": [4], "held": 1}}, "unknown 'held' in tuning, wanted one of"),
+        ({"arms": [{"name": "a", "line": ""}]}, "arm 'a': line must be a text, got ''"),
     ],
 )
 def test_wrong_content_is_named(changes: dict[str, Any], words: str) -> None:
@@ -169,9 +189,9 @@ def test_a_kind_has_a_table_of_its_own() -> None:
         ('name = "half', "must be TOML: "),
         ("[training", "must be TOML: "),
         (b"\xff", "must be TOML: "),
-        ("", "name must be a text, got nothing"),
-        ('name = "half"', "title must be a text, got nothing"),
-        ('name = "half"\ntitle = "Half"', "tasks must be a list of texts, got nothing"),
+        ("", "name must be given, got nothing"),
+        ('name = "half"', "title must be given, got nothing"),
+        ('name = "half"\ntitle = "Half"', "tasks must be given, got nothing"),
     ],
 )
 def test_half_a_file_is_refused(tmp_path: Path, text: str | bytes, words: str) -> None:

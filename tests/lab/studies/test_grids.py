@@ -4,8 +4,8 @@ import pytest
 
 from jat_graph.lab.studies import Grid, load_grid
 from jat_graph.lab.studies.arms import build_heads
-from jat_graph.lab.studies.comparing import reference_arm
 from jat_graph.lab.studies.report import ORDER
+from jat_graph.lab.studies.rows import reference_arm
 
 ABLATIONS = ("layers", "heads", "order")
 TRAINED = ("glue", "superglue", "squad", *ABLATIONS, "depth", "runtime")

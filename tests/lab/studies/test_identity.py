@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from jat_graph.lab.studies import Cell, Plan, Results
-from jat_graph.lab.studies.identity import (
+from jat_graph.lab.studies.records import (
     check_results,
     describe_cell,
     describe_trial,
-    fingerprint,
+    plan_fingerprint,
 )
 from tests.lab.studies.support import CONTENT, made_up, small_grid
 
@@ -28,7 +28,7 @@ TUNED = {
 def results(plan: Plan, **fields: Any) -> Results:
     found = Results(
         grid=plan.grid,
-        fingerprint=fingerprint(plan),
+        fingerprint=plan_fingerprint(plan),
         model=plan.model_name,
         data=plan.data_name,
         versions={},
@@ -122,9 +122,9 @@ def test_two_models_of_one_name_differ(tmp_path: Path) -> None:
 
 def test_weights_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1")
-    first = fingerprint(plan(str(tmp_path)))
+    first = plan_fingerprint(plan(str(tmp_path)))
     monkeypatch.setattr(Path, "open", None)
-    assert fingerprint(plan(str(tmp_path))) == first
+    assert plan_fingerprint(plan(str(tmp_path))) == first
 
 
 def test_another_threshold_to_try_leaves_the_trials_as_they_are() -> None:

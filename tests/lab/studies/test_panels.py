@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from jat_graph.lab.studies.comparing import experiment_rows
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.panels import Panel, choose_panels
 from jat_graph.lab.studies.results import Results
-from jat_graph.lab.studies.rows import MEAN
+from jat_graph.lab.studies.rows import MEAN, experiment_rows
 from tests.lab.studies import made_up
-from tests.lab.studies.test_comparing import LINES
+from tests.lab.studies.test_rows import LINES
 
 
 def panels(results: Results) -> list[Panel]:

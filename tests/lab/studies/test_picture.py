@@ -7,11 +7,11 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from jat_graph.lab.studies.comparing import experiment_rows
 from jat_graph.lab.studies.picture import PAPER, can_draw, draw_experiment
 from jat_graph.lab.studies.results import Results
+from jat_graph.lab.studies.rows import experiment_rows
 from tests.lab.studies import made_up
-from tests.lab.studies.test_comparing import LINES
+from tests.lab.studies.test_rows import LINES
 
 LONG = [{"name": "base"}, {"name": "JAT with a name that is rather long", "heads": "paper"}]
 

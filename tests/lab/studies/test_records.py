@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jat_graph.lab.store import locked
 from jat_graph.lab.studies import read_results
-from jat_graph.lab.studies.records import RECORD_FILE, Store, locked
+from jat_graph.lab.studies.records import RECORD_FILE, Store
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import made_up
 
@@ -106,9 +107,7 @@ def test_a_record_without_a_cell_is_refused(plans: Plans, tmp_path: Path) -> Non
     store.save(made_up())
     path = store.folder(plans().cells[0]) / RECORD_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | {"record": {"task": "cola"}}))
-    with pytest.raises(
-        ValueError, match=r"record\.json: it must be one finished cell, but has no arm"
-    ):
+    with pytest.raises(ValueError, match=r"record\.json: arm must be given, got nothing"):
         store.finished()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from jat_graph.lab.studies import write_results
-from jat_graph.lab.studies.comparing import experiment_rows
 from jat_graph.lab.studies.report import (
     NO_RESULTS,
     read_findings,
@@ -15,6 +14,7 @@ from jat_graph.lab.studies.report import (
     render_page,
     write_page,
 )
+from jat_graph.lab.studies.rows import experiment_rows
 from tests.lab.studies import made_up
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -86,14 +86,17 @@ def lines(**changes: Any) -> list[str]:
         (["[]"], "line 1 must be a JSON object, got list"),
         (["{}"], "must be those of jat-graph experiment, version 1, got version None"),
         (lines(version=2), "version 1, got version 2"),
-        (lines(grid=None), "line 1 must name the grid, got None"),
-        (lines(grid={"name": "x"}), "grid: title must be a text, got nothing"),
-        (lines(colour="red"), "line 1 must be the header of results, but has colour='red'"),
-        (lines(machine=None), "line 1 must be the header of results, but has machine=None"),
-        (lines(versions=[]), r"line 1 must be the header of results, but has versions=\[\]"),
-        (lines(data=3), "line 1 must be the header of results, but has data=3"),
+        (lines(grid=None), "line 1: grid must be an object, got None"),
+        (lines(grid={"name": "x"}), "grid: title must be given, got nothing"),
+        (lines(colour="red"), "line 1: unknown 'colour', wanted one of grid, fingerprint"),
+        (lines(machine=None), "line 1: machine must be an object, got None"),
+        (lines(versions=[]), r"line 1: versions must be an object, got \[\]"),
+        (lines(data=3), "line 1: data must be a valid string, got 3"),
         *(
-            ([lines()[0], json.dumps(made_up().to_dict() | {name: value})], f"but has {name}=")
+            (
+                [lines()[0], json.dumps(made_up().to_dict() | {name: value})],
+                rf"line 2: {name}.* must .*, got ",
+            )
             for name, value in (
                 ("arm", {}),
                 ("seed", True),
@@ -108,8 +111,8 @@ def lines(**changes: Any) -> list[str]:
         ),
         ([*lines(), '{"task": "co'], "line 3 must be JSON"),
         ([*lines(), "3"], "line 3 must be a JSON object, got int"),
-        ([*lines(), '{"task": "cola"}'], "line 3: it must be one finished cell, but has no arm"),
-        ([*lines(), '{"tusk": "cola"}'], "line 3: it must be one finished cell, got 'tusk'"),
+        ([*lines(), '{"task": "cola"}'], "line 3: arm must be given, got nothing"),
+        ([*lines(), '{"tusk": "cola"}'], "line 3: unknown 'tusk', wanted one of task, arm"),
         ([*lines(), lines()[1]], "cola, base, seed 0 is there twice"),
         (
             [lines()[0], json.dumps(made_up(arm="else").to_dict())],
@@ -139,5 +142,5 @@ def test_other_bytes_are_refused(tmp_path: Path) -> None:
 def test_a_record_is_a_cell() -> None:
     record = replace(made_up(), seed=3)
     assert str(record.cell) == "cola, base, seed 3"
-    with pytest.raises(ValueError, match="it must be one finished cell, got 'x'"):
+    with pytest.raises(ValueError, match="a finished cell: it must be an object, got 'x'"):
         Record.from_dict("x")

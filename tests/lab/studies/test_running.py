@@ -125,7 +125,7 @@ def test_bad_data_fails_before_anything_is_written(plans: Plans, tmp_path: Path)
 def test_what_another_process_is_at_is_left_to_it(
     plans: Plans, tmp_path: Path, cells_run: list[str]
 ) -> None:
-    from jat_graph.lab.studies.records import locked
+    from jat_graph.lab.store import locked
 
     first = plans().cells[0]
     with locked(cell_folder(tmp_path, first), wait=False):

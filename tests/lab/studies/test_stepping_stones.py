@@ -11,10 +11,12 @@ from jat_graph import tasks
 from jat_graph.lab.studies import jobs, stepping_stones
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder
 from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.running import run_experiment
-from jat_graph.lab.studies.stepping_stones import KIND
 from jat_graph.training.runner import train
 from jat_graph.training.storage import read_json
+
+KIND = KINDS["stepping-stones"]
 
 Plans = Callable[..., Plan]
 
@@ -104,7 +106,7 @@ def test_an_encoder_without_lessons_begins_with_the_questions(plan: Plans, tmp_p
     record = KIND.run_cell(cell, plan(**{"stepping-stones": {}}), folder, False)
     assert record.steps == 1
     options = read_json(folder / "results.json")["options"]  # type: ignore[index]
-    assert options["from_scratch"] and options["task"] == stepping_stones.TASK
+    assert options["from_scratch"] and options["task"] == KIND.task
 
 
 def test_the_pretrained_model_has_its_lessons_with_options_of_its_own(
@@ -143,7 +145,7 @@ def test_an_encoder_that_fails_a_lesson_is_drawn_anew(plan: Plans, tmp_path: Pat
     assert first["metrics"] != second["metrics"] or first["history"] != second["history"]
     questions = dict(read_json(cell_folder(tmp_path, cell) / "results.json") or {})["options"]
     assert questions["model"] == str(place / found[2] / "model") and questions["seed"] == 0
-    assert not KIND.waiting_lessons(cell, asked, tmp_path)
+    assert not KIND.lessons(cell, asked, tmp_path)
 
 
 def test_what_passes_and_what_was_not_drawn_has_one_attempt(plan: Plans, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_lessons_are_not_learnt_again_where_the_folder_was_moved(
     first, second = (Cell("2 layers", arm, 0) for arm in ("base", "JAT"))
     KIND.run_cell(first, plan(), cell_folder(tmp_path / "here", first), False)
     (tmp_path / "here").rename(tmp_path / "there")
-    assert not KIND.waiting_lessons(second, plan(), tmp_path / "there")
+    assert not KIND.lessons(second, plan(), tmp_path / "there")
     lessons = sorted((tmp_path / "there" / "lessons").rglob("results.json"))
     before = [path.read_bytes() for path in lessons]
     record = KIND.run_cell(second, plan(), cell_folder(tmp_path / "there", second), False)
@@ -186,7 +188,7 @@ def test_killed_between_lessons_a_cell_goes_on(
     folder = cell_folder(tmp_path / "cut", cell)
     with pytest.raises(KeyboardInterrupt):
         KIND.run_cell(cell, plan(), folder, False)
-    (waiting,) = KIND.waiting_lessons(cell, plan(), tmp_path / "cut")
+    (waiting,) = KIND.lessons(cell, plan(), tmp_path / "cut")
     assert waiting.task == "steppingstonesone"
     again = KIND.run_cell(cell, plan(), folder, False)
     assert calls == [

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.lab.statistics import paired_difference
-from jat_graph.lab.studies.bootstrap import DRAWS, Interval, interval, paired_bootstrap
-from jat_graph.lab.studies.sums import Scorer, scorer
+from jat_graph.lab.measures import Scorer, scorer
+from jat_graph.lab.statistics import DRAWS, Interval, interval, paired_bootstrap, paired_difference
 from jat_graph.tasks import get_task
 
 HITS = st.lists(st.integers(0, 1), min_size=20, max_size=20)
@@ -21,7 +20,7 @@ def of_hits(hits: list[int]) -> Scorer:
 
 
 def test_against_every_resample_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jat_graph.lab.studies.bootstrap.DRAWS", 20_000)
+    monkeypatch.setattr("jat_graph.lab.statistics.DRAWS", 20_000)
     arm, base = [1, 1, 0, 1], [0, 1, 0, 0]
     gaps = np.array(arm) - np.array(base)
     every = [gaps[list(places)].mean() for places in product(range(4), repeat=4)]
@@ -37,7 +36,7 @@ def test_against_every_resample_that_there_is(monkeypatch: pytest.MonkeyPatch) -
 def test_where_only_seeds_matter_it_is_the_paired_t_test(
     scores: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jat_graph.lab.studies.bootstrap.DRAWS", 4000)
+    monkeypatch.setattr("jat_graph.lab.statistics.DRAWS", 4000)
     arm, base = [_Whole(score) for score in scores], [_Whole(0.1)] * len(scores)
     truth = paired_difference(scores, [0.1] * len(scores))
     found = interval(paired_bootstrap(arm, base, "x"))
@@ -46,7 +45,7 @@ def test_where_only_seeds_matter_it_is_the_paired_t_test(
 
 
 def test_both_spreads_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jat_graph.lab.studies.bootstrap.DRAWS", 4000)
+    monkeypatch.setattr("jat_graph.lab.statistics.DRAWS", 4000)
     # ten seeds, whose spread is a little more than that of the examples
     draw = np.random.default_rng(0)
     hits = draw.integers(2, size=400)
@@ -124,7 +123,7 @@ def test_what_both_arms_share_does_not_widen_the_interval() -> None:
 
 def test_many_examples_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     arm, base = [of_hits([1, 0, 1, 1])], [of_hits([0, 0, 1, 1])]
-    monkeypatch.setattr("jat_graph.lab.studies.bootstrap._ROOM", 40)
+    monkeypatch.setattr("jat_graph.lab.statistics._ROOM", 40)
     draws = paired_bootstrap(arm, base, "x")
     assert draws.shape == (DRAWS,)
     assert len(set(draws)) > 1

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jat_graph.lab.statistics import paired_difference
-from jat_graph.lab.studies.bootstrap import Interval
+from jat_graph.lab.statistics import Interval, paired_difference
 from jat_graph.lab.studies.captions import caption_lines
-from jat_graph.lab.studies.comparing import experiment_rows, reference_arm
-from jat_graph.lab.studies.grid_parts import SECONDS
-from jat_graph.lab.studies.rows import MEAN, Row, is_share
+from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows, reference_arm
+from jat_graph.lab.tables import SECONDS, is_share
 from tests.lab.studies import made_up
 
 LINES = [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.lab.studies.sums import Called, Measure, Sums, resample, scorer
+from jat_graph.lab.measures import Called, Measure, Sums, resample, scorer
 from jat_graph.tasks import get_task
 from jat_graph.tasks.stepping_stones import SteppingStonesTask
 
