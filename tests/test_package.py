@@ -187,6 +187,32 @@ def test_importing_the_library_does_not_load_the_adapter() -> None:
     assert run.stdout == "[]\n", run.stderr
 
 
+# What takes seconds to load.
+HEAVY = (
+    "numba",
+    "torch._dynamo",
+    "torch.nn.attention.flex_attention",
+    "torch_geometric",
+    "transformers",
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import jat_graph", ("torch", *HEAVY)),
+        ("import jat_graph.config", HEAVY),
+        ("from jat_graph import jump_attention, jump_operator", HEAVY),
+        ("from jat_graph.patterns import pattern_attention", HEAVY),
+        ("from jat_graph import attach", ("numba", "torch_geometric")),
+    ],
+)
+def test_nothing_is_loaded_before_it_is_used(statement: str, absent: tuple[str, ...]) -> None:
+    code = f"{statement}; import sys; print([name for name in {absent} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout == "[]\n", run.stderr
+
+
 def test_every_all_names_what_is_there() -> None:
     for found in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
         if found.name.endswith("__main__"):

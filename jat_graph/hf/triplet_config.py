@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from jat_graph.attention.triplets import PAIRS
 from jat_graph.checks.numbers import check_choice, check_indices, check_integer
-from jat_graph.nn.triplet_attention import PAIRS
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from jat_graph.attention.triplets import triplet_heads
 from jat_graph.hf.interface import jat_mask
 from jat_graph.hf.mask_cache import resolve_once
 from jat_graph.hf.notes import note, take_note
 from jat_graph.hf.triplet_config import TripletConfig
-from jat_graph.nn.triplet_attention import triplet_heads
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle

@@ -5,16 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch_geometric.typing import SparseTensor
-from torch_geometric.utils import spmm, to_torch_csr_tensor
 
 from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
 from jat_graph.voting.ballot import Ballot
 from jat_graph.voting.scores import BLOCK
+
+if TYPE_CHECKING:
+    from torch_geometric.typing import SparseTensor
 
 
 class SparseOperator(Operator):
@@ -41,6 +43,8 @@ class SparseOperator(Operator):
         Returns:
             A of Eq. 3.
         """
+        from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
+
         batch, heads, length = ballot.source.shape
         edge_index, edge_weight = vote_edges(ballot)
         size = batch * heads * length
@@ -62,6 +66,8 @@ class SparseOperator(Operator):
 
     @staticmethod
     def _multiply(matrix: Tensor | SparseTensor, x: Tensor) -> Tensor:
+        from torch_geometric.utils import spmm
+
         product: Tensor = spmm(matrix, x.flatten(0, 2))
         return product.view_as(x)
 
@@ -72,11 +78,11 @@ class SparseOperator(Operator):
             ``edge_index`` ``[2, E]`` with rows (source k, target i), node number
             ``(b · H + h) · L + position``; and ``edge_weight`` ``[E]``.
         """
-        if isinstance(self.matrix, SparseTensor):
-            target, source, weight = self.matrix.coo()
-            return torch.stack([source, target]), weight
-        edges = self.matrix.to_sparse_coo()
-        return edges.indices().flip(0), edges.values()
+        if isinstance(self.matrix, Tensor):
+            edges = self.matrix.to_sparse_coo()  # type: ignore[no-untyped-call]
+            return edges.indices().flip(0), edges.values()
+        target, source, weight = self.matrix.coo()
+        return torch.stack([source, target]), weight
 
 
 @contextmanager

@@ -11,9 +11,9 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from jat_graph.attention.triplets import PAIRS, draw_shuffle
 from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained, notes
 from jat_graph.hf.triplet_interface import find_triplets
-from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
 from jat_graph.reference import reference_triplet_attention
 from tests.hf.models import (
     LENGTH,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from jat_graph.attention.triplets import PAIRS, draw_shuffle, triplet_heads
 from jat_graph.nn import TripletAttention
-from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle, triplet_heads
 from jat_graph.reference import reference_triplet_attention
 from jat_graph.testing import random_padding_mask
 
