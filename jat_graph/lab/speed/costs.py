@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
-from jat_graph.files import write_text
+from jat_graph.files import read_object, write_text
 from jat_graph.kernels import count_votes, rank_tokens, sum_joined
 from jat_graph.lab.machine import describe_machine
 from jat_graph.lab.speed.inputs import HEAD_DIM, NUM_HEADS, THRESHOLD, draw_heads, number_of_keys
@@ -52,11 +52,8 @@ def refit_prices(device: torch.device, path: Path | None = None) -> dict[str, fl
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"the table of prices {path} must be JSON: {error}") from None
-    if not isinstance(table, dict) or not all("nanoseconds" in entry for entry in table.values()):
+    table = read_object(path, "the table of prices")
+    if not all("nanoseconds" in entry for entry in table.values()):
         raise ValueError(f"{path} must be a table of prices by device, got other JSON")
     return table
 

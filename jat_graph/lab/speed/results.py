@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jat_graph.files import write_text
+from jat_graph.files import read_object, write_text
 from jat_graph.lab.speed.series import Fact, Outcome
 from jat_graph.lab.speed.spread import slope
 
@@ -133,11 +133,8 @@ def read_results(path: str | Path) -> Results:
         ValueError: If the file does not hold results of this version.
         OSError: If it cannot be read.
     """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"results {path} must be JSON: {error}") from None
-    version = content.pop("version", None) if isinstance(content, dict) else None
+    content = read_object(path, "results")
+    version = content.pop("version", None)
     if version != RESULTS_VERSION:
         raise ValueError(
             f"results {path} must be those of jat-graph bench, version {RESULTS_VERSION}, "

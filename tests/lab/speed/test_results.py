@@ -32,7 +32,7 @@ def test_results_survive_the_file(tmp_path_factory, found: list[Row]) -> None:
     ("content", "message"),
     [
         ("{", "must be JSON"),
-        ("[]", "must be those of jat-graph bench, version 1, got version None"),
+        ("[]", "must be a JSON object, got list"),
         ('{"task": "rte"}', "must be those of jat-graph bench, version 1, got version None"),
         ('{"version": 2}', "version 1, got version 2"),
         ('{"version": 1}', "must be those of jat-graph bench: KeyError"),
