@@ -153,8 +153,6 @@ def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
     check_layout("scores", scores)
     if scores.size(2) != scores.size(3):
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
-    if config.normalize_keys:
-        raise ValueError("normalize_keys needs query and key, got a ready-made map")
     if kind == "probabilities" and config.vote_rate is None:
         table = config.threshold
         entries = [e for row in table for e in row] if isinstance(table, tuple) else [table]

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, attached_config, detach
-from jat_graph.inspection.tracing import Inputs, capture_batch, layer_ballot
-from jat_graph.operators import DenseOperator
+from jat_graph.inspection.tracing import Inputs, capture_batch, layer_ballot, layer_graph
+from jat_graph.voting.ballot import Ballot
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import BLOCK
 
@@ -119,7 +119,7 @@ def graph_statistics(model: PreTrainedModel, batches: Iterable[Inputs]) -> list[
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
         for layer in capture_batch(model, batch):
-            for head, sums in zip(layer.heads, _pair_sums(layer), strict=True):
+            for head, sums in zip(layer.heads, _pair_sums(*layer_graph(layer)), strict=True):
                 place = layer.layer, head
                 totals[place] = totals.get(place, torch.zeros_like(sums)) + sums
     return [_statistics(*place, sums) for place, sums in totals.items()]
@@ -137,7 +137,16 @@ def layer_statistics(layer: CapturedLayer) -> list[HeadStatistics]:
     Reference:
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
-    sums = zip(layer.heads, _pair_sums(layer), strict=True)
+    return graph_densities(layer, *layer_graph(layer))
+
+
+def graph_densities(
+    layer: CapturedLayer,
+    ballot: Ballot,
+    weights: Tensor,  # A [B, H, L, L]
+) -> list[HeadStatistics]:
+    """Return the statistics of each head of a layer whose graph is known."""
+    sums = zip(layer.heads, _pair_sums(ballot, weights), strict=True)
     return [_statistics(layer.layer, head, values) for head, values in sums]
 
 
@@ -179,7 +188,7 @@ def _measure_row(
     model: PreTrainedModel, batches: list[Inputs], row: int, density: float
 ) -> tuple[float, ...]:
     """Return ρ for each head of one layer, from its pairs in all batches."""
-    parts = [_critical_values(capture_batch(model, batch)[row]) for batch in batches]
+    parts = [_critical_values(layer_ballot(capture_batch(model, batch)[row])) for batch in batches]
     heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
     return tuple(_quantile(torch.cat(values), 1 - density) for values in heads)
 
@@ -192,12 +201,11 @@ def _quantile(values: Tensor, share: float) -> float:
     return max(0.0, float(values.kthvalue(rank).values))
 
 
-def _critical_values(layer: CapturedLayer) -> list[Tensor]:
+def _critical_values(ballot: Ballot) -> list[Tensor]:
     """Return, for each head, the critical ρ of every allowed pair: max_j of the product voted on.
 
     A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
     """
-    ballot = layer_ballot(layer)
     batch, heads, length = ballot.source.shape
     shape = batch, heads, length, length
     critical = torch.full(shape, -torch.inf, dtype=ballot.source.dtype, device=ballot.source.device)
@@ -222,10 +230,8 @@ def _raise_to_products(
         torch.fmax(best, rule.product(left, right, norm), out=best)
 
 
-def _pair_sums(layer: CapturedLayer) -> Tensor:
-    """Return allowed pairs, joined pairs, and the sum of weights for each head: ``[H, 3]``."""
-    ballot = layer_ballot(layer)
-    weights = DenseOperator.from_ballot(ballot).to_dense()
+def _pair_sums(ballot: Ballot, weights: Tensor) -> Tensor:  # [H, 3]
+    """Return allowed pairs, joined pairs, and the sum of weights for each head."""
     allowed = ballot.edge_mask().expand_as(weights)
     columns = (allowed, weights > 0, weights)
     return torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import attached_config
-from jat_graph.inspection.calibration import layer_statistics
+from jat_graph.inspection.calibration import graph_densities
 from jat_graph.inspection.reports import (
     HeadReport,
     HeadView,
@@ -59,7 +59,9 @@ def inspect_text(
         raise ValueError(f"top must be at least 0, got {top}")
     run = _run_text(model, tokenizer, text)
     reports = [
-        report for layer in run.layers for report in _layer_reports(run, layer, top, special_tokens)
+        report
+        for layer in run.layers
+        for report in _layer_reports(run, layer, trace_layer(layer), top, special_tokens)
     ]
     return Inspection(text, run.tokens, run.config, tuple(reports))
 
@@ -104,8 +106,8 @@ def view_head(
     if found is None or head not in found.heads:
         raise ValueError(f"layer {layer}, head {head} must be a jump head, got {_jump_heads(run)}")
     place = found.heads.index(head)
-    report = _layer_reports(run, found, top, special_tokens)[place]
     trace, keep = trace_layer(found), run.shown(special_tokens)
+    report = _layer_reports(run, found, trace, top, special_tokens)[place]
     scores, weights, propagated = (
         matrix[0, place][keep][:, keep].cpu()
         for matrix in (trace.scores, trace.weights, trace.propagated)
@@ -156,10 +158,10 @@ def _readable(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
 
 
 def _layer_reports(
-    run: _Run, layer: CapturedLayer, top: int, special_tokens: bool
+    run: _Run, layer: CapturedLayer, trace: LayerTrace, top: int, special_tokens: bool
 ) -> list[HeadReport]:
     """Report each jump head of one layer."""
-    trace, statistics = trace_layer(layer), layer_statistics(layer)
+    statistics = graph_densities(layer, trace.ballot, trace.weights)
     thresholds = trace.ballot.rule.threshold.expand(trace.weights.shape[:2])[0].tolist()
     return [
         HeadReport(

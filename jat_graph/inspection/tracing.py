@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
@@ -63,20 +64,20 @@ class LayerTrace:
 
     def votes(self, head: int, query: int, key: int) -> list[Vote]:
         """Return the keys that voted for a pair of the first sequence, strongest product first."""
-        edges = self.ballot.edge_mask().expand_as(self.weights)
-        if not bool(edges[0, head, query, key]):
+        if not self.weights[0, head, query, key]:
             return []
-        scores, norms = self.ballot.key_scores()
-        left, right = scores[0, head, query], scores[0, head, key]  # [U]
-        norm = None if norms is None else norms[0, head]
-        rule = self.ballot.rule
-        threshold = rule.threshold.expand(self.weights.shape[:2])[0, head]
-        chosen = rule.votes(left, right, norm, threshold).nonzero().squeeze(-1)
+        columns, limits = (part[0, head] for part in self._columns)  # [U, L], [U]
+        chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
         index = self.ballot.keys.index
         keys = chosen if index is None else index[0, head, chosen]
-        columns = keys.tolist(), left[chosen].tolist(), right[chosen].tolist()
-        votes = [Vote(*row) for row in zip(*columns, strict=True)]
+        left, right = self.scores[0, head][[query, key]][:, keys].tolist()
+        votes = [Vote(*row) for row in zip(keys.tolist(), left, right, strict=True)]
         return sorted(votes, key=lambda vote: -vote.query_score * vote.key_score)
+
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        """Columns and limits of the voting keys, ``[B, H, U, L]`` and ``[B, H, U]``."""
+        return self.ballot.columns()
 
 
 def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
@@ -93,6 +94,12 @@ def layer_ballot(layer: CapturedLayer) -> Ballot:
     return open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
 
 
+def layer_graph(layer: CapturedLayer) -> tuple[Ballot, Tensor]:  # A [B, H, L, L]
+    """Return who votes in a layer, and the graph of its hard votes."""
+    ballot = layer_ballot(layer)
+    return ballot, DenseOperator.from_ballot(ballot).to_dense()
+
+
 def trace_layer(layer: CapturedLayer) -> LayerTrace:
     """Compute what a layer's jump heads did.
 
@@ -100,12 +107,12 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
         Eq. 1, 3 and 9 of the JAT paper.
     """
     with torch.no_grad():
-        ballot = layer_ballot(layer)
+        ballot, weights = layer_graph(layer)
         groups = _jump_groups(layer)
         return LayerTrace(
             ballot,
-            DenseOperator.from_ballot(ballot).to_dense(),
-            attention_scores(layer.query, layer.key, layer.scale),
+            weights,
+            ballot.source.columns(None),
             _propagated_scores(layer, groups),
             _probabilities(layer, [HeadGroup(_everyone(layer), layer.query, layer.key, False)]),
             _probabilities(layer, groups),
