@@ -13,7 +13,7 @@ def check_heads(
     key: Tensor,  # [B, H, L, D]
     value: Tensor | None = None,  # [B, H, L, Dv], or None
 ) -> None:
-    """Check queries, keys and values before any work: shapes always, numbers when run eagerly."""
+    """Refuse queries, keys and values whose shapes or dtypes do not fit, before any work."""
     check_layout("query", query)
     check_layout("key", key)
     if key.shape != query.shape:
@@ -29,7 +29,7 @@ def check_heads(
 
 
 def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
-    """Check that a tensor has the query's dtype, which autocast would see to."""
+    """Refuse another dtype than the query's, unless autocast sees to it."""
     if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
         raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
 
@@ -39,11 +39,8 @@ def default_scale(head_dim: int) -> float:
     return 1.0 / math.sqrt(head_dim)
 
 
-def check_layout(
-    name: str,
-    tensor: object,  # [B, H, L, D]
-) -> None:
-    """Check that a tensor of floats has four axes and at least one token."""
+def check_layout(name: str, tensor: object) -> None:
+    """Refuse what is no tensor ``[B, H, L, D]`` of floats, or has an empty axis."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tensor.dim() != 4:
@@ -58,7 +55,7 @@ def clean_padding(
     valid: Tensor | None,  # Tokens that are not padding, [B|1, H|1, L], or None
     **tensors: Tensor,  # [B, H, L, D] by name
 ) -> tuple[Tensor, ...]:
-    """Check that valid tokens have finite numbers, and set padding to 0, whatever it held.
+    """Return the tensors with padding set to 0, whatever it held; valid tokens must be finite.
 
     The check waits for the device, and is left out under ``torch.compile``.
     """

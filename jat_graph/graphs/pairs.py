@@ -87,8 +87,8 @@ def prune_edges(
     edge_weight: Tensor,  # [E]
     min_weight: float,
     max_neighbors: int | None,
-) -> Tensor:  # [E]
-    """Return which edges pruning keeps."""
+) -> Tensor:  # [E] bool
+    """Return which edges are heavy enough, and among the heaviest into a node, or their reverse."""
     keep = edge_weight >= min_weight
     if max_neighbors is None or edge_weight.numel() == 0:
         return keep

@@ -151,7 +151,7 @@ def graph_densities(
 
 
 def split_batches(batches: Iterable[Inputs]) -> tuple[list[Inputs], list[Inputs]]:
-    """Split batches into those that :func:`calibrate` uses and those it holds out."""
+    """Return the batches to use, and those held out: every fifth, or the last of two to four."""
     batches = _checked(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
@@ -219,9 +219,13 @@ def _critical_values(ballot: Ballot) -> list[Tensor]:
 
 
 def _raise_to_products(
-    best: Tensor, rows: slice, scores: Tensor, norms: Tensor | None, rule: VoteRule
+    best: Tensor,  # [B, H, rows, L], written
+    rows: slice,
+    scores: Tensor,  # Key scores [B, H, L, u]
+    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, u], or None
+    rule: VoteRule,
 ) -> None:
-    """Raise the best product of each pair, ``[B, H, rows, L]``, to those of some keys, in place."""
+    """Raise the best product of each pair to those of some keys."""
     for key in range(scores.size(-1)):
         column = scores[..., key]
         left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)

@@ -62,8 +62,13 @@ class LayerTrace:
     before: Tensor
     after: Tensor
 
-    def votes(self, head: int, query: int, key: int) -> list[Vote]:
-        """Return the keys that voted for a pair of the first sequence, strongest product first."""
+    def votes(
+        self,
+        head: int,  # Its place among the layer's jump heads
+        query: int,
+        key: int,
+    ) -> list[Vote]:
+        """Return who voted for a pair of the first sequence, strongest product first."""
         if not self.weights[0, head, query, key]:
             return []
         columns, limits = (part[0, head] for part in self._columns)  # [U, L], [U]
@@ -81,7 +86,7 @@ class LayerTrace:
 
 
 def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
-    """Run a model on a batch, in evaluation mode and without gradients."""
+    """Return what each jump layer saw of a batch, in evaluation mode and without gradients."""
     inputs = _model_inputs(model, batch)
     with _evaluating(model), torch.no_grad(), capture_scores(model) as layers:
         model(**inputs)
@@ -101,7 +106,7 @@ def layer_graph(layer: CapturedLayer) -> tuple[Ballot, Tensor]:  # A [B, H, L, L
 
 
 def trace_layer(layer: CapturedLayer) -> LayerTrace:
-    """Compute what a layer's jump heads did.
+    """Return what a layer's jump heads did.
 
     Reference:
         Eq. 1, 3 and 9 of the JAT paper.

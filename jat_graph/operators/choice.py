@@ -18,6 +18,8 @@ from jat_graph.voting.ballot import Ballot
 
 # One matrix A may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
+# In nanoseconds: a vote, an entry of A, a multiplication by one entry and feature, ranking a token
+# for a key, one feature of a row.
 PRICES = ("vote", "entry", "multiply", "rank", "row")
 
 # Read once, at import: torch.compile cannot trace the reading of a file.
@@ -148,7 +150,7 @@ def choose_backend(
 
 
 def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
-    """Return the time that a backend will take.
+    """Return the milliseconds that a backend will take.
 
     Dense counts half of the pairs once and multiplies by all of them. Threshold ranks the tokens of
     each key, again for each product if there are too many keys to keep, and adds one row a token
@@ -168,7 +170,7 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
 
 
 def prices_of(device: str) -> tuple[dict[str, float], str]:
-    """Return the measured prices of a kind of device, and where they were measured.
+    """Return the measured prices of a kind of device, and a phrase: where they were measured.
 
     ``jat-graph bench costs`` measures them again.
     """

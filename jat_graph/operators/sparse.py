@@ -93,8 +93,8 @@ def _beta_unsaid() -> Iterator[None]:
         yield
 
 
-def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:  # [2, E], [E]
-    """Return the pairs that have a vote, sorted by target, and their share of votes."""
+def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:  # [2, E], rows (source k, target i), [E]
+    """Return the pairs of all heads that have a hard vote, by target, and their shares of votes."""
     batch, heads, length = ballot.source.shape
     columns, limits = ballot.columns()
     allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)

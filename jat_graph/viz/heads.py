@@ -38,7 +38,7 @@ def draw_head(view: HeadView) -> Figure:
     probabilities and its stepping stones.
 
     Args:
-        view: what the head did, from :func:`jat_graph.inspection.text.view_head`.
+        view: what the head did, from :func:`jat_graph.inspection.view_head`.
 
     Shapes:
         - ``view.scores``, ``view.weights``, ``view.propagated``: [L, L]
@@ -92,7 +92,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     return path
 
 
-def new_figure(width: float, height: float, notes: float) -> Figure:
+def new_figure(width: float, height: float, notes: float) -> Figure:  # in inches, but for notes
     """Return a figure whose panels leave a share of its height free below them."""
     try:
         from matplotlib.figure import Figure

@@ -42,7 +42,7 @@ class Ballot:
     def key_scores(
         self, keys: slice = slice(None), rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor | None]:  # [B, H, rows, u], [B, H, u]
-        """Return the scores to some of the voting keys, NaN where masked, and their norms."""
+        """Return scores to some voting keys, NaN where masked, and max(1, ‖K_j‖) or None."""
         index = self.keys.positions(keys, self.source)
         scores = self.source.columns(index, rows)
         visible = self._visible(keys, rows)
@@ -51,18 +51,18 @@ class Ballot:
         return scores, self.rule.norms(self.source, index)
 
     def key_blocks(self, elements: int) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
-        """Yield the voting keys in blocks, with their scores and norms."""
+        """Yield the voting keys in blocks of so many scores, and :meth:`key_scores` of each."""
         for keys in key_slices(self.source, self.num_keys, elements):
             yield keys, *self.key_scores(keys)
 
     def columns(
         self, keys: slice = slice(None), rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor]:  # [B, H, u, rows], [B, H, u]
-        """Return scores and limits of some voting keys, as the kernels take them."""
+        """Return what kernels take of some voting keys: :meth:`VoteRule.settle` of their scores."""
         return self.rule.settle(*self.key_scores(keys, rows))
 
     def column_blocks(self, elements: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the columns of the voting keys in blocks, with their limits."""
+        """Yield :meth:`columns` of the voting keys in blocks of so many scores."""
         for keys in key_slices(self.source, self.num_keys, elements):
             yield self.columns(keys)
 
@@ -117,11 +117,11 @@ class Ballot:
 
 
 def open_ballot(
-    config: JatConfig,
-    source: ScoreSource,  # Scores [B, H, L, L]
+    config: JatConfig,  # Over the heads at hand
+    source: ScoreSource,
     mask: TokenMask,
 ) -> Ballot:
-    """Choose the voting keys, the nodes and ρ for a batch."""
+    """Return who votes on a batch, and by which rule: the voting keys, the nodes and ρ."""
     keys = select_keys(config, source, mask)
     nodes = mask.valid if config.nodes == "all" else selected_nodes(keys, source, mask)
     rule = VoteRule.of(config, source)
@@ -131,12 +131,12 @@ def open_ballot(
 
 
 def selected_nodes(keys: VotingKeys, source: ScoreSource, mask: TokenMask) -> Tensor | None:
-    """Return the positions of the voting keys as a mask of tokens."""
+    """Return which tokens are voting keys, ``[B, H, L]`` bool; None if every token is."""
     return mask.valid if keys.index is None else key_places(keys, source) > 0
 
 
 def key_places(keys: VotingKeys, source: ScoreSource) -> Tensor:  # [B|1, H|1, L]
-    """Return where the voting keys are."""
+    """Return 1 at each voting key, else 0."""
     index, valid = keys.index, keys.valid
     if index is None:
         everyone = torch.ones(1, 1, source.shape[2], dtype=torch.long, device=source.device)

@@ -46,7 +46,7 @@ class VotingKeys:
 
 
 def key_slices(source: ScoreSource, number: int, elements: int) -> Iterator[slice]:
-    """Yield the entries of the voting keys in blocks."""
+    """Yield the entries of the voting keys in blocks of so many scores, and of one at least."""
     batch, heads, length = source.shape
     step = max(1, elements // max(1, batch * heads * length))
     for start in range(0, number, step):
@@ -55,7 +55,7 @@ def key_slices(source: ScoreSource, number: int, elements: int) -> Iterator[slic
 
 def select_keys(
     config: JatConfig,
-    source: ScoreSource,  # Scores [B, H, L, L]
+    source: ScoreSource,
     mask: TokenMask,
 ) -> VotingKeys:
     """Choose the keys that vote.
@@ -82,7 +82,7 @@ def select_keys(
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
-    """Say why a mask does not allow the config's selection of keys or its adaptive threshold."""
+    """Say why a mask does not allow the config's choice of keys or its adaptive ρ."""
     reasons = []
     strided = config.key_selection == "strided" and config.key_step is not None
     if mask.causal and config.key_selection != "all" and not strided:
@@ -140,7 +140,11 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     return sample_size(config, count)
 
 
-def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
+def numbers_of_keys(
+    config: JatConfig,
+    count: Tensor,  # Valid tokens n, any shape
+    length: int,  # The padded length, the largest n
+) -> Tensor:  # int64, as count
     """Return U for each number of valid tokens, as :func:`number_of_keys` does for one."""
     if config.key_selection == "all":
         return count

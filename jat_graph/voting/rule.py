@@ -62,7 +62,7 @@ class VoteRule:
 
     def settle(
         self,
-        scores: Tensor,  # Key scores, [B, H, L, U], NaN where masked
+        scores: Tensor,  # Key scores, NaN where masked, [B, H, L, U]
         norms: Tensor | None = None,  # max(1, ‖K_j‖), [B, H, U], or None
     ) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
         """Return columns and limits; a hard vote is a product within a column above its limit."""
@@ -76,7 +76,7 @@ class VoteRule:
         return columns, limits
 
     def votes(self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor) -> Tensor:
-        """Return the hard votes; NaN, a masked score, never votes."""
+        """Return the hard votes of broadcast scores; NaN, a masked score, never votes."""
         product = self.product(left, right, norm)
         return product >= threshold if self.inclusive else product > threshold
 
@@ -119,7 +119,7 @@ def vote_limits(
     threshold: Tensor,  # ρ, [B, H], at least 0
     norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
     inclusive: bool,
-) -> Tensor:  # [B, H, U], [B, H, 1]
+) -> Tensor:  # [B, H, U], or [B, H, 1] without norms; below 0 where a product of 0 votes
     """Return the largest product of two scores that is no vote.
 
     With it a hard vote is one comparison, ``X_ij * X_kj > limit``, to the bit: division by a norm
@@ -169,9 +169,9 @@ def _(limit: Tensor, norms: Tensor) -> Tensor:
 
 def sum_soft_votes(
     rule: VoteRule,
-    scores: Tensor,  # Key scores, [B, H, L, U]
+    scores: Tensor,  # Key scores, NaN where masked, [B, H, L, U]
     norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
-    rows: slice = slice(None),
+    rows: slice = slice(None),  # The queries i
 ) -> Tensor:  # [B, H, rows, L]
     """Sum soft votes over blocks of keys, computed again in backward instead of stored."""
     batch, heads, length, num_keys = scores.shape

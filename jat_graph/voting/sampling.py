@@ -25,7 +25,11 @@ def sample_size(config: JatConfig, count: int) -> int:
     return min(count, max(1, math.ceil(config.key_factor * logarithm)))
 
 
-def sample_sizes(config: JatConfig, count: Tensor, length: int) -> Tensor:
+def sample_sizes(
+    config: JatConfig,
+    count: Tensor,  # Valid tokens n, any shape
+    length: int,  # The padded length, the largest n
+) -> Tensor:  # int64, as count
     """Return the size of the sample for each number of tokens."""
     sizes: Tensor = _sample_sizes(count, length, config.key_selection, config.key_factor)
     return sizes
@@ -63,13 +67,16 @@ def positions_of_ranks(
     valid: Tensor,  # Tokens that are not padding, [..., L] bool
     rank: Tensor,  # Ranks from 0 among the valid tokens, [..., R]
 ) -> Tensor:  # [..., R]
-    """Return where the valid tokens of some ranks are."""
+    """Return where the valid tokens of some ranks are; anywhere if there is no such token."""
     number = valid.cumsum(-1).contiguous()  # of the valid tokens up to here
     return torch.searchsorted(number, rank.contiguous() + 1).clamp(max=valid.size(-1) - 1)
 
 
 def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:  # [size]
-    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size."""
+    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size.
+
+    ``purpose`` tells the streams of different uses apart.
+    """
     numbers: Tensor = _draw(seed, size, purpose)
     return numbers.to(device)
 
@@ -91,8 +98,8 @@ def sampled_positions(
     config: JatConfig,
     valid: Tensor,  # Tokens that are not padding, [B|1, H|1, L] bool
     count: Tensor,  # Their number n, [B|1, H|1, 1]
-) -> tuple[Tensor, Tensor]:  # [B|1, H|1, S]
-    """Return which valid tokens are sampled, without replacement.
+) -> tuple[Tensor, Tensor]:  # [B|1, H|1, S], and which of them count, bool
+    """Return the positions of sampled valid tokens, without replacement.
 
     Each rank has a random number that depends on the seed alone; the smallest ones of the first n
     are taken, so that the sample depends on the seed and n.

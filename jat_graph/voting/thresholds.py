@@ -22,7 +22,7 @@ SAMPLED_TRIPLES = 16384
 def adaptive_threshold(
     config: JatConfig,
     rule: VoteRule,  # But for its ρ
-    source: ScoreSource,  # Scores [B, H, L, L]
+    source: ScoreSource,
     keys: VotingKeys,
     mask: TokenMask,
 ) -> Tensor:  # [B, H]

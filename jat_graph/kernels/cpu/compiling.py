@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def parallel_loop(function: Function) -> Function:
-    """Compile a function whose ``numba.prange`` loops run on several threads."""
+    """Compile a function whose ``numba.prange`` loops run on as many threads as torch does."""
     compiled = _compile(function, parallel=True)
 
     def run(*arguments: Any) -> Any:

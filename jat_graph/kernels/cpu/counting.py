@@ -19,12 +19,12 @@ VOTE = 3
 
 
 def count(
-    columns: Tensor,  # Key scores [G, U, L]
+    columns: Tensor,  # Key scores, NaN where masked, [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
     start: int,
     stop: int,
 ) -> Tensor:  # [G, stop - start, L]
-    """Count, for queries i from ``start`` to ``stop``, the keys that vote for (i, k)."""
+    """Count, for queries i from ``start`` to ``stop`` and all k, the keys that vote for (i, k)."""
     graphs, _, length = columns.shape
     counts = columns.new_empty(graphs, stop - start, length)
     symmetric = (start, stop) == (0, length)

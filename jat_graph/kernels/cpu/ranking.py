@@ -16,9 +16,9 @@ DIGIT = 9
 
 
 def rank(
-    columns: Tensor,  # Key scores [G, U, L]
+    columns: Tensor,  # Key scores, NaN where masked, [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-) -> tuple[Tensor, Tensor]:  # [G, U, L]
+) -> tuple[Tensor, Tensor]:  # [G, U, L] int32; -1 and 0 where a token joins nobody
     """Return the tokens by falling score with each key, and how far each of them joins."""
     if bool((limits < 0).any()):  # a score of zero joins both signs
         return portable.rank(columns, limits)

@@ -13,7 +13,7 @@ TILE, WARPS = 64, 2
 
 
 def count(
-    columns: Tensor,  # Key scores [G, U, L]
+    columns: Tensor,  # Key scores, NaN where masked, [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
     start: int,
     stop: int,

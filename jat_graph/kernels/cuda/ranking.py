@@ -16,10 +16,13 @@ PLACES = 256
 
 
 def rank(
-    columns: Tensor,  # Key scores [G, U, L]
+    columns: Tensor,  # Key scores, NaN where masked, [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-) -> tuple[Tensor, Tensor]:  # [G, U, L]
+) -> tuple[Tensor, Tensor]:  # [G, U, L] int32
     """Return the tokens by falling score with each key, and how far each of them joins.
+
+    A masked token joins nobody; it stands between the signs, where a score of zero that votes
+    reaches it, so its features must be zero.
 
     Reference:
         Mahadev & Peled, *Threshold Graphs and Related Topics*, 1995.

@@ -14,8 +14,8 @@ PLACES = 1024
 def by_token(
     order: Tensor,  # The token at each place, each at most once, or -1, [G, U, L] int32
     values: Tensor,  # Values by place, [G, U, L] int32
-) -> Tensor:  # [G, U, L]
-    """Return the value at each token's place."""
+) -> Tensor:  # [G, U, L] int32
+    """Return the value at each token's place; 0 for a token that the order lacks."""
     length = order.size(-1)
     result = torch.zeros_like(order)
     with torch.cuda.device_of(order):

@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def rank(
-    columns: Tensor,  # Key scores [G, U, L]
+    columns: Tensor,  # Key scores, NaN where masked, [G, U, L]
     limits: Tensor,  # The largest product that is no vote, [G, U]
-) -> tuple[Tensor, Tensor]:  # [G, U, L]
+) -> tuple[Tensor, Tensor]:  # [G, U, L] int32
     """Return the tokens by falling score with each key, and how far each of them joins."""
     length = columns.size(-1)
     # Stable: a masked score follows the zeros, because it was put to the end before.
