@@ -84,10 +84,9 @@ def attend_heads(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of heads some of which jump, under a mask and within their pattern."""
     groups = head_groups(query, key, jumping, mask=mask, scale=scale)
-    pattern = jumping.config.attention_pattern()
     options = {"dropout_p": dropout_p, "scale": scale}
-    if pattern is not None:
-        return attend_within(pattern, groups, value, mask=mask, **options)
+    if jumping.pattern is not None:
+        return attend_within(jumping.pattern, groups, value, mask=mask, **options)
     attn_mask, is_causal = mask.attention_mask(query.size(2), query)
     return attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
+from jat_graph.patterns.base import Pattern
 from jat_graph.voting.rule import head_thresholds
 
 
@@ -26,6 +27,7 @@ class JumpHeads:
         hop_groups: Hop weights by the places in ``heads`` that share them.
         highest_hop: How often Â multiplies at most.
         is_ordinary: Whether no head can differ from ordinary attention, whatever its scores.
+        pattern: Where all heads of the layer read their scores; None for everywhere.
     """
 
     config: JatConfig
@@ -33,6 +35,7 @@ class JumpHeads:
     hop_groups: dict[tuple[int, ...], HopWeights] = field(init=False, compare=False)
     highest_hop: int = field(init=False, compare=False)
     is_ordinary: bool = field(init=False, compare=False)
+    pattern: Pattern | None = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         by_weights = self.config.hop_groups(len(self.heads))
@@ -41,6 +44,7 @@ class JumpHeads:
         highest = max(len(weights) for weights in groups.values()) - 1
         object.__setattr__(self, "highest_hop", highest)
         object.__setattr__(self, "is_ordinary", not self.heads or self._stays_ordinary())
+        object.__setattr__(self, "pattern", self.config.attention_pattern())
 
     @classmethod
     def everyone(cls, config: JatConfig, num_heads: int) -> JumpHeads:

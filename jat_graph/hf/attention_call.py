@@ -11,7 +11,8 @@ from transformers.integrations.sdpa_attention import repeat_kv
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.attention.past import PastTokens
-from jat_graph.attention.patterns.running import attend_within, pattern_rows
+from jat_graph.attention.patterns.dense import pattern_rows
+from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import head_groups
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.hf.generation_cache import (

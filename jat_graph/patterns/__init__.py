@@ -7,8 +7,7 @@ intersections. :func:`pattern_attention` runs one on any input.
 from importlib import import_module
 from typing import Any
 
-from jat_graph.patterns.algebra import Intersection, Union
-from jat_graph.patterns.base import KeyRange, Pattern
+from jat_graph.patterns.base import Intersection, KeyRange, Pattern, Union
 from jat_graph.patterns.causal import Causal
 from jat_graph.patterns.dilated_window import DilatedWindow
 from jat_graph.patterns.documents import Documents
@@ -45,15 +44,11 @@ __all__ = [
     "reaches_all",
 ]
 
-# Running a pattern is the business of attention, which is above; users find it here.
-_RUN_ABOVE = {
-    "PatternChoice": "jat_graph.attention.patterns.choice",
-    "explain_pattern": "jat_graph.attention.patterns.api",
-    "pattern_attention": "jat_graph.attention.patterns.api",
-}
+# Running a pattern is the business of attention, which knows the rules; users find it here.
+_RUNNING = ("PatternChoice", "explain_pattern", "pattern_attention")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _RUN_ABOVE:
+    if name not in _RUNNING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_RUN_ABOVE[name]), name)
+    return getattr(import_module("jat_graph.attention.patterns"), name)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from functools import reduce
+from itertools import pairwise, product
+from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from jat_graph.patterns.algebra import Intersection, Union
-
 
 # Of a pattern's numbers: sums and products of two of them fit into 64 bits.
 LARGEST_COUNT = 2**31 - 1
+
+# Queries in a block; the fastest of 64 to 512 for windows of 128 to 512 on a CPU.
+BLOCK = 128
+
+# Queries in a block of a pattern that is made of smaller ones, at least.
+LEAST = 32
+
+# Pairs looked at in one go.
+PAIRS = 2**22
 
 
 class KeyRange(NamedTuple):
@@ -35,8 +45,9 @@ class Pattern(ABC):
     """A rule for pairs of tokens; positions count a sequence's valid tokens from 0.
 
     Patterns are frozen dataclasses: hashable, and equal by value. ``a | b`` allows what one of them
-    allows, ``a & b`` what both do. A pattern of one's own says its pairs (:meth:`mask_mod`), a
-    superset of them in runs (:meth:`key_ranges`) and their number (:meth:`num_edges`).
+    allows, ``a & b`` what both do. A pattern of one's own says its pairs (:meth:`mask_mod`) and a
+    superset of them in runs (:meth:`key_ranges`), and their number if there is a formula for it
+    (:meth:`num_edges`).
 
     Reference:
         The rule has the form of ``mask_mod`` of ``torch.nn.attention.flex_attention``.
@@ -82,9 +93,8 @@ class Pattern(ABC):
             The runs; a block needs one of each.
         """
 
-    @abstractmethod
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the allowed pairs of one head.
+        """Count the allowed pairs of one head, in blocks of queries where a pair is possible.
 
         Args:
             length: Number of tokens.
@@ -93,6 +103,14 @@ class Pattern(ABC):
         Returns:
             The exact number.
         """
+        rule = self.of_head(head)
+        with torch.device("cpu"):  # wherever new tensors go by default
+            counts = [
+                int(pairs_of(rule, queries[None], some[None]).sum())
+                for queries, keys in key_blocks(rule, length)
+                for some in torch.split(keys, PAIRS // BLOCK)
+            ]
+        return sum(counts)
 
     @property
     def period(self) -> int:
@@ -172,14 +190,185 @@ class Pattern(ABC):
             raise ValueError(f"pattern must be for {batch} sequences, got {self.num_sequences}")
 
     def __or__(self, other: Pattern) -> Union:
-        from jat_graph.patterns.algebra import Union
-
         return Union(self, other)
 
     def __and__(self, other: Pattern) -> Intersection:
-        from jat_graph.patterns.algebra import Intersection
-
         return Intersection(self, other)
+
+
+@dataclass(frozen=True, init=False)
+class _Several(Pattern):
+    """What unions and intersections share.
+
+    Args:
+        members: The patterns; members of the same kind are taken apart into theirs.
+
+    Raises:
+        ValueError: If a member is no pattern, or there are fewer than two.
+    """
+
+    members: tuple[Pattern, ...]
+
+    def __init__(self, *members: Pattern) -> None:
+        for member in members:
+            if not isinstance(member, Pattern):
+                raise ValueError(f"members must be patterns, got {type(member).__name__}")
+        if len(members) < 2:
+            raise ValueError(f"members must be two patterns or more, got {len(members)}")
+        flat = [part for m in members for part in (m.members if type(m) is type(self) else (m,))]
+        object.__setattr__(self, "members", tuple(flat))
+
+    @property
+    def period(self) -> int:
+        """The least number after which all members come back."""
+        return math.lcm(*(member.period for member in self.members))
+
+    @property
+    def grain(self) -> int:
+        """The least common block."""
+        return math.lcm(*(member.grain for member in self.members))
+
+    @property
+    def spacing(self) -> int:
+        """What suits all members."""
+        return math.gcd(*(member.spacing for member in self.members))
+
+    @property
+    def num_sequences(self) -> int:
+        """As many as the member that has most."""
+        return max(member.num_sequences for member in self.members)
+
+    def of_head(self, head: int) -> Pattern:
+        """Take each member's rule of the head."""
+        return type(self)(*(member.of_head(head) for member in self.members))
+
+    def of_sequence(self, place: int) -> Pattern:
+        """Take each member's rule of the sequence."""
+        return type(self)(*(member.of_sequence(place) for member in self.members))
+
+    def at(self, order: Tensor) -> Pattern:
+        """Pick the tokens of every member."""
+        return type(self)(*(member.at(order) for member in self.members))
+
+    def breaks(self, length: int) -> tuple[int, ...]:
+        """Break where a member does."""
+        return tuple(sorted({place for m in self.members for place in m.breaks(length)}))
+
+    def check_size(self, batch: int, length: int) -> None:
+        """Check every member."""
+        for member in self.members:
+            member.check_size(batch, length)
+
+
+@dataclass(frozen=True, init=False)
+class Union(_Several):
+    """What at least one of the members allows.
+
+    Args:
+        members: Two patterns or more.
+
+    Raises:
+        ValueError: If a member is no pattern, or there are fewer than two.
+
+    Reference:
+        Longformer and BigBird are unions; see :func:`longformer` and :func:`bigbird`.
+    """
+
+    @property
+    def spec(self) -> str:
+        """The members' specs, joined by ``+``."""
+        return "+".join(member.spec for member in self.members)
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Allow what one member allows."""
+        return reduce(torch.logical_or, (member.mask_mod(b, h, q, k) for member in self.members))
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Give the runs of all members."""
+        return [run for m in self.members for run in m.key_ranges(first, last, step, length)]
+
+
+@dataclass(frozen=True, init=False)
+class Intersection(_Several):
+    """What all members allow.
+
+    Args:
+        members: Two patterns or more.
+
+    Raises:
+        ValueError: If a member is no pattern, or there are fewer than two.
+
+    Reference:
+        ``and_masks`` of ``torch.nn.attention.flex_attention``.
+    """
+
+    @property
+    def spec(self) -> str:
+        """The members' specs, joined by ``&``, unions in brackets."""
+        specs = [f"({m.spec})" if isinstance(m, Union) else m.spec for m in self.members]
+        return "&".join(specs)
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Allow what every member allows."""
+        return reduce(torch.logical_and, (member.mask_mod(b, h, q, k) for member in self.members))
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        """Cut each member's runs with the others'."""
+        runs = [member.key_ranges(first, last, step, length) for member in self.members]
+        return [reduce(_cut, chosen) for chosen in product(*runs)]
+
+
+def _cut(one: KeyRange, other: KeyRange) -> KeyRange:
+    """Return a run that holds what both runs hold: the coarser one, cut at the other's ends."""
+    coarse, fine = (one, other) if one.step >= other.step else (other, one)
+    missing = (fine.start - coarse.start).clamp(min=0)
+    start = coarse.start + -(-missing // coarse.step) * coarse.step
+    return KeyRange(start, torch.minimum(one.stop, other.stop), coarse.step)
+
+
+def pairs_of(
+    pattern: Pattern,
+    queries: Tensor,  # Positions [n, height]
+    keys: Tensor,  # Positions [n, width]
+) -> Tensor:  # [n, height, width]
+    """Return which queries of blocks attend to which keys."""
+    none = torch.zeros((), dtype=torch.long, device=queries.device)
+    mask = pattern.mask_mod(none, none, queries.unsqueeze(-1), keys.unsqueeze(-2))
+    return mask.expand(*queries.shape, keys.size(-1))
+
+
+def key_blocks(pattern: Pattern, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield blocks of queries, and the keys among which theirs are."""
+    blocks, step = _query_blocks(pattern, length), max(1, pattern.spacing)
+    first, last = torch.tensor([(block[0], block[-1]) for block in blocks]).unbind(-1)
+    runs = pattern.key_ranges(first, last, step, length)
+    for place, block in enumerate(blocks):
+        keys = _positions(runs, place, length)
+        if len(keys):
+            yield torch.arange(block.start, block.stop, step), keys
+
+
+def _query_blocks(pattern: Pattern, length: int) -> list[range]:
+    """Cut the queries at the pattern's breaks, along its grain, and into lines of its spacing."""
+    step, grain = max(1, pattern.spacing), pattern.grain
+    cuts = {0, length, *(place for place in pattern.breaks(length) if place < length)}
+    if step == 1:
+        cuts.update(range(0, length, BLOCK if grain == 1 else grain * -(-LEAST // grain)))
+    return [
+        line[start : start + BLOCK]
+        for low, high in pairwise(sorted(cuts))
+        for line in (range(place, high, step) for place in range(low, min(low + step, high)))
+        for start in range(0, len(line), BLOCK)
+    ]
+
+
+def _positions(runs: list[KeyRange], place: int, length: int) -> Tensor:
+    """Return the keys in the sequence that one block's runs hold, in order."""
+    keys: set[int] = set()
+    for run in runs:
+        start, stop = int(run.start[place]), min(int(run.stop[place]), length)
+        keys.update(range(start if start >= 0 else start % run.step, stop, run.step))
+    return torch.tensor(sorted(keys), dtype=torch.long)
 
 
 def check_count(name: str, value: object, least: int = 1, most: float = LARGEST_COUNT) -> None:

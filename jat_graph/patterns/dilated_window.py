@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
+from jat_graph.patterns.window import Window
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,4 @@ class DilatedWindow(Pattern):
         """Count windows in lines of tokens: L mod d of ⌈L/d⌉, and the others of ⌊L/d⌋."""
         short, longer = divmod(length, self.dilation)
         sizes = {short + 1: longer, short: self.dilation - longer}
-        return sum(many * _window_edges(size, self.width) for size, many in sizes.items())
-
-
-def _window_edges(length: int, width: int) -> int:
-    width = min(width, length)
-    return length * (2 * width - 1) - width * (width - 1)
+        return sum(many * Window(self.width).num_edges(size) for size, many in sizes.items())

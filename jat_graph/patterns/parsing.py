@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, fields
 
-from jat_graph.patterns.algebra import Intersection, Union
-from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.base import Intersection, Pattern, Union
 from jat_graph.patterns.causal import Causal
 from jat_graph.patterns.dilated_window import DilatedWindow
 from jat_graph.patterns.fixed import Fixed

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jat_graph.patterns.algebra import Union
-from jat_graph.patterns.base import check_count
+from jat_graph.patterns.base import Union, check_count
 from jat_graph.patterns.global_tokens import GlobalTokens
 from jat_graph.patterns.local_blocks import LocalBlocks
 from jat_graph.patterns.random_blocks import RandomBlocks

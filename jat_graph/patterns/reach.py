@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from jat_graph.patterns.base import Pattern, check_count
-from jat_graph.patterns.rows import pattern_rows
 
 
 def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
@@ -31,19 +30,15 @@ def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
     """
     check_count("length", length)
     check_count("steps", steps)
-    device = torch.device("cpu")
-    rows = pattern_rows(
-        pattern,
-        valid=None,
-        num_queries=length,
-        num_keys=length,
-        heads=pattern.period,
-        device=device,
-    )
-    edges = rows.any(0).any(0)
-    wanted = torch.ones_like(edges) if bool(edges.triu(1).any()) else torch.ones_like(edges).tril()
-    edges = (edges | torch.eye(length, dtype=torch.bool, device=device)).float()
-    reached = edges
-    for _ in range(steps - 1):
-        reached = (reached @ edges).clamp(max=1)
-    return bool((reached.bool() | ~wanted).all())
+    with torch.device("cpu"):  # wherever new tensors go by default
+        batch = torch.arange(max(1, pattern.num_sequences))[:, None, None, None]
+        head, place = torch.arange(pattern.period)[:, None, None], torch.arange(length)
+        rows = pattern.mask_mod(batch, head, place[:, None], place)
+        edges = rows.expand(len(batch), len(head), length, length).flatten(0, 1).any(0)
+        wanted = torch.ones(length, length, dtype=torch.bool)
+        wanted = wanted if bool(edges.triu(1).any()) else wanted.tril()
+        step = (edges | torch.eye(length, dtype=torch.bool)).float()
+        reached = step
+        for _ in range(steps - 1):
+            reached = (reached @ step).clamp(max=1)
+        return bool((reached.bool() | ~wanted).all())

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import Pattern, Union
 from jat_graph.patterns.base import check_count
-from jat_graph.patterns.rows import pattern_rows
 from jat_graph.viz.heads import new_figure
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.attention.patterns.running import pattern_rows
+from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.hf import attach, detach, disabled, from_pretrained, stretch_positions
 from jat_graph.patterns import parse_pattern
 from jat_graph.reference import masked_softmax, reference_mask

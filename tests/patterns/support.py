@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import Documents, Pattern, parse_pattern
-from jat_graph.patterns.rows import pattern_rows
 
 SIZES = st.integers(1, 12)
 SIMPLE = ("window:{}", "global:{}", "causal", "local:{}", "local:{}:left", "local:{}:both")

@@ -6,7 +6,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 
-from jat_graph.attention.patterns.running import pattern_rows
+from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
 from jat_graph.viz.patterns import COLOURS, SEVERAL

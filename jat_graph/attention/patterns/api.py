@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
-from jat_graph.attention.patterns.choice import PatternChoice, choose
 from jat_graph.attention.patterns.job import Job
-from jat_graph.attention.patterns.running import run_pattern
-from jat_graph.checks.tensors import check_heads, clean_padding, default_scale
+from jat_graph.attention.patterns.running import PatternChoice, choose, run_pattern
+from jat_graph.checks.arguments import check_dropout, check_scale
+from jat_graph.checks.tensors import check_heads, clean_padding
 from jat_graph.masks import resolve_mask
 from jat_graph.patterns.base import Pattern
 
@@ -57,16 +55,7 @@ def pattern_attention(
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", Eq. 2 and 3.
     """
     job = _checked_job(query, key, value, pattern, attention_mask, is_causal, dropout_p, scale)
-    return run_pattern(
-        job.query,
-        job.key,
-        job.value,
-        pattern=pattern,
-        mask=job.mask,
-        dropout_p=dropout_p,
-        scale=job.scale,
-        backend=backend,
-    )
+    return run_pattern(job, backend)
 
 
 def explain_pattern(
@@ -121,11 +110,8 @@ def _checked_job(
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern must be a Pattern, got {type(pattern).__name__}")
     check_heads(query, key, value)
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout_p must be in [0, 1], got {dropout_p}")
-    scale = default_scale(query.size(-1)) if scale is None else scale
-    if not math.isfinite(scale):
-        raise ValueError(f"scale must be finite, got {scale}")
+    check_dropout(dropout_p)
+    scale = check_scale(scale, query.size(-1))
     pattern.check_size(query.size(0), query.size(2))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from jat_graph.attention.patterns.batches import BatchGroup, Piece, batch_groups
-from jat_graph.attention.patterns.fused import FusedBlocks
 from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
 from jat_graph.attention.softmax import wide_attention
 from jat_graph.patterns.base import Pattern
 
 # Numbers of keys and values that are gathered at a time: 8 MiB, or 256 MiB on a GPU.
 GATHERED, GATHERED_CUDA = 2**21, 2**26
 
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
-def unsupported(job: Job) -> list[str]:
-    """Say why this backend cannot run.
 
-    Args:
-        job: What it is given.
-
-    Returns:
-        One phrase a reason; empty if it can.
-    """
+def reasons_against(job: Job) -> list[str]:
+    """Say why this backend cannot run, one phrase a reason."""
     return general_mask_reasons(job.mask)
 
 
@@ -83,3 +82,98 @@ def _attend(
     )
     part = wide_attention(queries, keys, values, piece.mask, dropout_p, False, scale)
     return part.transpose(1, 2).flatten(0, 1)
+
+
+class FusedBlocks(torch.autograd.Function):
+    """Attention of many blocks that keeps nothing but its inputs, its output and the row sums.
+
+    Going through SDPA, autograd would keep the keys and values of every block, and each key is in
+    several. Here they are gathered again for the backward pass, a few blocks at a time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        groups: list[BatchGroup],
+        most: int,
+        scale: float,
+    ) -> Tensor:
+        """Return the outputs, ``[rows, H, Dv]``, of queries, keys and values in rows."""
+        output = value.new_zeros(*query.shape[:2], value.size(-1))
+        sums = query.new_zeros(query.shape[:2], dtype=_sum_dtype(query))
+        for piece in (piece for group in groups for piece in group.pieces(most)):
+            blocks = _blocks(piece, query, key, value)
+            part, part_sums = _forward(*blocks, attn_mask=_additive(piece, query), scale=scale)
+            output[piece.queries] = part.transpose(1, 2)[..., : value.size(-1)]
+            sums[piece.queries] = part_sums.transpose(1, 2)
+        ctx.save_for_backward(query, key, value, output, sums)
+        ctx.groups, ctx.most, ctx.scale = groups, most, scale
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of queries, keys and values."""
+        query, key, value, output, sums = ctx.saved_tensors
+        grads = [torch.zeros_like(t, dtype=_sum_dtype(t)) for t in (query, key, value)]
+        for piece in (piece for group in ctx.groups for piece in group.pieces(ctx.most)):
+            blocks = _blocks(piece, query, key, value)
+            width = blocks[0].size(-1)
+            parts = _backward(
+                _take(grad, piece.queries, width),
+                *blocks,
+                _take(output, piece.queries, width),
+                sums[piece.queries].transpose(1, 2),
+                0.0,
+                False,
+                attn_mask=_additive(piece, query),
+                scale=ctx.scale,
+            )
+            for total, part, index in zip(
+                grads, parts, (piece.queries, piece.keys, piece.keys), strict=True
+            ):
+                rows = part[..., : total.size(-1)].transpose(1, 2).flatten(0, 1)
+                total.index_add_(0, index.flatten(), rows.to(total.dtype))
+        given = zip(grads, (query, key, value), strict=True)
+        return (*(total.to(tensor.dtype) for total, tensor in given), None, None, None)
+
+
+def _blocks(piece: Piece, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Return the blocks' queries, keys and values, padded to one width: ``[m, H, n, D]`` each."""
+    width = max(query.size(-1), value.size(-1))
+    return (
+        _take(query, piece.queries, width),
+        _take(key, piece.keys, width),
+        _take(value, piece.keys, width),
+    )
+
+
+def _take(rows: Tensor, index: Tensor, width: int) -> Tensor:
+    taken = _neighbours(rows, index)
+    if taken is None:
+        taken = rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
+    missing = width - rows.size(-1)
+    return (F.pad(taken, (0, missing)) if missing else taken).transpose(1, 2)
+
+
+def _neighbours(rows: Tensor, index: Tensor) -> Tensor | None:
+    """Return the rows of a single block as they are, if they follow each other; else None."""
+    first, last = int(index[0, 0]), int(index[-1, -1])
+    if index.size(0) > 1 or last - first + 1 != index.size(1):
+        return None
+    if rows.stride(-1) != 1:  # the kernel takes it that features lie side by side
+        return None
+    return rows[None, first : last + 1]
+
+
+def _additive(piece: Piece, query: Tensor) -> Tensor | None:
+    if piece.mask is None:
+        return None
+    return torch.zeros_like(piece.mask, dtype=query.dtype).masked_fill_(~piece.mask, -torch.inf)
+
+
+def _sum_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)

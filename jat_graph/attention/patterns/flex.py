@@ -17,15 +17,8 @@ from jat_graph.patterns.base import Pattern
 BLOCK = 128
 
 
-def unsupported(job: Job) -> list[str]:
-    """Say why this backend cannot run.
-
-    Args:
-        job: What it is given.
-
-    Returns:
-        One phrase a reason; empty if it can.
-    """
+def reasons_against(job: Job) -> list[str]:
+    """Say why this backend cannot run, one phrase a reason."""
     reasons = general_mask_reasons(job.mask)
     if job.dropout_p:
         reasons.append("it has no dropout")

@@ -7,23 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from jat_graph.attention.patterns.batches import batch_groups
 from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.attention.patterns.layout import batch_groups
 from jat_graph.patterns.base import Pattern
 
 # Keys looked at in one go while the edges are listed.
 KEYS = 2**14
 
 
-def unsupported(job: Job) -> list[str]:
-    """Say why this backend cannot run.
-
-    Args:
-        job: What it is given.
-
-    Returns:
-        One phrase a reason; empty if it can.
-    """
+def reasons_against(job: Job) -> list[str]:
+    """Say why this backend cannot run, one phrase a reason."""
     return general_mask_reasons(job.mask)
 
 

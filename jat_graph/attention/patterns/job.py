@@ -1,4 +1,4 @@
-"""What a backend is given."""
+"""Heads that are to attend within a pattern, as every backend takes them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,11 @@ from jat_graph.patterns.causal import Causal
 
 @dataclass(frozen=True)
 class Job:
-    """Heads, their pattern and their mask.
+    """Heads, the pattern and the mask that they attend under."""
 
-    Args:
-        query: ``[B, H, L, F]``.
-        key: ``[B, H, L, F]``.
-        value: ``[B, H, L, Dv]``.
-        pattern: Which pairs a head may attend to.
-        mask: Which pairs the batch allows.
-        dropout_p: Dropout of the attention probabilities.
-        scale: Factor of the scores.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    query: Tensor  # [B, H, L, F]
+    key: Tensor  # [B, H, L, F]
+    value: Tensor  # [B, H, L, Dv]
     pattern: Pattern
     mask: TokenMask
     dropout_p: float
@@ -43,8 +33,8 @@ class Job:
 
     def each_rule(
         self,
-        run: Callable[[Job, Pattern, Tensor | None], Tensor],  # [B|1, L]
-    ) -> Tensor:
+        run: Callable[[Job, Pattern, Tensor | None], Tensor],  # takes valid tokens [B|1, L]
+    ) -> Tensor:  # [B, H, L, Dv]
         """Run the heads that share a rule and their padding together."""
         heads = self._heads_by_rule()
         own = [split_heads(tensor, heads) for tensor in (self.query, self.key, self.value)]

@@ -1,15 +1,40 @@
-"""Attention under a pattern, behind the checks."""
+"""Running a pattern: the backend that does it, and why."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, join_groups, merge_heads, split_heads
-from jat_graph.attention.patterns.choice import BACKENDS, choose
-from jat_graph.attention.patterns.job import Job
+from jat_graph.attention.patterns import dense
+from jat_graph.attention.patterns.job import Job, general_mask_reasons
 from jat_graph.masks import TokenMask
 from jat_graph.patterns.base import Pattern
-from jat_graph.patterns.rows import pattern_rows as pattern_rows
+
+BACKENDS = ("dense", "blocked", "flex", "graph")
+
+# Judged, not measured: up to the first length one dense call should be faster whatever the pattern,
+# above the second blocks should be.
+SHORT, MEDIUM = 256, 1024
+
+
+@dataclass(frozen=True)
+class PatternChoice:
+    """Which backend runs a pattern, and why.
+
+    Args:
+        backend: ``"dense"``, ``"blocked"``, ``"flex"`` or ``"graph"``.
+        why: One sentence.
+    """
+
+    backend: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}: {self.why}"
 
 
 def attend_within(
@@ -22,19 +47,22 @@ def attend_within(
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
+    pattern.check_size(value.size(0), value.size(2))
     groups = [
         part for group in join_groups(groups, value.size(-1)) for part in _by_rule(group, pattern)
     ]
     heads = [group.heads for group in groups]
     outputs = [
         run_pattern(
-            group.query,
-            group.key,
-            own,
-            pattern=pattern.of_head(group.heads[0]),
-            mask=mask.select_heads(group.heads),
-            dropout_p=dropout_p,
-            scale=scale,
+            Job(
+                group.query,
+                group.key,
+                own,
+                pattern.of_head(group.heads[0]),
+                mask.select_heads(group.heads),
+                dropout_p,
+                scale,
+            )
         )
         for group, own in zip(groups, split_heads(value, heads), strict=True)
     ]
@@ -54,19 +82,43 @@ def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
     ]
 
 
-def run_pattern(
-    query: Tensor,  # [B, H, L, F]
-    key: Tensor,  # [B, H, L, F]
-    value: Tensor,  # [B, H, L, Dv]
-    *,
-    pattern: Pattern,
-    mask: TokenMask,
-    dropout_p: float,
-    scale: float,
-    backend: str = "auto",
-) -> Tensor:  # [B, H, L, Dv]
+def run_pattern(job: Job, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern and a mask."""
-    pattern.check_size(query.size(0), query.size(2))
-    job = Job(query, key, value, pattern, mask, dropout_p, scale)
-    output: Tensor = BACKENDS[choose(backend, job).backend].run(job)
+    output: Tensor = _module(choose(backend, job).backend).run(job)
     return output
+
+
+def choose(backend: str, job: Job) -> PatternChoice:
+    """Return the backend asked for, if it can run, or for ``"auto"`` the one that suits."""
+    if backend == "auto":
+        return _choose_itself(job)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be auto, {', '.join(BACKENDS)}, got {backend!r}")
+    return _checked(PatternChoice(backend, "the caller asks for it"), job)
+
+
+def _checked(choice: PatternChoice, job: Job) -> PatternChoice:
+    reasons = _module(choice.backend).reasons_against(job)
+    if reasons:
+        raise ValueError(f"backend {choice.backend!r} cannot run: {'; '.join(reasons)}")
+    return choice
+
+
+def _choose_itself(job: Job) -> PatternChoice:
+    length = job.query.size(2)
+    reasons = general_mask_reasons(job.mask)
+    if reasons:
+        why = f"'blocked' cannot run: {'; '.join(reasons)}"
+        return _checked(PatternChoice("dense", why), job)
+    if length <= SHORT:
+        return PatternChoice("dense", f"{length} tokens are at most {SHORT}")
+    if length > MEDIUM or job.pattern.num_sequences:
+        return PatternChoice("blocked", f"{length} tokens are more than {SHORT}")
+    share = _module("layout").share_read(job.rule, length, job.query.size(1))
+    backend = "dense" if share > 0.5 else "blocked"
+    return PatternChoice(backend, f"blocks would read {share:.0%} of all pairs of {length} tokens")
+
+
+def _module(name: str) -> ModuleType:
+    """Return a module of this room, loaded at its first use where PyG or dynamo come with it."""
+    return dense if name == "dense" else import_module(f"jat_graph.attention.patterns.{name}")

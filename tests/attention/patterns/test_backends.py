@@ -61,7 +61,7 @@ def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
 
 def run(heads: Heads, pattern: Pattern, mask: TokenMask, backend: str, **options: Any) -> Tensor:
     settings = {"dropout_p": 0.0, "scale": 0.3} | options
-    return run_pattern(*heads, pattern=pattern, mask=mask, backend=backend, **settings)
+    return run_pattern(Job(*heads, pattern, mask, **settings), backend)
 
 
 def check(backend: str, pattern: Pattern, mask: TokenMask, heads: Heads) -> None:
@@ -234,7 +234,7 @@ def test_a_default_device_changes_nothing(pattern: Pattern) -> None:
 
 
 def test_blocks_that_agree_share_one_small_mask() -> None:
-    from jat_graph.patterns.layout import layout
+    from jat_graph.attention.patterns.layout import layout
 
     groups = layout(Window(64) | GlobalTokens(1), 4096)
     inside = max(groups, key=lambda group: len(group.queries))
@@ -361,8 +361,8 @@ def test_auto_says_why(length: int, spec: str, mask: str | None, line: str) -> N
     ("change", "message"),
     [
         ({"pattern": "window:3"}, "pattern must be a Pattern, got str"),
-        ({"dropout_p": 1.5}, "dropout_p must be in [0, 1], got 1.5"),
-        ({"scale": float("nan")}, "scale must be finite, got nan"),
+        ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),
+        ({"scale": float("nan")}, "scale must be a number, got nan"),
         ({"key": torch.zeros(2, 3, 9, 4)}, "key must be [2, 3, 8, 4] like query"),
         ({"query": torch.zeros(8, 4)}, "query must be [B, H, L, D], got [8, 4]"),
         ({"pattern": packed(9)}, "ids of documents must be [2, 8], got [2, 9]"),

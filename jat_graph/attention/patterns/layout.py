@@ -1,0 +1,177 @@
+"""Which keys each block of queries needs: what a pattern means to attention, without L×L work."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jat_graph.patterns.base import PAIRS, Pattern, key_blocks, pairs_of
+
+KEPT_PAIRS = 2**20  # of the largest mask that is kept
+
+
+class BlockGroup(NamedTuple):
+    """Blocks of queries of one height that need equally many keys.
+
+    Args:
+        queries: Positions ``[n, height]``, in order.
+        keys: Positions ``[n, width]``, in order.
+        mask: Which attend to which, ``[height, width]``, where all blocks agree; else None.
+        rule: What says it where they do not, or where the mask is too large to keep; else None.
+            With neither, every query attends to every key.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    mask: Tensor | None = None
+    rule: Pattern | None = None
+
+    def masks(self, blocks: Tensor) -> Tensor | None:  # [m] -> [m|1, 1, height, width]
+        """Return the masks of some blocks; None if every query attends to every key."""
+        if self.rule is None:
+            return None if self.mask is None else self.mask[None, None]
+        return pairs_of(self.rule, self.queries[blocks], self.keys[blocks]).unsqueeze(1)
+
+    def to(self, device: torch.device) -> BlockGroup:
+        """Return the group on a device."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return BlockGroup(self.queries.to(device), self.keys.to(device), mask, self.rule)
+
+
+@lru_cache(maxsize=64)
+def kept_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
+    """Return the layout of a pattern, made once."""
+    return tuple(group.to(device) for group in layout(pattern, length))
+
+
+def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
+    """Return which keys each block of queries needs, in a sequence without padding."""
+    sizes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    with torch.device("cpu"):  # wherever new tensors go by default
+        for queries, keys in key_blocks(pattern, length):
+            sizes[len(queries), len(keys)].append((queries, keys))
+        return [
+            group
+            for blocks in sizes.values()
+            for group in _groups(pattern, *(torch.stack(p) for p in zip(*blocks, strict=True)))
+        ]
+
+
+def _groups(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[BlockGroup]:
+    """Yield the blocks whose mask is the most common one, which they share, and the others."""
+    masks = [
+        hash(mask.numpy().tobytes()) for part in _pairs(pattern, queries, keys) for mask in part
+    ]
+    common, count = Counter(masks).most_common(1)[0]
+    shares = torch.tensor([mask == common for mask in masks])
+    if count < min(2, len(masks)):
+        shares[:] = False
+    if bool(shares.any()):
+        yield _shared_group(pattern, queries[shares], keys[shares])
+    if not bool(shares.all()):
+        yield BlockGroup(queries[~shares], keys[~shares], rule=pattern)
+
+
+def _shared_group(pattern: Pattern, queries: Tensor, keys: Tensor) -> BlockGroup:
+    mask = pairs_of(pattern, queries[:1], keys[:1])[0]
+    if bool(mask.all()):
+        return BlockGroup(queries, keys)
+    if mask.numel() > KEPT_PAIRS:
+        return BlockGroup(queries, keys, rule=pattern)
+    return BlockGroup(queries, keys, mask=mask.clone())
+
+
+def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
+    """Yield the pairs of some blocks at a time, ``[m, height, width]``."""
+    some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
+    for start in range(0, len(queries), some):
+        chosen = slice(start, start + some)
+        yield pairs_of(pattern, queries[chosen], keys[chosen]).contiguous()
+
+
+class Piece(NamedTuple):
+    """Some blocks of queries and their keys, as numbers of rows.
+
+    Args:
+        queries: ``[m, height]``.
+        keys: ``[m, width]``.
+        mask: Which attend to which, ``[m|1, 1, height, width]``; None if all do.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    mask: Tensor | None
+
+
+class BatchGroup(NamedTuple):
+    """Blocks of one layout, and the sequences that have it.
+
+    Args:
+        group: Blocks of queries in a sequence of n tokens.
+        rows: Number of the row that holds each token of each sequence, ``[m, n]``.
+    """
+
+    group: BlockGroup
+    rows: Tensor
+
+    def pieces(self, most: int) -> Iterator[Piece]:
+        """Yield the blocks of all sequences, some at a time."""
+        blocks, width = self.group.keys.shape
+        total, some = blocks * self.rows.size(0), max(1, most // width)
+        for start in range(0, total, some):
+            place = torch.arange(start, min(start + some, total), device=self.rows.device)
+            own, block = (place // blocks).unsqueeze(-1), place % blocks
+            queries, keys = self.group.queries[block], self.group.keys[block]
+            yield Piece(self.rows[own, queries], self.rows[own, keys], self.group.masks(block))
+
+
+def batch_groups(
+    pattern: Pattern,
+    valid: Tensor | None,  # Tokens that are not padding, [B|1, L], or None if all are valid
+    batch: int,
+    length: int,
+    device: torch.device,
+) -> list[BatchGroup]:
+    """Return which keys each block of queries needs in a batch; padding is left out."""
+    rows = torch.arange(batch * length, device=device).view(batch, length)
+    if valid is None:
+        sizes = {length: list(range(batch))}
+    else:
+        valid = valid.expand(batch, length)
+        rows = rows.gather(1, (~valid).to(torch.uint8).argsort(dim=-1, stable=True))
+        sizes = defaultdict(list)
+        for place, count in enumerate(valid.sum(-1).tolist()):
+            sizes[count].append(place)
+    groups = []
+    for count, places in sizes.items():
+        own = rows[:, :count] if len(places) == batch else rows[places, :count]
+        groups += _groups_of_one_length(pattern, own, places, length) if count else []
+    return groups
+
+
+def _groups_of_one_length(
+    pattern: Pattern, rows: Tensor, places: list[int], length: int
+) -> list[BatchGroup]:
+    count, device = rows.size(1), rows.device
+    if not pattern.num_sequences:
+        return [BatchGroup(group, rows) for group in kept_layout(pattern, count, device)]
+    return [
+        BatchGroup(group.to(device), own[None])
+        for place, own in zip(places, rows, strict=True)
+        for group in layout(pattern.of_sequence(place).at(own[None] % length), count)
+    ]
+
+
+# Layouts are Python: compiled code steps out here and goes on behind.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def share_read(pattern: Pattern, length: int, num_heads: int) -> float:
+    """Return the share of all pairs that blocks look at, those that are masked too."""
+    rules = [pattern.of_head(head) for head in range(min(pattern.period, num_heads))]
+    groups = [group for rule in rules for group in kept_layout(rule, length, torch.device("cpu"))]
+    read = sum(group.queries.numel() * group.keys.size(1) for group in groups)
+    return read / len(rules) / length**2
