@@ -60,7 +60,7 @@ def score_doubted_answers(
 def _compare(
     said: Sequence[Doubted], right: Sequence[Sequence[str]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores of each text, those of no answer, and the doubts."""
+    """The scores of each text, those of no answer, and the doubts."""
     import numpy as np
 
     _check(said, right)
@@ -79,7 +79,7 @@ def _compare(
 def _search(
     given: NDArray[np.float64], silent: NDArray[np.float64], doubts: NDArray[np.float64]
 ) -> float:
-    """Return the highest mean that a limit of doubt makes."""
+    """The highest mean that a limit of doubt makes."""
     import numpy as np
 
     order = np.argsort(doubts, kind="stable")
@@ -92,7 +92,7 @@ def _search(
 
 @lru_cache(maxsize=_REMEMBERED)
 def _score(said: str, right: tuple[str, ...]) -> tuple[float, float]:
-    """Return exact match and F1 of one answer; intervals ask for the same ones over and over."""
+    """Exact match and F1 of one answer; intervals ask for the same ones over and over."""
     from torchmetrics.functional.text import squad
 
     # the rules read texts only, but the layout wants an id, and a place for each

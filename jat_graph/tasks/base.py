@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks.answers import score_answers
-from jat_graph.tasks.groups import put_together, score_groups
-from jat_graph.tasks.metrics import decide, score
+from jat_graph.tasks.metrics import decide, put_together, score, score_groups
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +64,7 @@ class Task(ABC):
         return {split: loaded[split] for split in chosen}
 
     def _load(self, data_dir: Path | None, splits: tuple[str, ...]) -> dict[str, Dataset]:
-        """Return these splits, and perhaps others."""
+        """These splits, and perhaps others."""
         raise NotImplementedError
 
     def chosen_splits(self, splits: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,21 +1,28 @@
-"""Measures of classes, numbers and losses, from scikit-learn and scipy where they have them."""
+"""Measures of classes, numbers and losses, from scikit-learn and scipy where they have them.
+
+Classes may belong together in groups, as the answers to one question.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:  # the names of all tasks are in the command line's help, which needs no numpy
     from numpy.typing import NDArray
+
+EXACT_MATCH = "exact_match"
 
 Array: TypeAlias = "NDArray[Any]"
 Measure: TypeAlias = Callable[["Array", "Array"], float]
 
 
 def decide(predictions: Array, labels: Array, classes: int | None) -> Array:  # [N]
-    """Say what logits, or a regression's outputs, mean."""
+    """The classes that logits say, or the numbers of a regression: [N]."""
     _check(predictions, labels, classes)
     if classes is None:
         return predictions.reshape(-1).astype("float64")
@@ -39,8 +46,39 @@ def score(
     return {name: float(MEASURES[name](*arrays)) for name in names}
 
 
+def score_groups(
+    names: tuple[str, ...], said: Sequence[Sequence[Any]], labels: Sequence[Sequence[Any]]
+) -> dict[str, float]:
+    """Compare classes with labels that belong together in groups.
+
+    Reference:
+        Khashabi et al., *Looking Beyond the Surface: A Challenge Set for Reading Comprehension over
+        Multiple Sentences*, NAACL 2018, section 5, for ``f1`` over answers (F1a there).
+    """
+    if [len(group) for group in said] != [len(group) for group in labels]:
+        raise ValueError("said and labels must have groups of the same lengths, got others")
+    flat = ([one for group in groups for one in group] for groups in (said, labels))
+    scores = score(tuple(name for name in names if name != EXACT_MATCH), *flat)
+    if EXACT_MATCH in names:
+        whole = [list(one) == list(other) for one, other in zip(said, labels, strict=True)]
+        scores[EXACT_MATCH] = sum(whole) / len(whole)
+    return {name: scores[name] for name in names}
+
+
+def put_together(
+    groups: Iterable[Hashable], *columns: Iterable[Any]
+) -> tuple[list[list[Any]], ...]:
+    """The columns of rows with a list for each group, in the order in which groups appear."""
+    members: dict[Hashable, list[tuple[Any, ...]]] = defaultdict(list)
+    for group, *values in zip(groups, *columns, strict=True):
+        members[group].append(tuple(values))
+    return tuple(
+        [[row[place] for row in rows] for rows in members.values()] for place in range(len(columns))
+    )
+
+
 def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float]:  # [N]
-    r"""Summarise the losses of a language model."""
+    """Perplexity of a language model by its losses, and bits for each unit."""
     import numpy as np
 
     if losses.ndim != 1 or len(losses) == 0:
@@ -58,34 +96,26 @@ def score_losses(losses: Array, units: int | None, unit: str) -> dict[str, float
 
 
 def accuracy(predicted: Array, labels: Array) -> float:  # [N]
-    """Return the share of right answers."""
+    """The share of right answers."""
     return float((predicted == labels).mean())
 
 
-def f1(predicted: Array, labels: Array) -> float:  # [N]
-    """Return the harmonic mean of precision and recall of class 1.
+def f1(predicted: Array, labels: Array, average: str = "binary") -> float:  # [N]
+    """The harmonic mean of precision and recall of class 1; ``"macro"``: the mean over the classes.
 
     Reference:
         scikit-learn's ``f1_score``.
     """
     from sklearn.metrics import f1_score
 
-    return float(f1_score(labels, predicted, zero_division=0.0))
+    return float(f1_score(labels, predicted, average=average, zero_division=0.0))
 
 
-def macro_f1(predicted: Array, labels: Array) -> float:  # [N]
-    """Return the mean of the F1 of all classes, each of the same weight.
-
-    Reference:
-        scikit-learn's ``f1_score``.
-    """
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predicted, average="macro", zero_division=0.0))
+macro_f1 = partial(f1, average="macro")
 
 
 def matthews(predicted: Array, labels: Array) -> float:  # [N]
-    """Return Matthews' correlation coefficient.
+    """Matthews' correlation coefficient.
 
     Reference:
         scikit-learn's ``matthews_corrcoef``.
@@ -96,7 +126,7 @@ def matthews(predicted: Array, labels: Array) -> float:  # [N]
 
 
 def pearson(outputs: Array, targets: Array) -> float:  # [N]
-    """Return Pearson's correlation coefficient.
+    """Pearson's correlation coefficient.
 
     Reference:
         scipy's ``pearsonr``.
@@ -107,7 +137,7 @@ def pearson(outputs: Array, targets: Array) -> float:  # [N]
 
 
 def spearman(outputs: Array, targets: Array) -> float:  # [N]
-    """Return Spearman's rank correlation coefficient.
+    """Spearman's rank correlation coefficient.
 
     Reference:
         scipy's ``spearmanr``.

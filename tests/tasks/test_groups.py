@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.tasks.groups import put_together, score_groups
-from jat_graph.tasks.metrics import score
+from jat_graph.tasks.metrics import put_together, score, score_groups
 
 LABELS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=5)
 GROUPS = st.lists(LABELS, min_size=1, max_size=6)
