@@ -1,43 +1,34 @@
-"""Give a pretrained model jump heads, take them off again, and switch them off for a while."""
+"""Give a pretrained model heads of ours, take them off again, and switch them off for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
-from jat_graph.config import JatConfig, check_config
-from jat_graph.hf.implementations import current_implementations, keep_off, restore
-from jat_graph.hf.interface import NAME
-from jat_graph.hf.modules import (
-    AttentionModule,
-    attention_modules,
-    model_parts,
-    serves_several_layers,
-    transformer_of,
-)
-from jat_graph.hf.positions import position_tables
-from jat_graph.hf.state import (
+from jat_graph.config import JatConfig
+from jat_graph.hf.interface import (
     STATE_ATTRIBUTE,
     Attachment,
-    JumpLayer,
     LayerState,
     find_attachment,
     layer_state,
-    require_attachment,
 )
-from jat_graph.hf.triplet import attach_triplets, detach_triplets
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.switching import switch_off, switch_on
 from jat_graph.hf.triplet_config import TripletConfig
-from jat_graph.hf.triplet_interface import find_triplets
-from jat_graph.masks import TokenMask
-from jat_graph.voting.keys import unsupported_selection
+from jat_graph.hf.triplet_layer import TripletLayer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
+
+KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer)
 
 
 def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
@@ -46,7 +37,8 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
     The model gets no new parameters. Layers are numbered from 0 in the order of
     ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
     Cross-attention, and attention with a learned position bias (T5), stays as it is. Everything
-    that does not jump runs on SDPA, whatever ran before.
+    that does not jump runs on SDPA, whatever ran before, and ``set_attn_implementation`` raises
+    until the heads are detached.
 
     With grouped keys (Llama) a jump head is a query head: it has its own graph, and its keys are
     those of its group. Two jump heads of one group share their keys, not their graph.
@@ -55,63 +47,70 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
     tokens need of the earlier ones; other caches raise. ``config.pattern`` limits where every
     self-attention module reads its scores, with jump heads or without.
 
+    A :class:`jat_graph.hf.TripletConfig` places triplet heads, which the paper compares with, and
+    their parameters. One model may have heads of both kinds, attached one after the other, if no
+    head is to be both, and nothing is limited to a pattern.
+
     Args:
         model: A model of transformers, or a PEFT model around one.
-        config: The settings. Those of a :class:`jat_graph.hf.TripletConfig` place triplet heads,
-            which the paper compares with, and their parameters.
+        config: The settings, of one kind of heads.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the model's attention cannot be reached, it has jump heads already, it lacks
-            a head or a layer, or a causal model would look ahead; the model is then as it was.
+        ValueError: If the model's attention cannot be reached, it has heads of this kind already,
+            or one of these heads is of another kind, it lacks a head or a layer, or a causal model
+            would look ahead; the model is then as it was.
 
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
         NeurIPS 2022.
     """
     base = transformer_of(model)
-    _check_free(base)
-    if isinstance(config, TripletConfig):
-        return attach_triplets(model, config)
-    check_config(config)
+    kind = _kind_of(config)
+    attachment = find_attachment(base)
+    if attachment is not None and kind in attachment.configs:
+        raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
     found = attention_modules(base)
-    layers = _jump_layers(found, config)
-    _switch_on(base, config, found, layers)
+    placed = kind.place([entry for entry in found if entry.left_alone is None], config)
+    if attachment is not None:
+        _check_together(base, attachment, placed, kind, config)
+    if attachment is None:
+        attachment = switch_on(base, found, placed, kind)
+    for module, heads in placed.items():
+        place_parameters(module, heads)
+        _state(module).heads += (heads,)
+    attachment.configs[kind] = config
+    attachment.pattern = _pattern(attachment)
+    setattr(base.config, kind.name, config.to_dict())
     return model
 
 
-def detach(model: ModelT) -> ModelT:
-    """Take the jump heads off, and restore the attention that the model had before.
+def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
+    """Take the heads and their parameters off, and restore the attention that was there before.
 
     Args:
         model: What :func:`attach` got, or a wrapper around it.
+        config_class: ``JatConfig`` or ``TripletConfig``, to take off heads of one kind only.
+            (default: None, all kinds)
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the model has no jump heads, or is only a part of one that has.
+        ValueError: If the model has no such heads, or is only a part of one that has.
     """
-    triplets = find_triplets(model)
-    if triplets is not None:
-        return detach_triplets(model, triplets)
-    attachment = require_attachment(model)
-    modules = [module for module in model.modules() if layer_state(module) is not None]
-    if len(modules) != attachment.num_modules:
-        raise ValueError(
-            f"model must be the whole model that jump heads were attached to, got a "
-            f"{type(model).__name__} with {len(modules)} of its {attachment.num_modules} "
-            "attention modules"
-        )
-    for module in modules:
-        delattr(module, STATE_ATTRIBUTE)
-    for hook in attachment.hooks:
-        hook.remove()
-    restore(attachment.implementations)
-    for name in ("jat", "attn_implementation"):
-        delattr(attachment.root_config, name)
+    attachment = _require(model, config_class)
+    modules = _attached_modules(model, attachment)
+    for kind in [kind for kind in attachment.configs if config_class in (None, kind.config_class)]:
+        for module in modules:
+            _take_off(module, kind)
+        del attachment.configs[kind]
+        delattr(attachment.root_config, kind.name)
+    attachment.pattern = _pattern(attachment)
+    if not attachment.configs:
+        switch_off(model, attachment, modules)
     return model
 
 
@@ -120,15 +119,15 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
     """Run a model as its base on SDPA inside the ``with``; it may be nested.
 
     Args:
-        model: A model with jump heads, or a wrapper around it.
+        model: A model with jump heads or heads of another kind, or a wrapper around it.
 
     Yields:
         The same model.
 
     Raises:
-        ValueError: If the model has no jump heads.
+        ValueError: If the model has no such heads.
     """
-    attachment = find_triplets(model) or require_attachment(model)
+    attachment = _require(model)
     previous = attachment.enabled
     attachment.enabled = False
     try:
@@ -137,87 +136,100 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         attachment.enabled = previous
 
 
-def _check_free(base: PreTrainedModel) -> None:
-    """Refuse a model that has heads of ours already."""
-    for kind, found in (("jump", find_attachment(base)), ("triplet", find_triplets(base))):
-        if found is not None:
-            raise ValueError(f"{type(base).__name__} already has {kind} heads; detach them first")
+def attached_config(model: nn.Module) -> JatConfig | None:
+    """Return the settings of a model's jump heads.
+
+    Args:
+        model: The model, or a wrapper around it.
+
+    Returns:
+        The config that :func:`attach` got; None if the model has no jump heads.
+    """
+    attachment = find_attachment(model)
+    return None if attachment is None else attachment.configs.get(JumpLayer)
 
 
-def _jump_layers(found: list[AttentionModule], config: JatConfig) -> dict[nn.Module, JumpLayer]:
-    """Return what jumps where, with everything checked that can be known without an input."""
-    candidates = [entry for entry in found if entry.left_alone is None]
-    if config.layers is not None and serves_several_layers(candidates):
+def place_parameters(module: nn.Module, heads: LayerHeads) -> None:
+    """Give a module what its heads learn; one that was loaded has it already."""
+    for name, build in heads.parameters(module).items():
+        if not hasattr(module, name):
+            setattr(module, name, build())
+
+
+def _kind_of(config: object) -> type[LayerHeads]:
+    for kind in KINDS:
+        if isinstance(config, kind.config_class):
+            return kind
+    names = " or a ".join(kind.config_class.__name__ for kind in KINDS)
+    raise ValueError(f"config must be a {names}, got {type(config).__name__}")
+
+
+def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
+    """Return what the attention modules of a model share, or say that there is nothing."""
+    attachment = find_attachment(model)
+    wanted = [kind for kind in KINDS if config_class in (None, kind.config_class)]
+    if attachment is None or not any(kind in attachment.configs for kind in wanted):
+        words = " or ".join(kind.word for kind in wanted)
+        got = "plain " if attachment is None else ""
+        raise ValueError(f"model must have {words} heads, got a {got}{type(model).__name__}")
+    return attachment
+
+
+def _state(module: nn.Module) -> LayerState:
+    state: LayerState = getattr(module, STATE_ATTRIBUTE)
+    return state
+
+
+def _attached_modules(model: nn.Module, attachment: Attachment) -> list[nn.Module]:
+    """Return the attention modules of an attached model, which must be all of it."""
+    modules = [module for module in model.modules() if layer_state(module) is not None]
+    if len(modules) != attachment.num_modules:
         raise ValueError(
-            f"layers must be None, because one {type(candidates[0].module).__name__} serves "
-            f"several layers of this model, got {config.layers}"
+            f"model must be the whole model that heads were attached to, got a "
+            f"{type(model).__name__} with {len(modules)} of its {attachment.num_modules} "
+            "attention modules"
         )
-    indices = config.layer_indices(len(candidates))
-    if isinstance(config.threshold, tuple) and len(config.threshold) != len(indices):
-        raise ValueError(
-            f"threshold table must have {len(indices)} rows, one for each jump layer, "
-            f"got {len(config.threshold)}"
-        )
-    return {
-        candidates[index].module: _jump_layer(candidates[index], index, row, config)
-        for row, index in enumerate(indices)
-    }
+    return modules
 
 
-def _jump_layer(entry: AttentionModule, index: int, row: int, config: JatConfig) -> JumpLayer:
-    heads = config.head_indices(entry.num_heads)
-    jump = JumpLayer(config.for_layer(row, heads), heads, index, entry.num_heads)
-    if entry.is_causal and not jump.is_ordinary:
-        reasons = unsupported_selection(config, TokenMask(causal=True))
-        if reasons:
-            raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
-    return jump
-
-
-def _switch_on(
+def _check_together(
     base: PreTrainedModel,
-    config: JatConfig,
-    found: list[AttentionModule],
-    layers: dict[nn.Module, JumpLayer],
+    attachment: Attachment,
+    placed: dict[nn.Module, LayerHeads],
+    kind: type[LayerHeads],
+    config: Any,
 ) -> None:
-    """Change the model, or leave it as it was."""
-    implementations = current_implementations(base)
-    try:
-        base.set_attn_implementation(NAME)
-        keep_off(base, implementations)
-        _check_switched(base, [entry for entry in found if entry.module in layers])
-    except BaseException:
-        restore(implementations)
-        raise
-    served = [entry.module for entry in found if entry.config._attn_implementation == NAME]
-    attachment = Attachment(config, base.config, implementations, len(served))
-    own = {entry.module for entry in found if entry.left_alone is None}
-    pattern = config.attention_pattern()
-    for module in served:
-        state = LayerState(attachment, layers.get(module), pattern if module in own else None)
-        setattr(module, STATE_ATTRIBUTE, state)
-        if state.jump is not None or state.pattern is not None:
-            note = module.register_forward_pre_hook(attachment.note_cache, with_kwargs=True)
-            attachment.hooks.append(note)
-    _add_hooks(base, attachment)
-    base.config.jat = config.to_dict()
-    # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
-    base.config.attn_implementation = NAME
-
-
-def _check_switched(base: PreTrainedModel, jumping: list[AttentionModule]) -> None:
-    for entry in jumping:
-        if entry.config._attn_implementation != NAME:
+    """Refuse heads that those of other kinds leave no room for."""
+    own = set(_attached_modules(base, attachment))
+    for module, heads in placed.items():
+        if module not in own:
             raise ValueError(
-                f"{type(base).__name__} cannot have jump heads: transformers cannot change "
-                f"the attention of {type(entry.module).__name__}"
+                f"model must be the one that heads were attached to, got a {type(base).__name__} "
+                "around it"
             )
+        for other in _state(module).heads:
+            both = sorted(set(heads.heads) & set(other.heads))
+            if both:
+                raise ValueError(
+                    f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be a "
+                    f"{kind.word} head, too; give each kind heads of its own"
+                )
+    pattern = attachment.pattern is not None or kind.pattern(config) is not None
+    if pattern and not all(every.on_features for every in (kind, *attachment.configs)):
+        words = " and ".join(k.word for k in (kind, *attachment.configs) if not k.on_features)
+        raise ValueError(f"pattern must be None beside {words} heads, which read everywhere")
 
 
-def _add_hooks(base: PreTrainedModel, attachment: Attachment) -> None:
-    for part in model_parts(base):
-        hook = attachment.start_forward if part is base else attachment.enter_part
-        attachment.hooks.append(part.register_forward_pre_hook(hook, with_kwargs=True))
-    for table in position_tables(base):
-        check = table.check_length
-        attachment.hooks.append(table.part.register_forward_pre_hook(check, with_kwargs=True))
+def _take_off(module: nn.Module, kind: type[LayerHeads]) -> None:
+    """Take the heads of one kind off a module, and what they learned."""
+    state = _state(module)
+    for heads in state.heads:
+        if isinstance(heads, kind):
+            for name in heads.parameters(module):
+                delattr(module, name)
+    state.heads = tuple(heads for heads in state.heads if not isinstance(heads, kind))
+
+
+def _pattern(attachment: Attachment) -> Any:
+    patterns = (kind.pattern(config) for kind, config in attachment.configs.items())
+    return next((pattern for pattern in patterns if pattern is not None), None)

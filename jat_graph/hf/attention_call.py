@@ -1,20 +1,18 @@
-"""One call of an attention module, and what its heads make of it."""
+"""One call of an attention module, as its heads see it; its mask is resolved once a forward."""
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.heads import HeadGroup
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.patterns.dense import pattern_rows
-from jat_graph.attention.patterns.running import attend_within
-from jat_graph.attention.propagation import head_groups
-from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.hf.generation_cache import (
     cache_layer,
     causal_rows,
@@ -22,9 +20,7 @@ from jat_graph.hf.generation_cache import (
     mask_with_past,
     past_tokens,
 )
-from jat_graph.hf.mask_cache import resolve_once
-from jat_graph.hf.state import JumpLayer
-from jat_graph.masks import TokenMask, split_additive
+from jat_graph.masks import TokenMask, resolve_mask, split_additive
 from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:
@@ -33,33 +29,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call of an attention module, as transformers makes it.
+    """What an attention module is called with, all but the values.
 
     Args:
         module: The attention module.
         query: Queries, of the last tokens only if the keys of others come from a cache.
         key: Keys.
-        value: Values.
         attention_mask: The mask for SDPA, or None.
         is_causal: Whether SDPA masks later tokens, for want of a mask.
         dropout: Dropout of the attention probabilities.
         scale: Factor of the scores.
+        hidden: What the module made the queries of.
         cache: What keeps the keys of earlier tokens, or None.
 
     Shapes:
         - ``query``: ``[B, H, Lq, D]``
-        - ``key``, ``value``: ``[B, Hkv, Lk, D]``
+        - ``key``: ``[B, Hkv, Lk, D]``
         - ``attention_mask``: ``[B, 1|H, Lq|1, Lk]``
+        - ``hidden``: ``[B, Lq, C]``
     """
 
     module: nn.Module
     query: Tensor
     key: Tensor
-    value: Tensor
     attention_mask: Tensor | None
     is_causal: bool
     dropout: float
     scale: float
+    hidden: Tensor | None = None
     cache: Cache | None = None
 
     @property
@@ -73,25 +70,30 @@ class AttentionCall:
         return self.query.size(2) == self.key.size(2)
 
     def repeat_keys(self) -> AttentionCall:
-        """Return the call with each key and value head repeated for its group of query heads."""
+        """Return the call with each key head repeated for its group of query heads."""
         groups = self.query.size(1) // self.key.size(1)
-        if groups == 1:
-            return self
-        return replace(self, key=repeat_kv(self.key, groups), value=repeat_kv(self.value, groups))
+        return self if groups == 1 else replace(self, key=repeat_kv(self.key, groups))
+
+    def of_heads(self, heads: tuple[int, ...], query: Tensor, key: Tensor) -> AttentionCall:
+        """Return the call of some heads, whose queries and keys are given."""
+        mask = self.attention_mask
+        if mask is not None and mask.dim() == 4 and mask.size(1) > 1:
+            mask = mask[:, list(heads)]
+        return replace(self, query=query, key=key, attention_mask=mask)
 
     def token_mask(self) -> TokenMask:
         """Return the mask for the votes."""
         return resolve_once(self.attention_mask, self.is_causal, self.query)
 
-    def past(self, jump: JumpLayer) -> PastTokens | None:
-        """Return what earlier tokens left behind for jump heads; None if nothing is to be kept.
+    def past(self, owner: object) -> PastTokens | None:
+        """Return what earlier tokens left behind for heads; None if nothing is to be kept.
 
         The first tokens may fill any cache, which training does by default; only the next ones,
         which never come there, need one that can be followed.
         """
         followed = self.cache is not None and keeps_all_tokens(self.cache, self.module)
         if self.cache is not None and (followed or not self.is_whole):
-            return past_tokens(self.cache, self.module, jump, self.query.size(2))
+            return past_tokens(self.cache, self.module, owner, self.query.size(2))
         if not self.is_whole:
             raise ValueError(
                 "jump heads need the queries of all tokens: pass use_cache=False "
@@ -121,20 +123,18 @@ class AttentionCall:
                 f"cannot follow with a cache: pass use_cache=False (got {self.key.size(2)} keys)"
             )
 
-    def sdpa_mask(self) -> tuple[Tensor | None, bool]:
-        """Return ``attn_mask`` and ``is_causal`` for scaled dot product attention."""
+    def sdpa_mask(self, pattern: Pattern | None) -> tuple[Tensor | None, bool]:
+        """Return ``attn_mask`` and ``is_causal`` for SDPA, cut down to a pattern."""
+        if pattern is not None:
+            return self._mask_within(pattern), False
         if self.is_causal and not self.is_whole:  # SDPA would count the queries from the first key
             return causal_rows(*self.sizes, self.query.device), False
         return self.attention_mask, self.is_causal
 
-    def mask_within(
-        self,
-        pattern: Pattern,
-        valid: Tensor | None,  # Tokens that are no padding, [B|1, H|1, Lk]
-    ) -> Tensor:  # [B, H, Lq, Lk]
-        """Return the mask for SDPA, cut down to a pattern."""
+    def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
         queries, keys = self.sizes
         device, heads = self.query.device, self.query.size(1)
+        valid = self.whole_mask(None).valid
         rows = pattern_rows(
             pattern, valid=valid, num_queries=queries, num_keys=keys, heads=heads, device=device
         )
@@ -149,64 +149,50 @@ class AttentionCall:
         return self.attention_mask.masked_fill(~rows, -torch.inf)
 
 
-def run_heads(
-    call: AttentionCall, jump: JumpLayer | None, pattern: Pattern | None, wanted: bool
-) -> tuple[Tensor, Tensor | None]:  # [B, Lq, H, Dv], [B, H, Lq, Lk]
-    """Run the heads of a module: those that jump, all within the pattern."""
-    call = call.repeat_keys()
-    groups, mask = _groups(call, jump)
-    if pattern is not None and call.is_whole:
-        output = attend_within(
-            pattern, groups, call.value, mask=mask, dropout_p=call.dropout, scale=call.scale
-        )
-    else:
-        attn_mask, is_causal = _sdpa_mask(call, pattern, mask)
-        output = attend(
-            groups,
-            call.value,
-            attn_mask=attn_mask,
-            is_causal=is_causal,
-            dropout_p=call.dropout,
-            scale=call.scale,
-        )
-    output = output.transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
-    if not wanted:
-        return output, None
-    attn_mask, is_causal = _sdpa_mask(call, pattern, mask)
-    return output, attention_probabilities(
-        groups, attn_mask=attn_mask, is_causal=is_causal, scale=call.scale
-    )
+@dataclass(frozen=True)
+class _Entry:
+    version: int
+    is_causal: bool
+    shape: torch.Size
+    resolved: TokenMask
+    pairs_is_mask: bool
 
 
-def ordinary_probabilities(call: AttentionCall) -> Tensor:  # [B, H, Lq, Lk]
-    """Return plain softmax rows, which SDPA does not give."""
-    call = call.repeat_keys()
-    # As SDPA does: what a static cache holds beyond the queries is not there yet.
-    key = call.key[:, :, : call.query.size(2)] if call.is_causal else call.key
-    return attention_probabilities(
-        [_everyone(replace(call, key=key))],
-        attn_mask=call.attention_mask,
-        is_causal=call.is_causal,
-        scale=call.scale,
-    )
+_entries: MutableMapping[Tensor, _Entry] = WeakTensorKeyDictionary()
 
 
-def _groups(call: AttentionCall, jump: JumpLayer | None) -> tuple[list[HeadGroup], TokenMask]:
-    """Return the heads' features: the one place that says what kind of heads a layer has."""
-    if jump is None:
-        return [_everyone(call)], call.whole_mask(None)
-    past = call.past(jump)
-    mask = call.whole_mask(past)
-    groups = head_groups(call.query, call.key, jump, mask=mask, scale=call.scale, past=past)
-    return groups, mask
+def resolve_once(
+    attention_mask: Tensor | None,
+    is_causal: bool,
+    query: Tensor,  # [B, H, L, D], whose shape the mask must fit
+) -> TokenMask:
+    """Resolve a mask as :func:`resolve_mask` does, and remember the result while the mask lives.
+
+    Resolving looks at the mask's values and so waits for the device; the layers of one forward
+    share their mask. A mask that was written to since is resolved anew.
+    """
+    if attention_mask is None or not _can_be_remembered(attention_mask):
+        return resolve_mask(attention_mask, is_causal, query)
+    entry = _entries.get(attention_mask)
+    wanted = attention_mask._version, is_causal, query.shape[:3]
+    if entry is None or (entry.version, entry.is_causal, entry.shape) != wanted:
+        entry = _remember(attention_mask, is_causal, query)
+    return replace(entry.resolved, pairs=attention_mask) if entry.pairs_is_mask else entry.resolved
 
 
-def _everyone(call: AttentionCall) -> HeadGroup:
-    heads = tuple(range(call.query.size(1)))
-    return HeadGroup(heads, call.query, call.key, jumps=False)
+def _can_be_remembered(mask: Tensor) -> bool:
+    """Tell whether an entry can go stale or keep its own mask alive: versions, and views."""
+    if torch.compiler.is_compiling() or mask.is_inference():
+        return False
+    return mask.dim() == 4 and mask.size(-2) > 1
 
 
-def _sdpa_mask(
-    call: AttentionCall, pattern: Pattern | None, mask: TokenMask
-) -> tuple[Tensor | None, bool]:
-    return call.sdpa_mask() if pattern is None else (call.mask_within(pattern, mask.valid), False)
+def _remember(mask: Tensor, is_causal: bool, query: Tensor) -> _Entry:
+    resolved = resolve_mask(mask, is_causal, query)
+    pairs_is_mask = resolved.pairs is mask
+    if pairs_is_mask:
+        # The entry would keep its own key alive.
+        resolved = replace(resolved, pairs=None)
+    entry = _Entry(mask._version, is_causal, query.shape[:3], resolved, pairs_is_mask)
+    _entries[mask] = entry
+    return entry

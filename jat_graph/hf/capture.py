@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.config import JatConfig
-from jat_graph.hf.state import JumpLayer, require_attachment
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.kinds import LayerHeads
 from jat_graph.masks import TokenMask
 
 
@@ -50,28 +53,16 @@ class ScoreRecorder:
 
     layers: list[CapturedLayer] = field(default_factory=list)
 
-    def record(
-        self,
-        jump: JumpLayer,
-        query: Tensor,  # Queries of all heads [B, H, L, D]
-        key: Tensor,  # Keys of all heads [B, H, L, D]
-        mask: TokenMask,
-        scale: float,
-    ) -> None:
-        """Add one call of a layer."""
-        heads = list(jump.heads)
-        captured = CapturedLayer(
-            jump.index,
-            jump.heads,
-            query[:, heads].detach(),
-            key[:, heads].detach(),
-            jump.config,
-            mask.select_heads(jump.heads),
-            scale,
-        )
+    def record(self, kinds: tuple[LayerHeads, ...], call: AttentionCall) -> None:
+        """Add one call of a layer, if it has jump heads."""
+        for heads in kinds:
+            if isinstance(heads, JumpLayer):
+                self._add(_captured(heads, call))
+
+    def _add(self, captured: CapturedLayer) -> None:
         places = [layer.layer for layer in self.layers]
-        if jump.index in places:
-            place = places.index(jump.index)
+        if captured.layer in places:
+            place = places.index(captured.layer)
             self.layers[place] = _joined(self.layers[place], captured)
         else:
             self.layers.append(captured)
@@ -95,13 +86,34 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
     Raises:
         ValueError: If the model has no jump heads, or two forwards differ in length.
     """
-    attachment = require_attachment(model)
+    attachment = find_attachment(model)
+    if attachment is None or JumpLayer not in attachment.configs:
+        raise ValueError(f"model must have jump heads, got a {type(model).__name__} without")
     previous, recorder = attachment.recorder, ScoreRecorder()
-    attachment.recorder = recorder
+    attachment.recorder = recorder.record
     try:
         yield recorder.layers
     finally:
         attachment.recorder = previous
+
+
+def _captured(jump: JumpLayer, call: AttentionCall) -> CapturedLayer:
+    """Return what the jump heads of a layer see in one call of it."""
+    if not call.is_whole:
+        raise ValueError(
+            "capture_scores needs the queries of all tokens: pass use_cache=False "
+            f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+        )
+    call, heads = call.repeat_keys(), list(jump.heads)
+    return CapturedLayer(
+        jump.index,
+        jump.heads,
+        call.query[:, heads].detach(),
+        call.key[:, heads].detach(),
+        jump.config,
+        call.token_mask().select_heads(jump.heads),
+        call.scale,
+    )
 
 
 def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:

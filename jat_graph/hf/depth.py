@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from torch import nn
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.hf.interface import find_attachment
 from jat_graph.hf.modules import attention_modules, transformer_of
-from jat_graph.hf.state import find_attachment
-from jat_graph.hf.triplet_interface import find_triplets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,14 +25,14 @@ def change_depth(model: ModelT, depth: int) -> ModelT:
 
     Args:
         model: A model of transformers with one stack of layers, or a wrapper around it, without
-            jump heads and triplet heads.
+            heads of ours.
         depth: Number of layers wanted, at least 1.
 
     Returns:
         The same model; its configuration says the new number of layers.
 
     Raises:
-        ValueError: If ``depth`` is below 1, the model has jump heads or triplet heads, or it has no
+        ValueError: If ``depth`` is below 1, heads are attached to the model, or it has no
             stack of layers of one kind, or several.
 
     Reference:
@@ -41,7 +40,7 @@ def change_depth(model: ModelT, depth: int) -> ModelT:
     """
     check_integer("depth", depth, least=1)
     base = transformer_of(model)
-    if find_attachment(base) is not None or find_triplets(base) is not None:
+    if find_attachment(base) is not None:
         raise ValueError("depth must be changed before heads are attached")
     layers = _stack(base)
     while len(layers) < depth:

@@ -14,21 +14,19 @@ from jat_graph.masks import TokenMask, split_additive
 if TYPE_CHECKING:
     from transformers import Cache
 
-    from jat_graph.hf.state import JumpLayer
-
 
 class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of a DynamicCache that also keeps what jump heads need of earlier tokens.
 
     Args:
         layer: The layer whose keys and values it takes over.
-        jump: The layer of the model that fills it.
+        owner: The jump heads that fill it; equal ones may go on.
     """
 
-    def __init__(self, layer: DynamicLayer, jump: JumpLayer) -> None:
+    def __init__(self, layer: DynamicLayer, owner: object) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         vars(self).update(vars(layer))
-        self.jump, self.past = jump, PastTokens()
+        self.owner, self.past = owner, PastTokens()
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -84,19 +82,19 @@ def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
     return layer  # type: ignore[no-any-return]
 
 
-def past_tokens(cache: Cache, module: Any, jump: JumpLayer, num_new: int) -> PastTokens:
+def past_tokens(cache: Cache, module: Any, owner: object, num_new: int) -> PastTokens:
     """Return what the earlier tokens in a cache left behind for a layer's jump heads."""
     layer = cache_layer(cache, module)
     if not isinstance(layer, JumpCacheLayer):
-        layer = JumpCacheLayer(layer, jump)
+        layer = JumpCacheLayer(layer, owner)
         own_cache(cache).layers[module.layer_idx] = layer
     before = layer.get_seq_length() - num_new
-    if layer.past.length != before or (before and layer.jump != jump):
+    if layer.past.length != before or (before and layer.owner != owner):
         raise ValueError(
             f"the cache holds {before} tokens that came without these jump heads, or under a mask "
             "that is neither causal nor padding; fill a new DynamicCache, or pass use_cache=False"
         )
-    layer.jump = jump
+    layer.owner = owner
     return layer.past
 
 

@@ -1,37 +1,143 @@
-"""The attention function that transformers calls, and the mask function beside it."""
+"""The attention function that transformers calls, and what an attached model remembers for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.cache_utils import Cache
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
+from jat_graph.attention.heads import HeadGroup, merge_heads, neighbours, split_heads
+from jat_graph.attention.patterns.running import attend_within
+from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.checks.tensors import default_scale
-from jat_graph.hf.attention_call import AttentionCall, ordinary_probabilities, run_heads
-from jat_graph.hf.capture import ScoreRecorder
-from jat_graph.hf.notes import take_note
-from jat_graph.hf.state import JumpLayer, LayerState, layer_state
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
 from jat_graph.masks import shared_row
+from jat_graph.patterns import Pattern
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+    from transformers import PreTrainedConfig
 
 NAME = "jat"
+NAMES = (NAME, "triplet")  # folders of before hold the second one
+STATE_ATTRIBUTE = "_jat_layer"
 
 # What stock SDPA would silently leave out ...
 SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
-# ... and what changes scores or keys in ways that jump heads cannot follow.
-JUMP_REFUSES = ("softcap", "position_bias", "cache")
+# ... and what changes scores or keys in ways that heads of ours cannot follow.
+HEADS_REFUSE = ("softcap", "position_bias", "cache")
 
 
-def register() -> None:
-    """Register the attention function and, under the same name, a mask function.
+@dataclass
+class Attachment:
+    """What all attention modules of one attached model share: no parameters, no global tables.
 
-    Without the second, transformers would give every model a mask of None.
+    Args:
+        root_config: The model's configuration, which carries the settings of each kind.
+        implementations: Every configuration of the model and the attention it had before.
+        num_modules: How many attention modules carry a :class:`LayerState`.
+        configs: The settings that :func:`jat_graph.attach` got, by kind.
+        pattern: Where self-attention reads its scores; None for everywhere.
+        hooks: Handles of all hooks.
+        enabled: False inside :func:`jat_graph.disabled`.
+        output_attentions: Whether the forward in progress asked for attention probabilities.
+        recorder: Takes heads and calls inside :func:`jat_graph.hf.capture_scores`.
     """
-    AttentionInterface.register(NAME, jat_attention_forward)
-    AttentionMaskInterface.register(NAME, jat_mask)
+
+    root_config: PreTrainedConfig
+    implementations: list[tuple[PreTrainedConfig, str | None]]
+    num_modules: int
+    configs: dict[type[LayerHeads], Any] = field(default_factory=dict)
+    pattern: Pattern | None = None
+    hooks: list[RemovableHandle] = field(default_factory=list)
+    enabled: bool = True
+    output_attentions: bool = False
+    recorder: Callable[[tuple[LayerHeads, ...], AttentionCall], None] | None = None
+
+    @property
+    def gives_rows(self) -> bool:
+        """Tell whether all layers give probabilities: one without would shift the others."""
+        return not self.enabled or all(kind.on_features for kind in self.configs)
+
+    def start_forward(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        """Note at the whole model whether its caller asked for attention probabilities.
+
+        Some models (GPT-2, OPT) do not pass the wish on to their attention.
+        """
+        wish = kwargs.get("output_attentions")
+        if wish is None:
+            wish = getattr(module.config, "output_attentions", False)
+        self.output_attentions = bool(wish)
+
+    def enter_part(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        """Note the same at a model inside the model, which may also be called on its own."""
+        wish = kwargs.get("output_attentions")
+        if wish is not None:
+            self.output_attentions = bool(wish)
+
+
+@dataclass
+class LayerState:
+    """What one attention module of an attached model carries.
+
+    Args:
+        attachment: What it shares with the others.
+        is_own: Whether it is self-attention that can have heads of ours.
+        heads: Those that it has, each kind's apart.
+    """
+
+    attachment: Attachment
+    is_own: bool
+    heads: tuple[LayerHeads, ...] = ()
+
+
+def layer_state(module: nn.Module) -> LayerState | None:
+    """Return what :func:`jat_graph.attach` left on an attention module."""
+    return getattr(module, STATE_ATTRIBUTE, None)
+
+
+def find_attachment(model: nn.Module) -> Attachment | None:
+    """Return what the attention modules of a model share."""
+    states = (layer_state(module) for module in model.modules())
+    return next((state.attachment for state in states if state is not None), None)
+
+
+class _Notes(threading.local):
+    """What the hook at an attention module last told each thread: a model may run in several."""
+
+    module: nn.Module | None = None
+    hidden: Tensor | None = None
+    cache: Cache | None = None
+
+
+_notes = _Notes()
+
+
+def note_inputs(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    """Note at an attention module that is about to run its hidden states and its cache."""
+    current = module.config._attn_implementation  # type: ignore[union-attr]
+    if current != NAME:
+        raise ValueError(
+            f"{type(module).__name__} runs on {current!r}, but its model has heads that need "
+            f"{NAME!r}; take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
+        )
+    _notes.module, _notes.hidden = module, args[0] if args else kwargs.get("hidden_states")
+    _notes.cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
+
+
+def take_note(module: nn.Module) -> tuple[Tensor | None, Cache | None]:
+    """Return what was noted at a module, and keep it alive no longer."""
+    noted = (_notes.hidden, _notes.cache) if _notes.module is module else (None, None)
+    _notes.module = _notes.hidden = _notes.cache = None
+    return noted
 
 
 def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
@@ -48,56 +154,119 @@ def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
 
 def jat_attention_forward(
     module: nn.Module,
-    query: Tensor,  # Queries, after rotary embeddings, [B, H, L, D]
-    key: Tensor,  # Keys, one for each group of query heads, [B, Hkv, L, D]
-    value: Tensor,  # Values [B, Hkv, L, Dv]
-    attention_mask: Tensor | None,  # Bool or additive [B, 1, L, L]
+    query: Tensor,  # after rotary embeddings, [B, H, L, D]
+    key: Tensor,  # one for each group of query heads, [B, Hkv, L, D]
+    value: Tensor,  # [B, Hkv, L, Dv]
+    attention_mask: Tensor | None,  # bool or additive [B, 1, L, L]
     dropout: float = 0.0,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:  # [B, H, L, L]
-    """Run one attention module: jump attention in its jump heads, SDPA in everything else."""
+) -> tuple[Tensor, Tensor | None]:  # [B, L, H, Dv], [B, H, L, L]
+    """Run one attention module: each kind of heads in its own way, SDPA in everything else."""
     state = layer_state(module)
     if state is None:
         raise ValueError(
-            f"{type(module).__name__} has no jump heads, although its model was saved with jump "
-            "heads; load it with jat_graph.from_pretrained"
+            f"{type(module).__name__} has no heads of jat_graph, although its model was saved with "
+            "them; load it with jat_graph.from_pretrained"
         )
     _refuse(module, kwargs, SDPA_IGNORES)
-    shared, jump = state.attachment, _jump_heads(state)
-    cache = take_note(module)
+    shared, (hidden, cache) = state.attachment, take_note(module)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
+    wanted = wanted and shared.gives_rows
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = _is_causal(module, query, attention_mask, kwargs)
-    call = AttentionCall(module, query, key, value, attention_mask, causal, dropout, scale, cache)
-    if state.jump is not None and shared.recorder is not None:
-        _check_heads(call, state.jump, kwargs)
-        _record(call, state.jump, shared.recorder)
-    if shared.enabled and (jump is not None or state.pattern is not None):
-        _check_heads(call, jump, kwargs)
-        return run_heads(call, jump, state.pattern, wanted)
+    call = AttentionCall(
+        module, query, key, attention_mask, causal, dropout, scale, hidden=hidden, cache=cache
+    )
+    if shared.recorder is not None and state.heads:
+        _check_heads(call, state.heads, kwargs)
+        shared.recorder(state.heads, call)
+    kinds = tuple(heads for heads in state.heads if not heads.is_ordinary)
+    pattern = shared.pattern if state.is_own else None
+    if shared.enabled and (kinds or pattern is not None):
+        _check_heads(call, kinds, kwargs)
+        return run_heads(call, value, kinds, pattern, wanted)
     output, _ = sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout, scaling, **kwargs
     )
     wanted = wanted and kwargs.get("position_bias") is None
-    return output, ordinary_probabilities(call) if wanted else None
+    return output, _ordinary_probabilities(call) if wanted else None
 
 
-def _jump_heads(state: LayerState) -> JumpLayer | None:
-    """Return the jump heads of a layer, None if the settings make them ordinary ones."""
-    return None if state.jump is None or state.jump.is_ordinary else state.jump
-
-
-def _record(call: AttentionCall, jump: JumpLayer, recorder: ScoreRecorder) -> None:
-    if not call.is_whole:
-        raise ValueError(
-            "capture_scores needs the queries of all tokens: pass use_cache=False "
-            f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
-        )
+def run_heads(
+    call: AttentionCall,
+    value: Tensor,  # [B, Hkv, Lk, Dv]
+    kinds: tuple[LayerHeads, ...],
+    pattern: Pattern | None,
+    wanted: bool,
+) -> tuple[Tensor, Tensor | None]:  # [B, Lq, H, Dv], [B, H, Lq, Lk]
+    """Run the heads of a module, each kind in its own way, all within the pattern."""
     call = call.repeat_keys()
-    recorder.record(jump, call.query, call.key, call.token_mask(), call.scale)
+    parts = _parts(call, kinds)
+    groups = [part for part in parts if isinstance(part, HeadGroup)]
+    readings = [part for part in parts if isinstance(part, Reading)]
+    names = [reading.heads for reading in readings]
+    if groups:
+        names.append(tuple(sorted(head for group in groups for head in group.heads)))
+    values = split_heads(repeat_kv(value, call.query.size(1) // value.size(1)), names)
+    outputs = [
+        reading.read(own) for reading, own in zip(readings, values[: len(readings)], strict=True)
+    ]
+    if groups:
+        outputs.append(_attend(call, groups, values[-1], pattern))
+    output = merge_heads(names, outputs).transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
+    return output, _probabilities(call, groups, pattern) if wanted else None
+
+
+def _parts(call: AttentionCall, kinds: tuple[LayerHeads, ...]) -> HeadParts:
+    """Return how each head reads: those of a kind as it says, the others as they are."""
+    taken = [heads.heads for heads in kinds]
+    others = [head for head in range(call.query.size(1)) if not any(head in own for own in taken)]
+    names = [*taken, *neighbours(tuple(others))]
+    queries, keys = (split_heads(tensor, names) for tensor in (call.query, call.key))
+    cut = list(zip(names, queries, keys, strict=True))
+    parts: list[HeadGroup | Reading] = []
+    for heads, own in zip(kinds, cut, strict=False):
+        parts += [
+            part._replace(heads=tuple(heads.heads[place] for place in part.heads))
+            for part in heads.run(call.of_heads(*own))
+        ]
+    return parts + [HeadGroup(*own, jumps=False) for own in cut[len(kinds) :]]
+
+
+def _attend(
+    call: AttentionCall, groups: list[HeadGroup], value: Tensor, pattern: Pattern | None
+) -> Tensor:  # [B, H, Lq, Dv]
+    options = {"dropout_p": call.dropout, "scale": call.scale}
+    if pattern is not None and call.is_whole:
+        return attend_within(pattern, groups, value, mask=call.token_mask(), **options)
+    attn_mask, is_causal = call.sdpa_mask(pattern)
+    return attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
+
+
+def _probabilities(
+    call: AttentionCall, groups: list[HeadGroup], pattern: Pattern | None
+) -> Tensor:  # [B, H, Lq, Lk]
+    attn_mask, is_causal = call.sdpa_mask(pattern)
+    return attention_probabilities(
+        groups, attn_mask=attn_mask, is_causal=is_causal, scale=call.scale
+    )
+
+
+def _ordinary_probabilities(call: AttentionCall) -> Tensor:  # [B, H, Lq, Lk]
+    """Return plain softmax rows, which SDPA does not give."""
+    call = call.repeat_keys()
+    # As SDPA does: what a static cache holds beyond the queries is not there yet.
+    key = call.key[:, :, : call.query.size(2)] if call.is_causal else call.key
+    heads = tuple(range(call.query.size(1)))
+    return attention_probabilities(
+        [HeadGroup(heads, call.query, key, jumps=False)],
+        attn_mask=call.attention_mask,
+        is_causal=call.is_causal,
+        scale=call.scale,
+    )
 
 
 def _is_causal(
@@ -113,13 +282,22 @@ def _is_causal(
 def _refuse(module: nn.Module, kwargs: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
         if kwargs.get(name) is not None:
-            raise ValueError(f"{type(module).__name__} passes {name}, which jump heads cannot use")
+            raise ValueError(f"{type(module).__name__} passes {name}, which our heads cannot use")
 
 
-def _check_heads(call: AttentionCall, jump: JumpLayer | None, kwargs: Mapping[str, Any]) -> None:
-    _refuse(call.module, kwargs, JUMP_REFUSES)
-    if jump is not None and call.query.size(1) != jump.num_heads:
-        raise ValueError(
-            f"{type(call.module).__name__} must have {jump.num_heads} heads as when jump heads "
-            f"were attached, got {call.query.size(1)}"
-        )
+def _check_heads(
+    call: AttentionCall, kinds: tuple[LayerHeads, ...], kwargs: Mapping[str, Any]
+) -> None:
+    _refuse(call.module, kwargs, HEADS_REFUSE)
+    for heads in kinds:
+        if call.query.size(1) != heads.num_heads:
+            raise ValueError(
+                f"{type(call.module).__name__} must have {heads.num_heads} heads as when "
+                f"{heads.word} heads were attached, got {call.query.size(1)}"
+            )
+
+
+# Without a mask function of the same name, transformers would give every model a mask of None.
+for _name in NAMES:
+    AttentionInterface.register(_name, jat_attention_forward)
+    AttentionMaskInterface.register(_name, jat_mask)

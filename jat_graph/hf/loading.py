@@ -1,22 +1,23 @@
-"""Load a model that was saved with jump heads."""
+"""Load a model with the heads that it was saved with."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.config import JatConfig
-from jat_graph.hf.adapter import attach
-from jat_graph.hf.interface import NAME
-from jat_graph.hf.triplet import load_triplets
-from jat_graph.hf.triplet_config import TripletConfig
+import torch
+
+from jat_graph.hf.adapter import KINDS, attach, place_parameters
+from jat_graph.hf.interface import NAMES
+from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.modules import attention_modules
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 
 def from_pretrained(auto_class: Any, path: str | Path, **kwargs: Any) -> PreTrainedModel:
-    """Load a model with the jump heads, or triplet heads, that it was saved with.
+    """Load a model with the jump heads, triplet heads, or both, that it was saved with.
 
     Args:
         auto_class: ``AutoModel`` or one of its kind, or a model class of transformers.
@@ -25,27 +26,34 @@ def from_pretrained(auto_class: Any, path: str | Path, **kwargs: Any) -> PreTrai
             ``attn_implementation`` is what :func:`detach` goes back to. (default: ``"sdpa"``)
 
     Returns:
-        The model, with ``config.jat``, or ``config.triplet``, attached.
+        The model, with ``config.jat`` and ``config.triplet`` attached, where it has them.
 
     Raises:
         ValueError: If the model was saved without jump heads, or by a newer version.
         OSError: If there is no such model.
     """
-    triplets = _saved_settings(path, kwargs, "triplet")
-    settings = _saved_settings(path, kwargs, "jat")
-    if settings is None and triplets is None:
+    saved = {kind: _saved_settings(path, kwargs, kind.name) for kind in KINDS}
+    configs = {
+        kind: kind.config_class.from_dict(settings)
+        for kind, settings in saved.items()
+        if settings is not None
+    }
+    if not configs:
         raise ValueError(
             f"{path} was saved without jump heads; load it with transformers and use "
             "jat_graph.attach"
         )
-    if kwargs.get("attn_implementation", NAME) == NAME:
+    if kwargs.get("attn_implementation", NAMES[0]) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
-    if settings is None:
-        return load_triplets(auto_class, path, TripletConfig.from_dict(triplets or {}), kwargs)
-    config = JatConfig.from_dict(settings)
-    loaded = auto_class.from_pretrained(path, **kwargs)
+    learning = {kind: config for kind, config in configs.items() if kind.learns}
+    if learning:
+        loaded = _load_learned(auto_class, path, learning, kwargs)
+    else:
+        loaded = auto_class.from_pretrained(path, **kwargs)
     # With output_loading_info=True it is the model and a report.
-    attach(loaded[0] if isinstance(loaded, tuple) else loaded, config)
+    model = loaded[0] if isinstance(loaded, tuple) else loaded
+    for config in configs.values():
+        attach(model, config)
     return loaded  # type: ignore[no-any-return]
 
 
@@ -61,3 +69,41 @@ def _saved_settings(path: str | Path, kwargs: dict[str, Any], name: str) -> dict
     if settings is not None and not isinstance(settings, dict):
         raise ValueError(f"config.{name} of {path} must be a dictionary, got {settings!r}")
     return settings
+
+
+def _load_learned(
+    auto_class: Any,
+    path: str | Path,
+    configs: dict[type[LayerHeads], Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Load a model, and with it what its heads learned."""
+    own = _model_class(auto_class, path, kwargs)
+
+    def build(self: PreTrainedModel, *args: Any, **options: Any) -> None:
+        own.__init__(self, *args, **options)
+        found = [entry for entry in attention_modules(self) if entry.left_alone is None]
+        for kind, config in configs.items():
+            for module, heads in kind.place(found, config).items():
+                place_parameters(module, heads)
+
+    # transformers fills the parameters that a class has once it is built: the new ones must be
+    # among them, and the model must be of its own class again afterwards.
+    building: Any = type(own.__name__, (own,), {"__init__": build, "__module__": own.__module__})
+    loaded = building.from_pretrained(path, **kwargs)
+    model = loaded[0] if isinstance(loaded, tuple) else loaded
+    model.__class__ = own
+    return loaded
+
+
+def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> Any:
+    """Return the class that an auto class takes for a saved model."""
+    from transformers import AutoConfig, PreTrainedModel
+
+    if issubclass(auto_class, PreTrainedModel):
+        return auto_class
+    config = kwargs.get("config")
+    if not hasattr(config, "model_type"):
+        config = AutoConfig.from_pretrained(path if config is None else config)
+    with torch.device("meta"):  # no weights
+        return type(auto_class.from_config(config, attn_implementation="sdpa"))

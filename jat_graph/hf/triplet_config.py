@@ -44,6 +44,39 @@ class TripletConfig:
         check_choice("pairs", self.pairs, PAIRS)
         check_integer("seed", self.seed, least=0)
 
+    def head_indices(self, num_heads: int) -> tuple[int, ...]:
+        """Return the triplet heads of a layer of ``num_heads``, its last ones.
+
+        Args:
+            num_heads: Heads of the layer.
+
+        Returns:
+            Indices from 0.
+
+        Raises:
+            ValueError: If the layer has not as many.
+        """
+        if num_heads < self.heads:
+            raise ValueError(f"heads must be at most {num_heads}, got {self.heads}")
+        return tuple(range(num_heads - self.heads, num_heads))
+
+    def layer_indices(self, num_layers: int) -> tuple[int, ...]:
+        """Return the layers with triplet heads in a model of ``num_layers``.
+
+        Args:
+            num_layers: Layers of the model.
+
+        Returns:
+            Indices from 0.
+
+        Raises:
+            ValueError: If the model lacks one of them.
+        """
+        layers = tuple(range(num_layers)) if self.layers is None else self.layers
+        if layers[-1] >= num_layers:
+            raise ValueError(f"layers must be below {num_layers}, got {self.layers}")
+        return layers
+
     def to_dict(self) -> dict[str, Any]:
         """Return the settings in JSON's types."""
         return asdict(self) | {"layers": None if self.layers is None else list(self.layers)}

@@ -13,7 +13,7 @@ from torch import nn
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, attached_config, detach, disabled
-from jat_graph.hf.state import layer_state
+from jat_graph.hf.interface import layer_state
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -76,9 +76,9 @@ def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
         attach(model, tiny_config())
     detach(model)
-    with pytest.raises(ValueError, match="must have jump heads, got a plain BertModel"):
+    with pytest.raises(ValueError, match="must have jump or triplet heads, got a plain BertModel"):
         detach(model)
-    with pytest.raises(ValueError, match="must have jump heads"), disabled(model):
+    with pytest.raises(ValueError, match="must have jump or triplet heads"), disabled(model):
         pass
     assert attached_config(attach(model, tiny_config(heads=1))) == tiny_config(heads=1)
 
@@ -126,9 +126,9 @@ def test_layers_are_numbered_encoder_first() -> None:
     assert [layer.layer for layer in layers] == [1, 2]
     assert [layer.mask.causal for layer in layers] == [False, True]
     states = {name: layer_state(module) for name, module in model.named_modules()}
-    jumping = {name for name, state in states.items() if state and state.jump}
+    jumping = {name for name, state in states.items() if state and state.heads}
     assert jumping == {"encoder.layers.1.self_attn", "decoder.layers.0.self_attn"}
-    ordinary = {name for name, state in states.items() if state and not state.jump}
+    ordinary = {name for name, state in states.items() if state and not state.heads}
     assert "decoder.layers.0.encoder_attn" in ordinary
 
 
@@ -136,7 +136,7 @@ def test_a_table_goes_to_the_jump_layers_in_order() -> None:
     table = ((0.5, 1.0), (2.0, 3.0))
     model = attach(tiny_model("distilbert"), tiny_config(layers=(0, 2), threshold=table))
     states = [layer_state(module) for module in model.modules()]
-    jumps = [state.jump for state in states if state and state.jump]
+    jumps = [heads for state in states if state for heads in state.heads]
     assert [(jump.index, jump.heads) for jump in jumps] == [(0, (0, 2)), (2, (0, 2))]
     assert [jump.config.threshold for jump in jumps] == [(table[0],), (table[1],)]
     with pytest.raises(ValueError, match=r"threshold table must have 3 rows, .* got 2"):
@@ -198,7 +198,7 @@ def test_an_encoder_may_look_anywhere_although_its_decoder_may_not() -> None:
 def test_what_is_no_model_or_no_config_is_refused() -> None:
     with pytest.raises(ValueError, match="must be a model of transformers, got Linear"):
         attach(nn.Linear(2, 2), tiny_config())
-    with pytest.raises(ValueError, match="config must be a JatConfig, got dict"):
+    with pytest.raises(ValueError, match="config must be a JatConfig or a TripletConfig, got dict"):
         attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]
 
 

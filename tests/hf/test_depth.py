@@ -7,8 +7,7 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from jat_graph.hf import TripletConfig, attach, change_depth
-from jat_graph.hf.state import find_attachment
+from jat_graph.hf import TripletConfig, attach, attached_config, change_depth
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 
 DEPTH = 3  # of the tiny models
@@ -64,8 +63,7 @@ def test_another_depth_is_saved_and_comes_back(depth: int, tmp_path: Path) -> No
 def test_jump_heads_and_caches_count_the_new_layers(depth: int) -> None:
     model, inputs = change_depth(tiny_model("gpt2"), depth), tiny_inputs("gpt2")
     attach(model, tiny_config(layers=(depth - 1,)))
-    attachment = find_attachment(model)
-    assert attachment is not None and attachment.config.layers == (depth - 1,)
+    assert attached_config(model) == tiny_config(layers=(depth - 1,))
     choice = {"max_new_tokens": 4, "do_sample": False}
     cached, whole = (model.generate(**inputs, **choice, use_cache=use) for use in (True, False))
     assert torch.equal(cached, whole)

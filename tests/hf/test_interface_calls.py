@@ -18,14 +18,14 @@ def test_arguments_that_change_scores_are_refused(name: str) -> None:
     module = tiny_jump_model("bert").encoder.layer[0].attention.self
     query, key, value = torch.randn(3, 1, 4, LENGTH, 8).unbind()
     jat_attention_forward(module, query, key, value, None, **{name: None})
-    with pytest.raises(ValueError, match=f"BertSelfAttention passes {name}, which jump heads"):
+    with pytest.raises(ValueError, match=f"BertSelfAttention passes {name}, which our heads"):
         jat_attention_forward(module, query, key, value, None, **{name: torch.ones(1)})
 
 
 def test_a_module_that_was_never_attached_is_refused() -> None:
     module = tiny_model("bert").encoder.layer[0].attention.self
     query = torch.randn(1, 4, LENGTH, 8)
-    with pytest.raises(ValueError, match=r"saved with jump heads; load it with jat_graph.from_pre"):
+    with pytest.raises(ValueError, match=r"saved with them; load it with jat_graph.from_pre"):
         jat_attention_forward(module, query, query, query, None)
 
 

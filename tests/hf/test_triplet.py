@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from jat_graph.attention.triplets import PAIRS, draw_shuffle
-from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained, notes
-from jat_graph.hf.triplet_interface import find_triplets
+from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained
+from jat_graph.hf.interface import _notes, find_attachment
+from jat_graph.hf.triplet_layer import TripletLayer
 from jat_graph.reference import reference_triplet_attention
 from tests.hf.models import (
     LENGTH,
     place,
     run,
-    tiny_config,
     tiny_inputs,
-    tiny_jump_model,
     tiny_model,
 )
 
@@ -31,9 +30,15 @@ HEAD_DIM = 8  # of the tiny models
 
 def traces(model: nn.Module) -> list[Any]:
     """Return everything the adapter could have left on a model."""
-    states = [name for module in model.modules() for name in vars(module) if "triplet" in name]
+    states = [name for module in model.modules() for name in vars(module) if "jat" in name]
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     return states + hooks
+
+
+def triplet_config(model: nn.Module) -> TripletConfig | None:
+    """Return the settings of a model's triplet heads."""
+    attachment = find_attachment(model)
+    return None if attachment is None else attachment.configs.get(TripletLayer)
 
 
 def classifier(**settings: Any) -> hf.PreTrainedModel:
@@ -51,7 +56,7 @@ def test_attach_places_them_and_detach_leaves_no_trace(name: str, pairs: str) ->
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     config = TripletConfig(pairs=pairs)
     assert attach(model, config) is model
-    assert find_triplets(model).config == config
+    assert triplet_config(model) == config
     assert not torch.allclose(run(model, inputs), base, atol=1e-3)
     new = set(model.state_dict()) - set(weights)
     assert bool(new) == (pairs == "partner") and all(".key2." in key for key in new)
@@ -121,7 +126,7 @@ def test_a_model_comes_back_with_its_triplet_heads(name: str, tmp_path: Path) ->
     for kind in (hf.AutoModel, type(model)):
         loaded = from_pretrained(kind, tmp_path, **kwargs)
         assert type(loaded) is type(model)
-        assert find_triplets(loaded).config == find_triplets(model).config
+        assert triplet_config(loaded) == triplet_config(model)
         assert torch.equal(run(loaded, inputs), want)
     with disabled(model):
         base = run(model, inputs)
@@ -175,7 +180,7 @@ def test_checkpointing_gives_the_same_gradients() -> None:
         torch.manual_seed(0)
         model(**inputs).loss.backward()
         gradients.append({name: p.grad for name, p in model.named_parameters()})
-        assert notes._notes.value is None  # no hidden states are kept alive
+        assert _notes.hidden is None  # no hidden states are kept alive
     assert any("key2" in name and grad.any() for name, grad in gradients[0].items())
     assert_close(*gradients)
 
@@ -240,18 +245,6 @@ def test_models_that_cannot_have_them_are_left_as_they_were(
         attach(model, TripletConfig(**settings))
     assert traces(model) == [] and model.config.to_dict() == before
     assert torch.equal(run(model, inputs), base)
-
-
-def test_heads_of_both_kinds_do_not_mix() -> None:
-    jumping = tiny_jump_model("bert")
-    with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
-        attach(jumping, TripletConfig())
-    model = attach(tiny_model("bert"), TripletConfig())
-    for config in (TripletConfig(), tiny_config()):
-        with pytest.raises(ValueError, match="already has triplet heads; detach them first"):
-            attach(model, config)
-    with pytest.raises(ValueError, match=r"must be the whole model .* with 1 of its 3"):
-        detach(model.encoder.layer[0])
 
 
 def test_a_mask_of_pairs_is_refused() -> None:

@@ -1,7 +1,5 @@
 """Triplet attention against the oracle's loop over triplets, and without the released traps."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import PAIRS, draw_shuffle, triplet_heads
+from jat_graph.attention.triplets import PAIRS, draw_shuffle
 from jat_graph.nn import TripletAttention
 from jat_graph.reference import reference_triplet_attention
 from jat_graph.testing import random_padding_mask
@@ -82,16 +80,6 @@ def test_a_sequence_of_padding_gives_zeros_and_finite_gradients(pairs: str) -> N
     gradients = torch.autograd.grad(out.square().sum(), [x, *layer.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)
     assert gradients[0][0].any() and not gradients[0][1].any()
-
-
-def test_scores_are_volumes_over_the_root_of_three() -> None:
-    axes = torch.eye(3, dtype=torch.float64)
-    query, key, second = (2 * axes[i].expand(1, 1, 2, 3) for i in range(3))
-    second = torch.stack([second[0, 0, 0], torch.zeros(3).double()])[None, None]
-    value = torch.tensor([[[[1.0, 0, 0], [0.0, 0, 0]]]], dtype=torch.float64)
-    out = triplet_heads(query, key, value, second, pairs="partner", mask=None, seed=0)
-    weight = torch.tensor(8 / math.sqrt(3)).sigmoid()  # 2 · 2 · 2 against 0
-    assert_close(out[0, 0, :, 0], weight.expand(2).double(), rtol=1e-6, atol=0)
 
 
 def test_random_partners_come_from_the_seed_and_leave_the_global_state_alone() -> None:

@@ -4,7 +4,8 @@ import pytest
 from torch import nn
 
 from jat_graph.hf import attached_config
-from jat_graph.hf.state import JumpLayer, find_attachment, layer_state, require_attachment
+from jat_graph.hf.interface import find_attachment, layer_state
+from jat_graph.hf.jump_layer import JumpLayer
 from tests.hf.models import tiny_config, tiny_jump_model, tiny_model
 
 
@@ -12,7 +13,7 @@ def test_settings_are_found_from_the_model_a_part_and_a_wrapper() -> None:
     model = tiny_jump_model("bert")
     for place in (model, model.encoder.layer[1], nn.Sequential(model)):
         assert attached_config(place) == tiny_config()
-        assert find_attachment(place) is require_attachment(model)
+        assert find_attachment(place) is find_attachment(model)
     assert attached_config(model.embeddings) is None
     assert attached_config(tiny_model("bert")) is None
 
@@ -23,7 +24,7 @@ def test_states_are_no_parameters_and_are_shared() -> None:
     states = [state for module in model.modules() if (state := layer_state(module))]
     assert len(states) == 3
     assert len({id(state.attachment) for state in states}) == 1
-    assert [state.jump is None for state in states] == [False, True, True]
+    assert [bool(state.heads) for state in states] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -39,4 +40,4 @@ def test_states_are_no_parameters_and_are_shared() -> None:
 )
 def test_a_layer_knows_whether_it_is_ordinary(hop_weights: object, ordinary: bool) -> None:
     config = tiny_config(hop_weights=hop_weights, heads=2)
-    assert JumpLayer(config, (0, 1), index=0, num_heads=4).is_ordinary == ordinary
+    assert JumpLayer(0, (0, 1), 4, config).is_ordinary == ordinary

@@ -6,20 +6,21 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from torch import nn
 from torch.testing import assert_close
+from transformers import DynamicCache
 
 from jat_graph.hf import TripletConfig, attach
-from jat_graph.hf.notes import note, take_note
+from jat_graph.hf.interface import note_inputs, take_note
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 
 
 def test_a_note_is_taken_once_by_its_module() -> None:
-    one, other = nn.Identity(), nn.Identity()
-    note(one, 1)
-    assert [take_note(one), take_note(one)] == [1, None]
-    note(one, 2)
-    assert [take_note(other), take_note(one)] == [None, None]
+    model, hidden, cache = attach(tiny_model("bert"), tiny_config()), torch.zeros(1), DynamicCache()
+    one, other = (layer.attention.self for layer in model.encoder.layer[:2])
+    note_inputs(one, (hidden, None), {"past_key_values": cache})
+    assert [take_note(one), take_note(one)] == [(hidden, cache), (None, None)]
+    note_inputs(one, (), {"hidden_states": hidden})
+    assert [take_note(other), take_note(one)] == [(None, None), (None, None)]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert"])

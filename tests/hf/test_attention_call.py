@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import jat_graph.hf.mask_cache as mask_cache
-from jat_graph.hf.mask_cache import resolve_once
+import jat_graph.hf.attention_call as attention_call
+from jat_graph.hf.attention_call import resolve_once
 from jat_graph.masks import TokenMask, resolve_mask
 from tests.hf.models import LENGTH, run, tiny_inputs, tiny_jump_model
 
@@ -24,7 +24,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
         calls.append(mask)
         return resolve_mask(mask, is_causal, query)
 
-    monkeypatch.setattr(mask_cache, "resolve_mask", spy)
+    monkeypatch.setattr(attention_call, "resolve_mask", spy)
     return calls
 
 
@@ -85,11 +85,11 @@ def test_a_mask_is_not_kept_alive(build: object) -> None:
     resolve_once(mask, False, QUERY)
     alive = weakref.ref(mask)
     gc.collect()
-    before = len(mask_cache._entries)
+    before = len(attention_call._entries)
     del mask
     gc.collect()
     assert alive() is None
-    assert len(mask_cache._entries) == before - 1
+    assert len(attention_call._entries) == before - 1
 
 
 def test_what_may_go_stale_is_not_remembered(resolved: list[Tensor | None]) -> None:

@@ -1,0 +1,98 @@
+"""What a kind of heads is: where its heads come to stand, and what they make of a call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from torch import Tensor, nn
+
+from jat_graph.attention.heads import HeadGroup
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.modules import AttentionModule, serves_several_layers
+from jat_graph.patterns import Pattern
+
+
+class Reading(NamedTuple):
+    """Heads that read in a way of their own, which is no plain attention on features.
+
+    Args:
+        heads: Indices from 0, in rising order.
+        read: What makes their outputs of their values, both ``[B, len(heads), Lq, Dv]``.
+    """
+
+    heads: tuple[int, ...]
+    read: Callable[[Tensor], Tensor]
+
+
+HeadParts: TypeAlias = Sequence[HeadGroup | Reading]
+
+
+@dataclass(frozen=True)
+class LayerHeads(ABC):
+    """The heads of one kind in one attention module; each subclass is a kind.
+
+    Args:
+        index: Number of the layer, as the library counts.
+        heads: Its heads, in rising order.
+        num_heads: All heads of the layer.
+        config: The settings, over ``heads`` where they differ from head to head.
+
+    Attributes:
+        config_class: The settings that :func:`jat_graph.attach` takes for the kind.
+        name: Where a model's configuration holds and saves them.
+        word: What the kind is called in messages.
+        on_features: Whether its heads are plain attention on other features, so that they give
+            attention probabilities and may read within a pattern.
+        learns: Whether its heads may bring parameters.
+    """
+
+    index: int
+    heads: tuple[int, ...]
+    num_heads: int
+    config: Any
+
+    config_class: ClassVar[type[Any]]
+    name: ClassVar[str]
+    word: ClassVar[str]
+    on_features: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+
+    @classmethod
+    def place(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
+        """Return the heads of each module that gets some, as far as can be checked by now."""
+        if config.layers is not None and serves_several_layers(modules):
+            raise ValueError(
+                f"layers must be None, because one {type(modules[0].module).__name__} serves "
+                f"several layers of this model, got {config.layers}"
+            )
+        indices = config.layer_indices(len(modules))
+        return {
+            modules[index].module: cls.in_module(modules[index], index, row, config)
+            for row, index in enumerate(indices)
+        }
+
+    @classmethod
+    @abstractmethod
+    def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> LayerHeads:
+        """Return the heads of one module, the ``row``-th that gets some."""
+
+    @classmethod
+    def pattern(cls, config: Any) -> Pattern | None:
+        """Return where all heads of the model, of whatever kind, read their scores."""
+        return None
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Tell whether the settings make all of them ordinary heads."""
+        return False
+
+    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module | nn.Parameter]]:
+        """Return what the module gets to learn with these heads: by name, what makes it."""
+        return {}
+
+    @abstractmethod
+    def run(self, call: AttentionCall) -> HeadParts:
+        """Return how each of the heads reads; the call is of these heads only, counted from 0."""

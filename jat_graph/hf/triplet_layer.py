@@ -1,0 +1,108 @@
+"""Triplet heads, A³, in pretrained models: the competitor of jump heads, for baseline rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from jat_graph.attention.triplets import triplet_heads
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.modules import AttentionModule
+from jat_graph.hf.triplet_config import TripletConfig
+
+
+@dataclass(frozen=True)
+class TripletLayer(LayerHeads):
+    """The triplet heads of one attention module, and their second keys."""
+
+    config: TripletConfig
+
+    config_class = TripletConfig
+    name = "triplet"
+    word = "triplet"
+    on_features = False
+    learns = True
+
+    @classmethod
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: TripletConfig
+    ) -> TripletLayer:
+        """Return the triplet heads of one module, which must not be causal."""
+        if entry.is_causal:
+            raise ValueError(
+                f"{type(entry.module).__name__} is causal: triplets take in later tokens"
+            )
+        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+
+    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+        """Return the layer of second keys, if keys come together with partners."""
+        return {"key2": lambda: self._second_keys(module)} if self.config.pairs == "partner" else {}
+
+    def _second_keys(self, module: nn.Module) -> nn.Linear:
+        """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""
+        settings: Any = module.config
+        width, like = settings.hidden_size, next(module.parameters())
+        # On "meta" nothing is drawn, so that the global state stays as it is.
+        key2 = nn.Linear(
+            width, width // self.num_heads * len(self.heads), device="meta", dtype=like.dtype
+        ).to_empty(device=like.device)
+        generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
+        drawn = torch.empty(key2.weight.shape, device="cpu").normal_(
+            std=getattr(settings, "initializer_range", 0.02), generator=generator
+        )
+        with torch.no_grad():
+            key2.weight.copy_(drawn)
+            key2.bias.zero_()
+        return key2
+
+    def run(self, call: AttentionCall) -> HeadParts:
+        """Return the heads as readings of their own, three features of all of them at a time."""
+        second_key = None
+        if self.config.pairs == "partner":
+            flat = call.module.key2(call.hidden)  # type: ignore[operator]
+            second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
+        read = partial(_read, call, self, second_key, _padding(call))
+        return [Reading(tuple(range(len(self.heads))), read)]
+
+
+def _read(
+    call: AttentionCall,
+    layer: TripletLayer,
+    second_key: Tensor | None,
+    mask: Tensor | None,
+    value: Tensor,  # [B, H, L, D]
+) -> Tensor:  # [B, H, L, D]
+    """Return what the heads read of their values."""
+    query, key = call.query, call.key
+    if not query.shape == key.shape == value.shape:
+        raise ValueError(
+            f"{type(call.module).__name__} must have as many keys and values as queries for "
+            f"triplet heads, got {list(key.shape)} and {list(value.shape)} for {list(query.shape)}"
+        )
+    return triplet_heads(
+        query,
+        key,
+        value,
+        second_key,
+        pairs=layer.config.pairs,
+        mask=mask,
+        seed=layer.config.seed + layer.index,
+        dropout_p=call.dropout,
+    )
+
+
+def _padding(call: AttentionCall) -> Tensor | None:  # [B, L]
+    """Return the valid tokens; None if all are."""
+    mask = call.token_mask()
+    if mask.causal or mask.pairs is not None or mask.bias is not None:
+        raise ValueError(
+            f"{type(call.module).__name__} must have a mask of padding only for triplet heads, got "
+            "one of pairs"
+        )
+    return None if mask.valid is None else mask.valid[:, 0].expand(call.query.size(0), -1)
