@@ -22,8 +22,7 @@ from jat_graph.lab.comparison import Comparison, compare
 from jat_graph.lab.statistics import verdict
 from jat_graph.tasks.agreement import NUM_ATTRACTORS
 from jat_graph.training import TrainingOptions, calibrate_on_task
-from jat_graph.training.loading import load_config
-from jat_graph.training.quiet import quiet
+from jat_graph.training.pretrained import load_config, quiet
 from jat_graph.training.results import versions
 from jat_graph.training.storage import RESULTS_FILE, prepare_folder, write_json
 

@@ -50,8 +50,7 @@ def load_model(
     from transformers import AutoModel
 
     from jat_graph.hf import attach, attached_config, detach, from_pretrained
-    from jat_graph.training.loading import has_own_heads, load_config, load_tokenizer
-    from jat_graph.training.quiet import quiet
+    from jat_graph.training.pretrained import has_own_heads, load_config, load_tokenizer, quiet
 
     load: Callable[[str], Any] = AutoModel.from_pretrained
     if has_own_heads(load_config(path)):

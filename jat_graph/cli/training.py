@@ -161,7 +161,7 @@ def _heads(
     from jat_graph.config import JatConfig
     from jat_graph.hf import TripletConfig
     from jat_graph.training import calibrate_on_task
-    from jat_graph.training.loading import has_own_heads, load_config
+    from jat_graph.training.pretrained import has_own_heads, load_config
     from jat_graph.training.processes import join
 
     described = density is not None or jat != JatOptions() or triplet != TripletOptions()

@@ -21,8 +21,8 @@ from jat_graph.lab.studies.rows import Place, Scores, experiment_rows
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
-from jat_graph.training.loading import has_own_heads, load_config
 from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
 from jat_graph.training.runner import require_extra, train

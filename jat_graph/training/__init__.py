@@ -7,8 +7,7 @@ from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import Metrics, RunResult
 
 if TYPE_CHECKING:
-    from jat_graph.training.calibrated import calibrate_on_task
-    from jat_graph.training.evaluation import evaluate
+    from jat_graph.training.measuring import calibrate_on_task, evaluate
     from jat_graph.training.processes import leave
     from jat_graph.training.runner import train
 
@@ -38,11 +37,11 @@ _MODULE_OF = {
     "Comparison": "jat_graph.lab.comparison",
     "Difference": "jat_graph.lab.statistics",
     "Summary": "jat_graph.lab.statistics",
-    "calibrate_on_task": "jat_graph.training.calibrated",
+    "calibrate_on_task": "jat_graph.training.measuring",
     "compare": "jat_graph.lab.comparison",
     "comparison_markdown": "jat_graph.lab.comparison",
     "comparison_table": "jat_graph.lab.comparison",
-    "evaluate": "jat_graph.training.evaluation",
+    "evaluate": "jat_graph.training.measuring",
     "leave": "jat_graph.training.processes",
     "paired_difference": "jat_graph.lab.statistics",
     "summarize": "jat_graph.lab.statistics",

@@ -1,4 +1,4 @@
-"""The model and the tokenizer that a run starts from."""
+"""The model that a run starts from, or that is scored."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.training.objectives.base import Objective
+from jat_graph.training.pretrained import has_own_heads, load_config, offline
 from jat_graph.training.storage import reason
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-    from jat_graph.training.objectives.base import Objective
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 logger = logging.getLogger(__name__)
 
@@ -21,47 +21,6 @@ _WEIGHTS = (".safetensors", ".bin")
 
 # What configurations of transformers call the dropout of attention probabilities.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
-
-
-def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **_offline(path))
-    except (OSError, ValueError, KeyError) as error:
-        why = reason(error)
-        if why.rstrip().endswith(":"):  # a list of what it may be made from follows
-            why = "it has no files of one"
-        raise ValueError(f"no tokenizer for model {path!r}: {why}") from None
-    # Where a folder has none, transformers makes one up that knows no word.
-    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
-        raise ValueError(f"no tokenizer for model {path!r}: it has no vocabulary")
-    if tokenizer.pad_token is None:
-        if tokenizer.eos_token is None:
-            raise ValueError(f"the tokenizer of model {path!r} has no padding and no end token")
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
-
-
-def load_config(path: str) -> PreTrainedConfig:
-    """Load a model's configuration."""
-    from transformers import AutoConfig
-
-    try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(path, **_offline(path))
-    except (OSError, ValueError, KeyError) as error:
-        is_place = Path(path).is_dir() or len(Path(path).parts) <= 2  # a Hub name has no more
-        why = reason(error) if is_place else "no such folder"
-        raise ValueError(
-            f"model must be a folder or a Hub name to load, got {path!r}: {why}"
-        ) from None
-    return config
-
-
-def has_own_heads(config: PreTrainedConfig) -> bool:
-    """Tell whether a model was saved with heads of this library: jump heads, or triplet heads."""
-    return any(getattr(config, name, None) is not None for name in ("jat", "triplet"))
 
 
 def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
@@ -187,7 +146,7 @@ def _load(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedMode
             config=config,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **_offline(path),
+            **offline(path),
         )
     except (OSError, KeyError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"model {path!r} cannot be loaded: {reason(error)}") from error
@@ -204,8 +163,3 @@ def _check_body(path: str, prefix: str, found: dict[str, Any]) -> None:
     new = sorted(key for key in found["missing_keys"] if key.startswith(f"{prefix}."))
     if new:
         logger.warning("model %r lacks weights, which start random: %s", path, ", ".join(new))
-
-
-def _offline(path: str) -> dict[str, Any]:
-    """Return the argument that keeps the loader of a local folder off the network."""
-    return {"local_files_only": True} if Path(path).is_dir() else {}

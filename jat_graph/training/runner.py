@@ -16,8 +16,8 @@ from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.pretrained import quiet
 from jat_graph.training.processes import Processes, join, own_environment
-from jat_graph.training.quiet import quiet
 from jat_graph.training.results import RunResult, finite, versions
 from jat_graph.training.storage import (
     ANSWERS_FILE,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +18,20 @@ from transformers import (
     EvalPrediction,
     PrinterCallback,
     Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from jat_graph.hf import attached_config, keep_graphs
-from jat_graph.training.callbacks import LogBeforeSave, TrainingTime, tensorboard
 from jat_graph.training.data import TRAIN, dev_splits
 from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.processes import Processes
 from jat_graph.training.results import Metrics, finite
-from jat_graph.training.storage import one_line_errors
+from jat_graph.training.storage import LOG_FOLDER, one_line_errors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,6 +62,56 @@ class SeededLengthSampler(LengthGroupedSampler):
         self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order: Iterator[int] = super().__iter__()  # type: ignore[no-untyped-call]
         return order
+
+
+class LogBeforeSave(TrainerCallback):
+    """Log the loss before each checkpoint, so that no part of a mean is lost with a resume."""
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Log if a checkpoint follows."""
+        control.should_log = control.should_log or control.should_save
+
+    on_epoch_end = on_step_end
+
+
+class TrainingTime(TrainerCallback, ExportableState):
+    """Wall-clock time of a training; each checkpoint keeps it, so that a resumed run adds to it."""
+
+    def __init__(self) -> None:
+        self._earlier = 0.0
+        self._began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time until now, evaluations included; a resumed run begins with its checkpoint's."""
+        return self._earlier + (0 if self._began is None else time.perf_counter() - self._began)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"args": {}, "attributes": {"seconds": self.seconds}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Begin with the time that the checkpoint has, if there is one."""
+        kept: Any = state.stateful_callbacks
+        # A checkpoint from before times were kept has none; the Trainer saves to what is there.
+        own = kept.setdefault(type(self).__name__, self.state())
+        self._earlier = own["attributes"]["seconds"]
+        self._began = time.perf_counter()
+
+
+def tensorboard(folder: Path | None) -> list[TrainerCallback]:
+    """Return what writes logs for TensorBoard, if it is installed."""
+    if folder is None or find_spec("tensorboard") is None:
+        return []
+    from transformers.integrations.integration_utils import TensorBoardCallback
+
+    callback = TensorBoardCallback()  # type: ignore[no-untyped-call]
+    callback.logging_dir = str(folder / LOG_FOLDER)
+    return [callback]
 
 
 class TaskTrainer(Trainer):

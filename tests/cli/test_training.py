@@ -18,10 +18,12 @@ def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Pat
     output = tmp_path / "run"
     shown = run(
         "train", "--model", tiny_model, *task, "--output", output, *QUICK, "--seed", "3",
-        "--heads", "2", "--threshold", "4",
+        "--heads", "2", "--threshold", "4", "--trainer", "lr_scheduler_type=cosine",
+        "--trainer", "max_grad_norm=0.5",
     ).output  # fmt: skip
     result = json.loads((output / "results.json").read_text(encoding="utf-8"))
     assert result["options"]["seed"] == 3
+    assert result["options"]["trainer"] == {"lr_scheduler_type": "cosine", "max_grad_norm": 0.5}
     assert JatConfig.from_dict(result["config"]) == JatConfig(heads=2, threshold=4.0)
     score = result["metrics"]["validation"]["matthews"]
     assert f"{score:.4f}" in shown
@@ -155,6 +157,8 @@ def test_compare_with_a_calibrated_arm(
         (["--task", "cola", "--pattern", "widow:3"], "widow"),
         (["--task", "cola", "--pattern", "window:0"], "must be .* got 0"),
         (["--task", "cola", "--attention-dropout", "2"], "attention_dropout must be a share below"),
+        (["--task", "cola", "--trainer", "optim"], "--trainer must be NAME=VALUE, got 'optim'"),
+        (["--task", "cola", "--trainer", "seed=1"], "trainer must leave seed to the option seed"),
         (["--task", "cola", "--epochs", "0"], "epochs must be a positive integer, got 0"),
     ],
 )

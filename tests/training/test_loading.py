@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, LlamaConfig
+from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from jat_graph.tasks import get_task
-from jat_graph.training.loading import load_for_training, load_tokenizer, load_trained
+from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Objective
 from jat_graph.training.options import TrainingOptions
@@ -79,20 +79,3 @@ def test_a_cut_off_file_of_weights_is_named(tiny_model: str, tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"cut' cannot be loaded: ") as caught:
         load_trained(objective(folder, "cola"))
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    LlamaConfig().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"^no tokenizer for model '.*': it has no files of one$"):
-        load_tokenizer(str(tmp_path))
-
-
-def test_a_tokenizer_without_padding_pads_with_its_end(tiny_model: str, tmp_path: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    tokenizer.pad_token = None
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="has no padding and no end token"):
-        load_tokenizer(str(tmp_path))
-    tokenizer.eos_token = "[SEP]"
-    tokenizer.save_pretrained(tmp_path)
-    assert load_tokenizer(str(tmp_path)).pad_token == "[SEP]"

@@ -204,6 +204,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(options: Options) -> None:
         ({"data_dir": "/nowhere"}, OSError, "/nowhere"),
         ({"model": "/nowhere/model"}, ValueError, "/nowhere/model"),
         ({"mixed_precision": "fp16"}, ValueError, "needs a GPU"),
+        ({"trainer": {"group_by": 1}}, ValueError, "TrainingArguments, got 'group_by'"),
     ],
 )
 def test_mistakes_are_one_clear_line(
@@ -295,6 +296,9 @@ def test_a_regression_is_scored_by_correlation(options: Options, tmp_path: Path)
     assert result.task == result.options["task"] == "stsb"
     assert set(result.metrics["validation"]) == {"pearson", "spearman"}
     assert -1 <= (result.primary or 0) <= 1
+    smoothed = replace(chosen, output_dir=str(tmp_path), trainer={"label_smoothing_factor": 0.1})
+    with pytest.raises(ValueError, match=r"leave out label_smoothing_factor, .* of task stsb"):
+        train(smoothed, progress=False)
 
 
 def test_agreement_is_scored_by_number_of_attractors(options: Options) -> None:

@@ -16,6 +16,14 @@ from jat_graph.training.storage import last_checkpoint
 from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import JUMP, Options, same_weights
 
+# Arguments of the Trainer that no option of ours is for.
+OWN_WAY = {
+    "lr_scheduler_type": "cosine",
+    "optim": "adafactor",
+    "max_grad_norm": 0.1,
+    "label_smoothing_factor": 0.1,
+}
+
 
 def same_result(one: RunResult, other: RunResult) -> bool:
     names = ("metrics", "history", "steps", "best_step", "fingerprint", "config")
@@ -40,8 +48,9 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
         ({"save_steps": 2, "group_by_length": True}, 5),
         ({"save_steps": 2, "gradient_accumulation": 2, "batch_size": 8}, 7),
         ({"select_best": False}, 2),
+        ({"save_steps": 2, "trainer": OWN_WAY}, 5),
     ],
-    ids=["epochs", "mid-epoch, by length", "accumulated", "before the first save"],
+    ids=["epochs", "mid-epoch, by length", "accumulated", "before the first save", "own way"],
 )
 def test_an_interrupted_run_resumes_exactly(
     options: Options,
@@ -162,6 +171,7 @@ def test_a_folder_with_a_run_is_not_overwritten(options: Options) -> None:
     [
         ({"learning_rate": 1e-3}, None, "learning_rate=0.003, not 0.001"),
         ({}, JUMP, "backend=None, not 'auto'"),
+        ({"trainer": {"max_grad_norm": 0.5}}, None, "trainer=None, not {'max_grad_norm': 0.5}"),
     ],
 )
 def test_another_run_is_not_resumed(

@@ -1,11 +1,15 @@
 """The Trainer's parts: order, arguments, and what is switched off."""
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from transformers import PrinterCallback
 
 from jat_graph.tasks import get_task
+from jat_graph.training import TrainingOptions, arguments
 from jat_graph.training.arguments import training_arguments
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training
@@ -26,6 +30,27 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
     sampler.set_epoch(2)
     assert list(sampler) != first
     assert sorted(first) == list(range(64))
+
+
+def test_an_option_settles_each_argument_but_those_that_may_be_given(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arguments, "TrainingArguments", dict)
+    chosen = options(trainer={"max_grad_norm": 0.5, "logging_steps": 7})
+    found: Any = training_arguments(chosen, get_task("cola"), tmp_path, progress=False)
+    assert found["max_grad_norm"] == 0.5 and found["logging_steps"] == 7
+    settled = {name for f in fields(TrainingOptions) for name in f.metadata.get("trainers", ())}
+    assert set(found) - settled == {
+        *("dataloader_pin_memory", "disable_tqdm", "logging_nan_inf_filter", "logging_steps"),
+        *("max_grad_norm", "report_to", "save_total_limit"),
+    }
+
+
+def test_the_trainer_is_given_what_it_is_told(options: Options, tmp_path: Path) -> None:
+    said = {"lr_scheduler_type": "cosine", "optim": "adafactor", "adam_beta2": 0.98}
+    chosen = options(trainer=said)
+    args = training_arguments(chosen, get_task("cola"), tmp_path, progress=False)
+    assert (args.lr_scheduler_type, args.optim, args.adam_beta2) == ("cosine", "adafactor", 0.98)
 
 
 def test_the_trainer_counts_accumulated_batches_once_and_prints_nothing(

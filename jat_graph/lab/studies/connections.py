@@ -30,7 +30,7 @@ from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import draw
 from jat_graph.training.options import TrainingOptions
-from jat_graph.training.quiet import quiet
+from jat_graph.training.pretrained import quiet
 from jat_graph.training.runner import train
 from jat_graph.training.storage import MODEL_FOLDER, read_json, write_json
 

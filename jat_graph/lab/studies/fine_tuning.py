@@ -17,7 +17,7 @@ from jat_graph.lab.studies.results import Record
 from jat_graph.lab.studies.timing import warm_up
 from jat_graph.lab.studies.tuning import choose_threshold, tuned_arm
 from jat_graph.lab.tables import SECONDS
-from jat_graph.training.calibrated import calibrate_on_task
+from jat_graph.training.measuring import calibrate_on_task
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.results import RunResult
 from jat_graph.training.runner import train

@@ -18,7 +18,7 @@ from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.options import Heads, TrainingOptions
-from jat_graph.training.quiet import quiet
+from jat_graph.training.pretrained import quiet
 
 if TYPE_CHECKING:
     import torch

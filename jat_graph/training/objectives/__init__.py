@@ -13,9 +13,8 @@ from jat_graph.tasks import (
     Task,
 )
 from jat_graph.training.objectives.base import Objective
-from jat_graph.training.objectives.classification import Classification
+from jat_graph.training.objectives.labelling import Classification, MultipleChoice
 from jat_graph.training.objectives.language_modelling import LanguageModelling
-from jat_graph.training.objectives.multiple_choice import MultipleChoice
 from jat_graph.training.objectives.question_answering import QuestionAnswering
 from jat_graph.training.objectives.tagging import Tagging
 

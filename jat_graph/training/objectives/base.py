@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from jat_graph.tasks import LabelledTask, QuestionTask, TaggingTask, Task
-from jat_graph.training.loading import load_tokenizer
 from jat_graph.training.options import TrainingOptions
+from jat_graph.training.pretrained import load_tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset

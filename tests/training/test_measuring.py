@@ -1,4 +1,4 @@
-"""Calibration on a task's own training texts."""
+"""Scores of trained folders; thresholds on a task's own texts."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,18 @@ from pathlib import Path
 import pytest
 
 from jat_graph.config import JatConfig
-from jat_graph.training import calibrate_on_task
+from jat_graph.training import calibrate_on_task, evaluate
 from tests.training.support import Options
+
+
+def test_an_untrained_model_is_refused(options: Options) -> None:
+    with pytest.raises(ValueError, match="must be a trained classifier"):
+        evaluate(options().model, "cola", options().data_dir, device="cpu", progress=False)
+
+
+def test_an_unknown_task_is_refused(options: Options) -> None:
+    with pytest.raises(ValueError, match="colour"):
+        evaluate(options().model, "colour", progress=False)
 
 
 def test_the_table_covers_the_jump_heads_and_is_always_the_same(options: Options) -> None:
