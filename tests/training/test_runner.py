@@ -204,7 +204,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(options: Options) -> None:
         ({"data_dir": "/nowhere"}, OSError, "/nowhere"),
         ({"model": "/nowhere/model"}, ValueError, "/nowhere/model"),
         ({"mixed_precision": "fp16"}, ValueError, "needs a GPU"),
-        ({"trainer": {"group_by": 1}}, ValueError, "TrainingArguments, got 'group_by'"),
     ],
 )
 def test_mistakes_are_one_clear_line(
