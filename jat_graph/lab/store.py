@@ -21,14 +21,19 @@ def fingerprint(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def check_same(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> None:
+def check_same(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    where: str,
+    remedy: str = "name another folder",
+) -> None:
     """Refuse settings that are not those asked for."""
     found, asked = dict(_flat(old)), dict(_flat(new))
     for name in sorted({*found, *asked}):
         if found.get(name) != asked.get(name):
             raise ValueError(
                 f"{where} holds results with {name}={found.get(name)!r}, not {asked.get(name)!r}: "
-                "name another folder"
+                f"{remedy}"
             )
 
 

@@ -84,7 +84,10 @@ def test_nothing_is_printed_where_a_check_fails(
         (["growth", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
         (["growth", "--plot", "x.jpg"], r"--plot must be a file name ending in \.png, got 'x\.jpg"),
         (["growth", "--json", "bad.json"], r"results bad\.json must be JSON"),
-        (["growth", "--json", "heads.json"], "are of the benchmark 'heads', wanted 'growth'"),
+        (
+            ["growth", "--json", "heads.json"],
+            r"heads\.json holds .* benchmark='heads', not 'growth'",
+        ),
     ],
 )
 def test_wrong_use_is_named(

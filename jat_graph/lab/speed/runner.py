@@ -15,6 +15,7 @@ from jat_graph.lab.machine import describe_machine, source_digest
 from jat_graph.lab.speed import find_benchmark
 from jat_graph.lab.speed.results import Results, Row, read_results
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
+from jat_graph.lab.store import check_same
 
 # Inputs below have too few keys and pairs for the shares that are asked of them.
 SHORTEST = 16
@@ -95,26 +96,9 @@ def _open_results(benchmark: Benchmark, settings: Settings, path: Path) -> Resul
         wanted.save(path)  # a folder that cannot be written to shows before the work
         return wanted
     found = read_results(path)
-    if found.benchmark != wanted.benchmark:
-        raise ValueError(
-            f"results {path} are of the benchmark {found.benchmark!r}, wanted {wanted.benchmark!r}"
-        )
-    for name in ("settings", "machine", "source"):
-        if getattr(found, name) != getattr(wanted, name):
-            raise ValueError(
-                f"results {path} are of another {name}: "
-                f"{_difference(getattr(found, name), getattr(wanted, name))}; "
-                "name another file, or remove it"
-            )
+    old, new = (vars(replace(results, rows=())) for results in (found, wanted))
+    check_same(old, new, str(path), "name another file, or remove it")
     return found
-
-
-def _difference(found: object, wanted: object) -> str:
-    """Name the first entry that differs."""
-    if not isinstance(found, dict) or not isinstance(wanted, dict):
-        return f"wanted {wanted}, got {found}"
-    name = next(key for key in {**wanted, **found} if found.get(key) != wanted.get(key))
-    return f"wanted {name} {wanted.get(name)}, got {found.get(name)}"
 
 
 def _is_left_out(
