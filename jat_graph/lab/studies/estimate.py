@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.fine_tuning import TRIAL_FILE, tuning_folders
 from jat_graph.lab.studies.kinds import Kind, kind_of
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Record
-from jat_graph.lab.studies.tuning import TRIAL_FILE, tuning_folders
 from jat_graph.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from jat_graph.lab.studies.captions import source_line
-from jat_graph.lab.studies.panels import Panel, choose_panels
+from jat_graph.lab.figure import GREY, line_style, open_figure
+from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.results import Results
-from jat_graph.lab.studies.rows import Row
+from jat_graph.lab.studies.rows import Row, group_rows
+from jat_graph.lab.studies.tables import source_line
+from jat_graph.lab.tables import SECONDS, is_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colours of Okabe and Ito, told apart under every common colour blindness.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-GREY = "#666666"
-MARKERS = "os^Dvp"
+
 PANEL = (3.7, 2.9)  # inches
 LETTERS_PER_INCH = 12  # of the title, about
 LINE_HEIGHT = 0.24  # inches of an arm that has a line of its own
@@ -44,30 +44,23 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     panels = choose_panels(results.grid, rows)
     if not panels:
         raise ValueError(f"a picture of {results.grid.name!r} needs finished cells of two arms")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
     columns = min(MOST_COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
     height = max(map(_height, panels)) * lines + AROUND_PANELS
-    figure = Figure(figsize=(PANEL[0] * columns + 0.6, height), layout="constrained")
+    figure, axes = open_figure(len(panels), columns, (PANEL[0] * columns + 0.6, height))
     width = int(LETTERS_PER_INCH * figure.get_figwidth())
     title = [*wrap(results.grid.title, width), *wrap(source_line(results), width)]
     figure.suptitle("\n".join(title), fontsize=10)
-    axes = figure.subplots(lines, columns, squeeze=False).flatten()
-    for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
+    for place, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         left = panels[place - place % columns]
         named = panel is left or panel.ticks != left.ticks
         alike = next(
-            one for one, other in zip(axes, panels, strict=False) if _same_scale(panel, other)
+            one for one, other in zip(axes, panels, strict=True) if _same_scale(panel, other)
         )
         if alike is not axis:
             axis.sharey(alike)
         _draw_panel(axis, panel, named=named)
-    for axis in axes[len(panels) :]:
-        axis.remove()
-    _add_legend(figure, list(axes[: len(panels)]))
+    _add_legend(figure, axes)
     return figure
 
 
@@ -82,7 +75,6 @@ def _height(panel: Panel) -> float:
 
 def _draw_panel(axis: Axes, panel: Panel, *, named: bool) -> None:
     for number, line in enumerate(panel.lines):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         spread = [line.below, line.above]
         aside = 0.0 if panel.ticks else ASIDE * (number - (len(panel.lines) - 1) / 2)
         axis.errorbar(
@@ -91,10 +83,7 @@ def _draw_panel(axis: Axes, panel: Panel, *, named: bool) -> None:
             xerr=spread if panel.ticks else None,
             yerr=None if panel.ticks else spread,
             label=line.name,
-            color=colour,
-            marker=marker,
-            markersize=4,
-            linewidth=1.2,
+            **line_style(number),
             linestyle="none" if panel.ticks else "-",
             capsize=2,
         )
@@ -143,3 +132,144 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
             fontsize=8,
             frameon=False,
         )
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together, with bars.
+
+    Args:
+        name: What the legend calls them.
+        x: Where they are.
+        y: Likewise.
+        below: How far the bar goes down, or left, from each.
+        above: How far up, or right.
+    """
+
+    name: str
+    x: list[float]
+    y: list[float]
+    below: list[float]
+    above: list[float]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    Args:
+        title: What is measured.
+        x_label: What the horizontal axis is.
+        y_label: What the vertical axis is.
+        lines: What was found.
+        printed: The paper's, without bars; of an empty list it has none.
+        ticks: Names of lines of text, where each arm has its own; else nothing.
+        of_changes: Whether 0 is the base.
+        measure: What several panels show of other tasks, on one scale; empty for one of its own.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    printed: list[Line]
+    ticks: tuple[str, ...] = ()
+    of_changes: bool = True
+    measure: str = ""
+
+
+def choose_panels(grid: Grid, rows: Sequence[Row]) -> list[Panel]:
+    """Choose how an experiment is drawn."""
+    if any(row.number is not None for row in rows):
+        numbered = [row for row in rows if row.number is not None]
+        return [
+            _numbered_panel(grid, group) for group in group_rows(numbered, lambda row: row.stem)
+        ]
+    if grid.base.line is not None:
+        return [_scores_panel(grid, group) for group in group_rows(rows, lambda row: row.place)]
+    changed = [row for row in rows if row.change is not None]
+    if any(row.arm.x is not None for row in rows):
+        changed = [row for row in changed if row.arm.x is not None]
+        return [_line_panel(grid, group) for group in group_rows(changed, lambda row: row.place)]
+    return [_arms_panel(grid, group) for group in group_rows(changed, lambda row: row.place)]
+
+
+def _numbered_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
+    lines = [
+        _scores(group[0].arm.name, [(float(row.number or 0), row) for row in group])
+        for group in group_rows(rows, lambda row: row.arm.name)
+    ]
+    first = rows[0]
+    label, measure = first.number_label(grid), replace(first, task="").stem
+    unit = _unit(first)
+    return Panel(first.stem, label, unit, lines, [], of_changes=False, measure=measure)
+
+
+def _scores_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
+    placed = [row for row in rows if row.arm.x is not None and row.arm.line is not None]
+    lines = [
+        _scores(group[0].arm.line or "", [(row.arm.x or 0.0, row) for row in group])
+        for group in group_rows(placed, lambda row: row.arm.line or "")
+    ]
+    title = rows[0].place
+    return Panel(title, grid.x_label, _unit(rows[0]), lines, [], of_changes=False)
+
+
+def _line_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
+    lines, printed = [], []
+    for group in group_rows(rows, lambda row: row.arm.line or ""):
+        points = [(row.arm.x or 0.0, row) for row in group]
+        lines.append(_changes(group[0].arm.line or "", points))
+        shown = [(x, row.paper_change) for x, row in points if row.paper_change is not None]
+        printed += [_paper(shown)] if shown else []
+    label = _change_label(grid, rows[0])
+    return Panel(rows[0].place, grid.x_label, label, lines, printed)
+
+
+def _arms_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
+    found = _changes("", list(enumerate(rows)))
+    line = Line("here, with its 95 % interval", found.y, found.x, found.below, found.above)
+    shown = [(y, row.paper_change) for y, row in enumerate(rows) if row.paper_change is not None]
+    printed = [_paper(shown)] if shown else []
+    printed = [Line(one.name, one.y, one.x, [], []) for one in printed]
+    ticks = tuple(row.arm.name for row in rows)
+    return Panel(rows[0].place, _change_label(grid, rows[0]), "", [line], printed, ticks)
+
+
+def _scores(name: str, points: list[tuple[float, Row]]) -> Line:
+    """Return scores with standard deviations."""
+    factor = 100.0 if is_share(points[0][1].metric) else 1.0
+    known = [(x, row.summary) for x, row in sorted(points, key=lambda point: point[0])]
+    shown = [(x, summary) for x, summary in known if summary is not None]
+    spread = [factor * (summary.std or 0.0) for _, summary in shown]
+    y = [factor * summary.mean for _, summary in shown]
+    return Line(name, [x for x, _ in shown], y, spread, spread)
+
+
+def _changes(name: str, points: Sequence[tuple[float, Row]]) -> Line:
+    """Return changes with their intervals."""
+    line = Line(name, [], [], [], [])
+    for x, row in points:
+        if row.change is None:
+            continue
+        mean, interval = row.change.mean, row.change.interval
+        factor = 100.0 if is_share(row.metric) or row.metric == SECONDS else 1.0
+        line.x.append(x)
+        line.y.append(factor * mean)
+        # a mean may lie outside of percentiles
+        line.below.append(factor * max(0.0, mean - interval.low) if interval else 0.0)
+        line.above.append(factor * max(0.0, interval.high - mean) if interval else 0.0)
+    return line
+
+
+def _paper(points: Sequence[tuple[float, float]]) -> Line:
+    return Line("", [float(x) for x, _ in points], [y for _, y in points], [], [])
+
+
+def _unit(row: Row) -> str:
+    return "score in percent" if is_share(row.metric) else row.metric
+
+
+def _change_label(grid: Grid, row: Row) -> str:
+    against = f"change against {grid.base.name!r}"
+    return "percent of more time" if row.metric == SECONDS else against

@@ -6,11 +6,11 @@ and writes ``docs/experiments.md`` and ``docs/pictures/experiments-NAME.png``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jat_graph.files import write_text
+from jat_graph.lab.page import page, picture, result_files, run_command, section
 from jat_graph.lab.studies.picture import can_draw, draw_experiment
 from jat_graph.lab.studies.results import Results, read_results
 from jat_graph.lab.studies.rows import Row, experiment_rows
@@ -41,7 +41,6 @@ jat-graph experiment layers --model sentence-transformers/all-MiniLM-L6-v2 --dat
 and how to see beforehand what a grid takes. This page is made from the results files, which are in
 `docs/experiments`, by `python -m jat_graph.lab.studies.report docs/experiments`.
 """
-NO_RESULTS = "\nNo results are here yet.\n"
 
 
 def write_page(folder: str | Path) -> Path:
@@ -54,11 +53,11 @@ def write_page(folder: str | Path) -> Path:
     for results in found:
         own = rows[results.grid.name]
         if can_draw(results, own):
-            picture = pictures / f"{folder.name}-{results.grid.name}.png"
-            save_figure(draw_experiment(results, own), picture)
-    page = folder.with_suffix(".md")
-    write_text(page, render_page(found, read_findings(folder), f"pictures/{folder.name}", rows))
-    return page
+            drawing = pictures / f"{folder.name}-{results.grid.name}.png"
+            save_figure(draw_experiment(results, own), drawing)
+    path = folder.with_suffix(".md")
+    write_text(path, render_page(found, read_findings(folder), f"pictures/{folder.name}", rows))
+    return path
 
 
 def render_page(
@@ -67,24 +66,21 @@ def render_page(
     pictures: str,
     rows: Mapping[str, Sequence[Row]],
 ) -> str:
-    """Return the page of some results."""
-    parts = [HEADING, f"\n{findings.strip()}\n" if findings.strip() else ""]
-    for results in found:
-        name = results.grid.name
-        own = rows[name]
-        parts.append(f"\n## {name}: {results.grid.title}\n")
-        if can_draw(results, own):
-            parts.append(f"\n![{results.grid.title}]({pictures}-{name}.png)\n")
-        parts.append(f"\n{experiment_markdown(results, own)}\n")
-    return "".join(parts if found else [*parts, NO_RESULTS])
+    """The page of some results."""
+    heading = f"{HEADING}\n{findings.strip()}\n" if findings.strip() else HEADING
+    return page(heading, [_section(one, rows[one.grid.name], pictures) for one in found])
+
+
+def _section(results: Results, rows: Sequence[Row], pictures: str) -> str:
+    name, title = results.grid.name, results.grid.title
+    drawing = [picture(title, f"{pictures}-{name}.png")] if can_draw(results, rows) else []
+    return section(f"{name}: {title}", *drawing, experiment_markdown(results, rows))
 
 
 def read_folder(folder: Path) -> list[Results]:
-    """Read all results files of a folder, in the paper's order."""
-    if not folder.is_dir():
-        raise ValueError(f"the page needs a folder of results, got {folder}")
+    """All results files of a folder, in the paper's order."""
     found = []
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in result_files(folder, ".jsonl"):
         results = read_results(path)
         if results.grid.name != path.stem:
             raise ValueError(f"results {path} must be named {results.grid.name}.jsonl, as its grid")
@@ -94,13 +90,10 @@ def read_folder(folder: Path) -> list[Results]:
 
 
 def read_findings(folder: Path) -> str:
-    """Return what a person wrote about the experiments of a folder."""
+    """What a person wrote about the experiments of a folder."""
     path = folder / FINDINGS_FILE
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 if __name__ == "__main__":
-    try:
-        write_page(sys.argv[1] if len(sys.argv) == 2 else "docs/experiments")
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
+    run_command(write_page, "docs/experiments")

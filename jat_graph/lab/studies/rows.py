@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -26,6 +27,8 @@ from jat_graph.lab.tables import SECONDS, is_share
 from jat_graph.tasks import get_task
 
 MEAN = "mean of tasks"
+
+_SPLIT = re.compile(r"(\D+) (\d+)")  # of a dev set that is one of many, as "layer 3"
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,29 @@ class Row:
         """Mean and spread over the seeds; None if a score is undefined."""
         known = [value for value in self.values.values() if value is not None]
         return summarize(known) if len(known) == len(self.values) else None
+
+    @property
+    def place(self) -> str:
+        """What is measured."""
+        return ", ".join(part for part in (self.task, self.split, self.metric) if part)
+
+    @property
+    def number(self) -> int | None:
+        """The number that the metric ends with, or the dev set."""
+        split, metric = _SPLIT.fullmatch(self.split), re.fullmatch(r".*_(\d+)", self.metric)
+        return int(split[2]) if split else int(metric[1]) if metric else None
+
+    @property
+    def stem(self) -> str:
+        """What is measured, without what is numbered."""
+        split = "" if _SPLIT.fullmatch(self.split) else self.split
+        metric = re.sub(r"_\d+$", "", self.metric)
+        return ", ".join(part for part in (self.task, split, metric) if part)
+
+    def number_label(self, grid: Grid) -> str:
+        """What the number counts."""
+        split = _SPLIT.fullmatch(self.split)
+        return grid.x_label or (split[1] if split else re.sub(r"_\d+$", "", self.metric))
 
 
 @dataclass(frozen=True)
@@ -203,6 +229,14 @@ def _printed(grid: Grid, place: Place, arm: GridArm) -> float | None:
         return found.get(place.metric)
     is_primary = kind_of(grid).primary_only and place.metric == get_task(place.task).primary_metric
     return found if is_primary else None
+
+
+def group_rows(rows: Sequence[Row], key: Callable[[Row], str]) -> list[list[Row]]:
+    """The rows that share a name, together."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
 
 
 def mean_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from jat_graph.lab.studies.curriculum import (
     lessons_of,
     passing_line,
 )
-from jat_graph.lab.studies.examples import count_examples
+from jat_graph.lab.studies.fine_tuning import count_examples
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.lab.statistics import Difference
-from jat_graph.lab.studies.captions import caption_lines, counted
-from jat_graph.lab.studies.panels import (
-    group_rows,
-    number_label,
-    number_of,
-    place_name,
-    stem_name,
-)
-from jat_graph.lab.studies.results import Results
-from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows
+from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.kinds import kind_of
+from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows, group_rows, reference_arm
 from jat_graph.lab.tables import NOTHING, SECONDS, markdown, show_change, show_score
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
 
 WORDS = ("measure", "arm")  # columns of words
 _CHANCE = 0.05  # share of intervals that lie off 0 by chance
@@ -30,11 +25,11 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
     if not rows:
         return "No cell is finished yet."
     lines = [*finding_lines(results, rows), *caption_lines(results, rows)]
-    plain = [row for row in rows if number_of(row) is None or row.paper is not None]
+    plain = [row for row in rows if row.number is None or row.paper is not None]
     tables = [markdown(text_frame(results, plain), WORDS)] if plain else []
-    if numbered := [row for row in rows if number_of(row) is not None]:
+    if numbered := [row for row in rows if row.number is not None]:
         tables.append(markdown(_numbered_frame(results, numbered), WORDS))
-        where = f"In the table by {number_label(results.grid, numbered[0])}"
+        where = f"In the table by {numbered[0].number_label(results.grid)}"
         lines.insert(0, f"{where}, changes are in brackets, without their intervals.")
     return "\n".join(["\n\n".join(tables), "", *(f"- {line}" for line in lines)])
 
@@ -93,13 +88,13 @@ def _numbered_frame(results: Results, rows: Sequence[Row]) -> DataFrame:
     """The rows as texts, with a column for each number, as for each layer."""
     from pandas import DataFrame
 
-    label = number_label(results.grid, rows[0])
-    numbers = sorted({number for row in rows if (number := number_of(row)) is not None})
+    label = rows[0].number_label(results.grid)
+    numbers = sorted({number for row in rows if (number := row.number) is not None})
     lines = []
-    for group in group_rows(rows, lambda row: f"{stem_name(row)}, {row.arm.name}"):
-        found = {number_of(row): row for row in group}
+    for group in group_rows(rows, lambda row: f"{row.stem}, {row.arm.name}"):
+        found = {row.number: row for row in group}
         cells = {f"{label} {number}": _short(results, found.get(number)) for number in numbers}
-        lines.append({"measure": stem_name(group[0]), "arm": group[0].arm.name} | cells)
+        lines.append({"measure": group[0].stem, "arm": group[0].arm.name} | cells)
     return DataFrame(lines)
 
 
@@ -137,7 +132,7 @@ def _cells(results: Results, row: Row) -> dict[str, str]:
     unit, digits = (" %", 0) if row.metric == SECONDS else ("", 1)
     printed = row.paper_change
     return {
-        "measure": place_name(row),
+        "measure": row.place,
         "arm": row.arm.name,
         "score": _score(results, row),
         "change": change,
@@ -189,3 +184,107 @@ def _best_line(rows: Sequence[Row]) -> Iterator[str]:
 
 def _lie(number: int) -> str:
     return "lies" if number == 1 else "lie"
+
+
+def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
+    """Say what an experiment was made from, and how to read it."""
+    grid = results.grid
+    lines = [f"{source_line(results)} {_sizes(results)}", _reading(results.grid, rows)]
+    if grid.tuning is not None and any(arm.tune for arm in grid.arms):
+        tried = ", ".join(f"{threshold:g}" for threshold in grid.tuning.thresholds)
+        lines.append(
+            f"ρ is the one of {tried} that did best on {grid.tuning.held_out:.0%} of the training "
+            "data, held out of a training on the rest with a seed that no cell has."
+        )
+    if grid.paper.scores and grid.paper.model:
+        where = f" ({grid.source})" if grid.source else ""
+        lines.append(f"The paper's numbers{where} are those of {grid.paper.model}.")
+    elif grid.source:
+        lines.append(f"In the paper: {grid.source}.")
+    lines += kind_of(grid).caption(results).remarks
+    if grid.budget:
+        lines.append(f"Budget: {grid.budget}.")
+    return [*lines, _machine_line(results)]
+
+
+def source_line(results: Results) -> str:
+    """Name the model and the data that were really used, and the number of seeds."""
+    caption = kind_of(results.grid).caption(results)
+    seeds = {record.seed for record in results.records}
+    return f"{caption.models}, {caption.data}, {counted(len(seeds), 'seed')}."
+
+
+def counted(number: int, what: str) -> str:
+    """Write a number of things."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _sizes(results: Results) -> str:
+    """Say how many examples each task was trained on and scored on, by arm if that differs."""
+    parts = []
+    for task in results.grid.tasks:
+        arms: dict[str, dict[str, None]] = {}
+        for record in results.records:
+            if record.task == task and record.examples:
+                sizes = (f"{_share(record, name)} ({name})" for name in record.examples)
+                arms.setdefault(" and ".join(sizes), {})[record.arm] = None
+        said = [f"{text} for {', '.join(arms[text])}" for text in arms] if len(arms) > 1 else arms
+        parts += [f"{task} {', '.join(said)}"] if arms else []
+    return f"Examples: {'; '.join(parts)}." if parts else ""
+
+
+def _share(record: Record, split: str) -> str:
+    """Say how many examples were used, and of how many if not all were."""
+    used = record.examples[split]
+    whole = record.all_examples.get(split, used)
+    return f"{used:,}" if used == whole else f"{used:,} of {whole:,}"
+
+
+def _reading(grid: Grid, rows: Sequence[Row]) -> str:
+    """Say what scores, changes and intervals are."""
+    if SECONDS in grid.columns:
+        return (
+            "Times are means ± standard deviations over the seeds, whole trainings; a change is "
+            "the share of more time, with Student's interval over the seeds."
+        )
+    bases = {reference_arm(grid, arm).name for arm in grid.arms}
+    against = f"against {grid.base.name!r}" if len(bases) == 1 else "against the base at its place"
+    compared = [len(row.change.by_seed) for row in rows if row.change is not None]
+    if max((len(row.values) for row in rows), default=0) < 2:
+        return (
+            f"Scores are in percent, of one seed. A change is {against}; its interval is that of "
+            "new examples alone, a paired bootstrap: it says nothing of other seeds, so that no "
+            "change is bold. Intervals are not corrected for their number."
+        )
+    single = "; with one seed the interval is that of new examples alone, and the change not bold"
+    return (
+        "Scores are means ± standard deviations over the seeds, in percent. A change is "
+        f"{against}; its interval is that of new seeds and new examples at once: a paired "
+        "bootstrap over the examples, to which Student's spread of the seeds is added (that alone "
+        "where there are no examples to resample). A change is bold where its interval does not "
+        f"hold 0{single if 1 in compared else ''}. Intervals are not corrected for their number."
+    )
+
+
+def _machine_line(results: Results) -> str:
+    """Name all machines and versions that cells ran with, and the time they took."""
+    ran = [record.machine or results.machine for record in results.records]
+    machines = " and ".join(dict.fromkeys(_machine(one) for one in ran))
+    names = {
+        name: [str(one.get(name, own)) for one in ran] for name, own in results.versions.items()
+    }
+    versions = ", ".join(
+        f"{name} {' or '.join(dict.fromkeys(all_))}" for name, all_ in names.items()
+    )
+    hours = sum(record.seconds for record in results.records) / 3600
+    what = kind_of(results.grid).caption(results).trained
+    line = f"Run on {machines}; {hours:.1f} hours of training for the {what}; {versions}."
+    if SECONDS in results.grid.columns and len({_machine(one) for one in ran}) > 1:
+        line += " Times of different machines are compared: changes are partly theirs."
+    return line
+
+
+def _machine(described: Mapping[str, str | int]) -> str:
+    gpu = f"{described['gpu']}, " if "gpu" in described else ""
+    cores = described.get("cores", "?")
+    return f"{gpu}{described.get('processor', 'unknown processor')}, {cores} cores"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.lab.studies import Cell, jobs, run_experiment
-from jat_graph.lab.studies.jobs import Outcome, run_cells
+from jat_graph.lab.studies import Cell, run_experiment, running
+from jat_graph.lab.studies.running import Outcome, run_cells
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.test_running import same
 
@@ -32,9 +32,9 @@ def run_or_die(cell: Cell, *_: object) -> Outcome:
 def test_a_process_that_is_killed_takes_no_other_cell_with_it(
     plans: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "run_one", run_or_die)
-    monkeypatch.setattr(jobs, "get_context", lambda _: get_context("fork"))
-    monkeypatch.setattr(jobs, "_limit_threads", lambda _: None)
+    monkeypatch.setattr(running, "run_one", run_or_die)
+    monkeypatch.setattr(running, "get_context", lambda _: get_context("fork"))
+    monkeypatch.setattr(running, "_limit_threads", lambda _: None)
     found = {o.cell: o for o in run_cells(plans().cells, plans(), tmp_path, jobs=2)}
     killed, *others = (found[cell] for cell in plans().cells)
     assert str(killed) == "failed, its process was killed, as happens where memory runs out"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jat_graph.lab.studies.grid import Grid
-from jat_graph.lab.studies.panels import Panel, choose_panels
+from jat_graph.lab.studies.picture import Panel, choose_panels
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import MEAN, experiment_rows
 from tests.lab.studies import made_up

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jat_graph.lab.page import NO_RESULTS
 from jat_graph.lab.studies import write_results
 from jat_graph.lab.studies.report import (
-    NO_RESULTS,
     read_findings,
     read_folder,
     render_page,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jat_graph.lab.statistics import Interval, paired_difference
-from jat_graph.lab.studies.captions import caption_lines
 from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows, reference_arm
+from jat_graph.lab.studies.tables import caption_lines
 from jat_graph.lab.tables import SECONDS, is_share
 from tests.lab.studies import made_up
 

@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 from jat_graph.lab.statistics import Difference, Interval
-from jat_graph.lab.studies.captions import caption_lines
 from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows
-from jat_graph.lab.studies.tables import experiment_markdown, finding_lines, results_frame
+from jat_graph.lab.studies.tables import (
+    caption_lines,
+    experiment_markdown,
+    finding_lines,
+    results_frame,
+)
 from tests.lab.studies import made_up
 from tests.lab.studies.support import narrow
 

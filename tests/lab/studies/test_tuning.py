@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from jat_graph.lab.store import locked
 from jat_graph.lab.studies import Cell, Plan
-from jat_graph.lab.studies import tuning as module
+from jat_graph.lab.studies import fine_tuning as module
+from jat_graph.lab.studies.fine_tuning import best_threshold, choose_threshold, tuning_folders
 from jat_graph.lab.studies.grid import TUNING_SEED
-from jat_graph.lab.studies.tuning import best_threshold, choose_threshold, tuning_folders
 from tests.lab.studies.conftest import Plans
 
 TUNED: dict[str, Any] = {
