@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jat_graph.lab.figure import GREY, line_style, open_figure
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.results import Results
-from jat_graph.lab.studies.rows import Row, group_rows
+from jat_graph.lab.studies.rows import Row, group_rows, number_label
 from jat_graph.lab.studies.tables import source_line
 from jat_graph.lab.tables import SECONDS, is_share
 
@@ -200,7 +200,7 @@ def _numbered_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
         for group in group_rows(rows, lambda row: row.arm.name)
     ]
     first = rows[0]
-    label, measure = first.number_label(grid), replace(first, task="").stem
+    label, measure = number_label(grid, first), replace(first, task="").stem
     unit = _unit(first)
     return Panel(first.stem, label, unit, lines, [], of_changes=False, measure=measure)
 

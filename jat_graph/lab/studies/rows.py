@@ -82,11 +82,6 @@ class Row:
         metric = re.sub(r"_\d+$", "", self.metric)
         return ", ".join(part for part in (self.task, split, metric) if part)
 
-    def number_label(self, grid: Grid) -> str:
-        """What the number counts."""
-        split = _SPLIT.fullmatch(self.split)
-        return grid.x_label or (split[1] if split else re.sub(r"_\d+$", "", self.metric))
-
 
 @dataclass(frozen=True)
 class Place:
@@ -237,6 +232,12 @@ def group_rows(rows: Sequence[Row], key: Callable[[Row], str]) -> list[list[Row]
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return list(groups.values())
+
+
+def number_label(grid: Grid, row: Row) -> str:
+    """What the number of a row counts."""
+    split = _SPLIT.fullmatch(row.split)
+    return grid.x_label or (split[1] if split else re.sub(r"_\d+$", "", row.metric))
 
 
 def mean_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:

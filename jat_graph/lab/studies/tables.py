@@ -9,7 +9,14 @@ from jat_graph.lab.statistics import Difference
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows, group_rows, reference_arm
+from jat_graph.lab.studies.rows import (
+    MEAN,
+    Row,
+    experiment_rows,
+    group_rows,
+    number_label,
+    reference_arm,
+)
 from jat_graph.lab.tables import NOTHING, SECONDS, markdown, show_change, show_score
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
     tables = [markdown(text_frame(results, plain), WORDS)] if plain else []
     if numbered := [row for row in rows if row.number is not None]:
         tables.append(markdown(_numbered_frame(results, numbered), WORDS))
-        where = f"In the table by {numbered[0].number_label(results.grid)}"
+        where = f"In the table by {number_label(results.grid, numbered[0])}"
         lines.insert(0, f"{where}, changes are in brackets, without their intervals.")
     return "\n".join(["\n\n".join(tables), "", *(f"- {line}" for line in lines)])
 
@@ -88,7 +95,7 @@ def _numbered_frame(results: Results, rows: Sequence[Row]) -> DataFrame:
     """The rows as texts, with a column for each number, as for each layer."""
     from pandas import DataFrame
 
-    label = rows[0].number_label(results.grid)
+    label = number_label(results.grid, rows[0])
     numbers = sorted({number for row in rows if (number := row.number) is not None})
     lines = []
     for group in group_rows(rows, lambda row: f"{row.stem}, {row.arm.name}"):
