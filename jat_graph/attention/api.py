@@ -15,8 +15,7 @@ from jat_graph.attention.propagation import (
     needs_gradient,
 )
 from jat_graph.attention.softmax import attend
-from jat_graph.checks.arguments import check_dropout, check_scale
-from jat_graph.checks.tensors import check_heads, clean_padding
+from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import BackendChoice, NormalizedOperator

@@ -1,4 +1,4 @@
-"""Checks of heads as tensors, which need no config."""
+"""Checks of heads as tensors, and of the numbers that come with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 
 import torch
 from torch import Tensor
+
+from jat_graph.checks.numbers import check_inside, check_number
 
 
 def check_heads(
@@ -37,6 +39,19 @@ def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
 def default_scale(head_dim: int) -> float:
     """Return 1/√D to the bit as SDPA takes it; ``D ** -0.5`` is another number for D = 8, say."""
     return 1.0 / math.sqrt(head_dim)
+
+
+def check_scale(scale: float | None, head_dim: int) -> float:
+    """Return the factor of the scores; None means 1/√D."""
+    if scale is None:
+        return default_scale(head_dim)
+    return check_inside("scale", scale, -math.inf, math.inf)
+
+
+def check_dropout(dropout_p: float) -> None:
+    """Refuse a probability of dropout outside [0, 1]."""
+    if check_number("dropout_p", dropout_p, least=0.0) > 1:
+        raise ValueError(f"dropout_p must be at most 1, got {dropout_p}")
 
 
 def check_layout(name: str, tensor: object) -> None:

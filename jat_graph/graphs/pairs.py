@@ -7,9 +7,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
-from jat_graph.checks.arguments import check_scale
 from jat_graph.checks.numbers import check_integer, check_number
-from jat_graph.checks.tensors import check_heads, check_layout, clean_padding
+from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import DenseOperator

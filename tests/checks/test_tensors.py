@@ -5,8 +5,15 @@ import torch
 import torch.nn.functional as F
 
 from jat_graph import JatConfig
-from jat_graph.checks.arguments import check_config, check_dropout, check_scale
-from jat_graph.checks.tensors import check_heads, check_layout, clean_padding, default_scale
+from jat_graph.checks.tensors import (
+    check_dropout,
+    check_heads,
+    check_layout,
+    check_scale,
+    clean_padding,
+    default_scale,
+)
+from jat_graph.config import check_config
 
 
 def heads(*shape, dtype=torch.float32):
