@@ -249,7 +249,7 @@ def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
 
 def _attach_again(model: PreTrainedModel, config: JatConfig) -> None:
     if attached_config(model) is not None:
-        detach(model)
+        detach(model, JatConfig)
     attach(model, config)
 
 
@@ -262,7 +262,7 @@ def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
     finally:
         if attached_config(model) != before:
             if attached_config(model) is not None:
-                detach(model)
+                detach(model, JatConfig)
             if before is not None:
                 attach(model, before)
 

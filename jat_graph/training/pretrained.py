@@ -58,8 +58,10 @@ def load_config(path: str) -> PreTrainedConfig:
 
 
 def has_own_heads(config: PreTrainedConfig) -> bool:
-    """Tell whether a model was saved with heads of this library: jump heads, or triplet heads."""
-    return any(getattr(config, name, None) is not None for name in ("jat", "triplet"))
+    """Tell whether a model was saved with heads of this library, of whatever kind."""
+    from jat_graph.hf.adapter import KINDS
+
+    return any(getattr(config, kind.name, None) is not None for kind in KINDS)
 
 
 def offline(path: str) -> dict[str, Any]:

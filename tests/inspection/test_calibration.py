@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from jat_graph.config import JatConfig
-from jat_graph.hf import attach, attached_config, detach
+from jat_graph.hf import TripletConfig, attach, attached_config, detach
 from jat_graph.inspection.calibration import (
     Inputs,
     calibrate,
@@ -200,6 +200,16 @@ class TestTheModelComesBackAsItWas:
         broken = {"input_ids": torch.tensor([[VOCABULARY + 1]])}
         with pytest.raises(IndexError):
             calibrate(model, [*random_batches(1), broken, *random_batches(1)])
+
+
+def test_triplet_heads_keep_what_they_learned() -> None:
+    model, batch = attach(tiny_bert(), TripletConfig()).eval(), random_batches(1)[0]
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.key2.weight.add_(1.0)
+    before = model(**batch).last_hidden_state
+    config = calibrate(model, [batch], config=JatConfig(heads=1))
+    assert torch.equal(model(**batch).last_hidden_state, before)
+    assert not torch.allclose(attach(model, config)(**batch).last_hidden_state, before, atol=1e-3)
 
 
 def test_held_out_batches_are_reported(caplog: pytest.LogCaptureFixture) -> None:
