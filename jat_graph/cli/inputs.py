@@ -66,7 +66,7 @@ def load_model(
     config = (options or JatOptions()).resolve(own or default)
     if config is not None and config != own:
         if own is not None:
-            detach(model, JatConfig)
+            detach(model, type(own))
         attach(model, config)
     return model, tokenizer
 
