@@ -107,6 +107,24 @@ def _run_doctest(block: Block, names: dict[str, Any]) -> None:
     assert not report, "".join(report)
 
 
+def test_the_readme_is_short_and_its_links_hold() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 160
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert len(links) > 20
+    ours = [link for link in links if not link.startswith("http")]
+    assert not [link for link in ours if not (ROOT / link).exists()]
+
+
+def test_the_files_that_the_walk_names_are_there() -> None:
+    page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w/]+(?:\.py|\.md|/))`", page))
+    assert len(paths) > 30
+    assert not [
+        path for path in paths if not any((r / path).exists() for r in (ROOT, ROOT / "jat_graph"))
+    ]
+
+
 def test_every_setting_is_explained() -> None:
     page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
