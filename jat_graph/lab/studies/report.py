@@ -31,7 +31,7 @@ HEADING = """\
 What the JAT paper reports, repeated on the model and the data that are named below each table. Each
 table and picture comes from a command that anyone can repeat with a model of their own:
 
-<!-- not run: hours; tests/experiments runs small grids -->
+<!-- not run: hours; tests/lab/studies runs small grids -->
 ```bash
 jat-graph experiment layers --model sentence-transformers/all-MiniLM-L6-v2 --data-dir data \\
   --output layers
