@@ -91,9 +91,9 @@ class TokenMask:
 
 
 def resolve_mask(
-    attention_mask: Tensor | None,  # [B, L]
+    attention_mask: Tensor | None,  # bool or additive, [B, L] or [B|1, H|1, L, L]
     is_causal: bool,
-    query: Tensor,  # Tensor [B, H, L, D] whose shape the mask must fit
+    query: Tensor,  # [B, H, L, D], which the mask must fit
 ) -> TokenMask:
     """Bring an attention mask into its cheapest form.
 

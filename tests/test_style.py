@@ -282,13 +282,31 @@ def test_public_docstrings_have_their_fields() -> None:
 
 def test_internal_docstrings_do_not_repeat_the_signature() -> None:
     public = {function.place for function in _public_functions()} | _documented_functions()
+    inherited = _bases_of_exported()
     repeating = [
         function.place
         for function in _functions()
         if function.place not in public
+        and (function.owner is None or function.owner.name not in inherited)
         and _has(ast.get_docstring(function.node) or "", "Args:", "Returns:", "Raises:", "Yields:")
     ]
     assert not repeating, "\n".join(repeating)
+
+
+def _bases_of_exported() -> set[str]:
+    """Name the classes that exported ones are made from, whose methods users call, too."""
+    bases = {
+        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
+        for path in _files()
+        for node in _tree(path).body
+        if isinstance(node, ast.ClassDef)
+    }
+    found: set[str] = set()
+    wanted = set(_exported())
+    while wanted:
+        found |= wanted
+        wanted = {base for name in wanted for base in bases.get(name, [])} - found
+    return found
 
 
 def _documented_functions() -> set[str]:

@@ -121,7 +121,7 @@ def _attend_block(
 
 
 def softmax_rows(
-    scores: Tensor,  # Scaled scores [B, H, q, L]
+    scores: Tensor,  # scaled, [B, H, q, L]
     attn_mask: Tensor | None,
     is_causal: bool,
 ) -> Tensor:  # [B, H, q, L]

@@ -10,10 +10,13 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_choice, check_flag, check_inside, check_integer
 from jat_graph.checks.tensors import default_scale
-from jat_graph.nn.area_key import AreaKey
-from jat_graph.nn.areas import Areas
-from jat_graph.nn.masked_softmax import masked_softmax
-from jat_graph.nn.self_attention import SequenceSelfAttention, check_token_mask, clean_tokens
+from jat_graph.nn.areas import AreaKey, Areas
+from jat_graph.nn.self_attention import (
+    SequenceSelfAttention,
+    check_token_mask,
+    clean_tokens,
+    softmax_where,
+)
 
 VALUE_MODES = ("sum", "mean", "max")
 
@@ -182,7 +185,7 @@ class AreaAttention(SequenceSelfAttention):
         dropout = self.dropout.p if self.training else 0.0
         if self.top_k is None:
             return F.scaled_dot_product_attention(query, key, value, readable, dropout, scale=scale)
-        weights = masked_softmax(query @ key.mT * scale, readable, dim=-1)  # [B, H, N, A]
+        weights = softmax_where(query @ key.mT * scale, readable, dim=-1)  # [B, H, N, A]
         least = weights.topk(min(self.top_k, weights.size(-1))).values[..., -1:]
         # Areas with one maximum have one key: what tells them apart is rounding.
         precision = torch.finfo(weights.dtype)

@@ -124,7 +124,7 @@ class DirectedBlocks(torch.nn.Module):
     def forward(
         self,
         x: Tensor,  # [B, M, R, C_in]
-        valid: Tensor,  # Bool [B, M, R]
+        valid: Tensor,  # tokens that are there, bool [B, M, R]
     ) -> Tensor:  # [B, M, R, C]
         """Return the tokens with their contexts."""
         h = F.elu(self.hidden(self.dropout(x)))  # [B, M, R, C]
@@ -144,11 +144,11 @@ class DirectedBlocks(torch.nn.Module):
 
 
 class _Blocks(NamedTuple):
-    """Tokens in blocks ``[B, M, R, C]``, which are there ``[B, M, R]``, and where each went."""
+    """Tokens in blocks, and where each token of the sequence went."""
 
-    tokens: Tensor
-    valid: Tensor
-    slot: Tensor  # [B, N], M · R for padding
+    tokens: Tensor  # [B, M, R, C]
+    valid: Tensor  # slots that hold a token, bool [B, M, R]
+    slot: Tensor  # of each token, [B, N]; M · R for padding
 
 
 def _cut(x: Tensor, mask: Tensor | None, block_length: int | None) -> _Blocks:

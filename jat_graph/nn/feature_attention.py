@@ -7,8 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.nn.masked_softmax import masked_softmax
-from jat_graph.nn.self_attention import check_token_mask, check_tokens, clean_tokens
+from jat_graph.nn.self_attention import (
+    check_token_mask,
+    check_tokens,
+    clean_tokens,
+    softmax_where,
+)
 
 BOUND = 5.0  # of the logits, which a tanh keeps
 
@@ -50,8 +54,8 @@ class FeatureSelfAttention(torch.nn.Module):
 
     def forward(
         self,
-        h: Tensor,  # Tokens [..., L, C]
-        mask: Tensor,  # Bool [..., L], True for those that are read
+        h: Tensor,  # [..., L, C]
+        mask: Tensor,  # tokens that are read, bool [..., L]
     ) -> Tensor:  # [..., L, C]
         """Return what each token reads."""
         dropped = self.dropout(h)
@@ -60,7 +64,7 @@ class FeatureSelfAttention(torch.nn.Module):
         triangle = torch.ones(h.size(-2), h.size(-2), dtype=torch.bool, device=h.device)
         order = triangle.triu(1) if self.backward else triangle.tril(-1)
         allowed = order & mask.unsqueeze(-2)  # [..., L, L]
-        weights = masked_softmax(logits, allowed.unsqueeze(-1), dim=-2)
+        weights = softmax_where(logits, allowed.unsqueeze(-1), dim=-2)
         # On CUDA, autocast gives weights in float32 whatever the tokens are in.
         return (weights * h.unsqueeze(-3)).sum(dim=-2).to(h.dtype)
 
@@ -118,8 +122,8 @@ class SourceToToken(torch.nn.Module):
 def average_features(
     x: Tensor,  # [..., L, C]
     logits: Tensor,  # [..., L, C]
-    mask: Tensor | None,  # Bool [..., L], or None
+    mask: Tensor | None,  # tokens that are read, bool [..., L]
 ) -> Tensor:  # [..., C]
     """Return the average of tokens by the softmax of logits for every feature."""
-    weights = masked_softmax(logits, None if mask is None else mask.unsqueeze(-1), dim=-2)
+    weights = softmax_where(logits, None if mask is None else mask.unsqueeze(-1), dim=-2)
     return (weights * x).sum(dim=-2).to(x.dtype)

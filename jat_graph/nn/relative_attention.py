@@ -123,7 +123,7 @@ class RelativeAttention(SequenceSelfAttention):
         return table.unsqueeze(1)
 
 
-def skew(relative: Tensor, num_keys: int) -> Tensor:  # [..., n, distances], [..., n, num_keys]
+def skew(relative: Tensor, num_keys: int) -> Tensor:  # [..., n, distances] -> [..., n, num_keys]
     """Move products of queries and distances to the keys that are so far away.
 
     Query i of n has its own distance to key j in column ``j − i + n − 1``. A column of zeros in

@@ -1,4 +1,4 @@
-"""What the attention layers share: their projections, and graphs of nodes in dense or flat form."""
+"""What attention layers share: projections, graphs in dense or flat form, a softmax, checks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class MultiHeadProjections(torch.nn.Module):
         self,
         x: Tensor,  # [B, N, C]
         memory: Tensor,  # [B, M, C_memory]
-    ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, N, D], [B, H, M, D]
+    ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, N, D], [B, H, M, D] twice
         """Return the queries of ``x``, and the keys and values of ``memory``."""
         return (
             self._split_heads(self.q(x)),
@@ -72,10 +72,10 @@ class MultiHeadProjections(torch.nn.Module):
 
     def merge(
         self,
-        out: Tensor,  # What the heads read, [B, H, N, D]
-        mask: Tensor | None,  # Bool [B, N], True for nodes, or None
+        out: Tensor,  # [B, H, N, D]
+        mask: Tensor | None,  # nodes, bool [B, N]
     ) -> Tensor:  # [B, N, C]
-        """Return the layer's output: the heads side by side, projected; zeros where masked."""
+        """Return the layer's output: what the heads read, projected; zeros where masked."""
         out = out.transpose(1, 2).flatten(2)  # [B, N, H · D]
         result: Tensor = self.dropout(self.attn_out(out))  # [B, N, C]
         return result if mask is None else result.masked_fill(~mask.unsqueeze(-1), 0.0)
@@ -91,13 +91,27 @@ class SelfAttention(MultiHeadProjections, ABC):
     A subclass says in :meth:`_mix` what the heads read.
     """
 
-    def forward(
-        self,
-        x: Tensor,  # Node features, dense [B, N, C] or flat [N_total, C]
-        mask: Tensor | None = None,  # With dense features, bool [B, N], True for nodes
-        batch: Tensor | None = None,  # [N_total]
-    ) -> Tensor:
-        """Return attention of every node to the nodes of its graph."""
+    def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
+        """Return attention of every node to the nodes of its graph.
+
+        Args:
+            x: Node features, dense ``[B, N, C]`` or flat ``[N_total, C]``.
+            mask: With dense features, bool ``[B, N]``, True for nodes; what the others hold is
+                ignored. With flat ones, the batch vector may stand here, so that
+                ``torch_geometric.nn.Sequential`` can pass it. (default: None, all are nodes)
+            batch: With flat features, the graph of each node ``[N_total]``, in rising order.
+                (default: None, one graph)
+
+        Returns:
+            Node features; zeros where the mask is False.
+
+        Raises:
+            ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
+                has a NaN or an infinity.
+
+        Shapes:
+            - **output:** as ``x``
+        """
         if x.dim() == 2 and batch is None:
             mask, batch = None, mask
         self._check_input(x, mask, batch)
@@ -147,10 +161,19 @@ class SequenceSelfAttention(SelfAttention):
         """Return what the heads read of sequences that have no padding, or have it at the end."""
 
 
+def softmax_where(logits: Tensor, allowed: Tensor | None, dim: int) -> Tensor:
+    """Return the softmax over the allowed entries; where there is none, zeros and no gradient."""
+    if allowed is None:
+        return logits.softmax(dim)
+    # A finite fill: a row of infinities would be NaN, and so would its gradient.
+    filled = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+    return filled.softmax(dim).masked_fill(~allowed, 0.0)
+
+
 def clean_tokens(
     name: str,
     tokens: Tensor,  # [B, N, C]
-    mask: Tensor | None,  # Bool [B, N], True for valid ones, or None
+    mask: Tensor | None,  # valid tokens, bool [B, N]
 ) -> Tensor:
     """Check that valid tokens are finite, and set the others to 0."""
     valid = None if mask is None else mask.unsqueeze(1)
@@ -172,7 +195,7 @@ def check_tokens(
 
 def check_token_mask(
     name: str,
-    mask: Tensor | None,  # Bool [B, N], True for valid ones, or None
+    mask: Tensor | None,  # valid tokens, bool [B, N]
     tokens: Tensor,  # [B, N, C]
 ) -> None:
     """Check the mask of some tokens."""

@@ -198,7 +198,7 @@ class Pattern(ABC):
 
 @dataclass(frozen=True, init=False)
 class _Several(Pattern):
-    """What unions and intersections share.
+    """A pattern made of others: what unions and intersections share.
 
     Args:
         members: The patterns; members of the same kind are taken apart into theirs.
@@ -230,7 +230,7 @@ class _Several(Pattern):
 
     @property
     def spacing(self) -> int:
-        """What suits all members."""
+        """The largest that suits all members."""
         return math.gcd(*(member.spacing for member in self.members))
 
     @property
@@ -328,8 +328,8 @@ def _cut(one: KeyRange, other: KeyRange) -> KeyRange:
 
 def pairs_of(
     pattern: Pattern,
-    queries: Tensor,  # Positions [n, height]
-    keys: Tensor,  # Positions [n, width]
+    queries: Tensor,  # positions [n, height]
+    keys: Tensor,  # positions [n, width]
 ) -> Tensor:  # [n, height, width]
     """Return which queries of blocks attend to which keys."""
     none = torch.zeros((), dtype=torch.long, device=queries.device)

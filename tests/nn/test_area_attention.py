@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from jat_graph.nn import AreaAttention
 from jat_graph.nn.area_attention import VALUE_MODES
-from jat_graph.nn.area_key import KEY_MODES
+from jat_graph.nn.areas import KEY_MODES
 from jat_graph.reference import (
     reference_area_attention,
     reference_area_mask,

@@ -51,9 +51,9 @@ def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tens
 @pytest.mark.parametrize("wide", [False, True], ids=["as on the CPU", "as on CUDA"])
 def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
     if wide:  # autocast's softmax gives float32 there
-        wrapped = feature_attention.masked_softmax
+        wrapped = feature_attention.softmax_where
         monkeypatch.setattr(
-            feature_attention, "masked_softmax", lambda *a, **k: wrapped(*a, **k).float()
+            feature_attention, "softmax_where", lambda *a, **k: wrapped(*a, **k).float()
         )
     layer, x = make_layer().float(), tokens(2, 11).float()
     with torch.autocast("cpu", torch.bfloat16):

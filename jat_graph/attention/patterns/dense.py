@@ -23,7 +23,7 @@ def reasons_against(job: Job) -> list[str]:
 
 
 def run(job: Job) -> Tensor:  # [B, H, L, Dv]
-    """Return attention under a pattern."""
+    """Return attention under a pattern, its pairs written out as a mask."""
     mask, length, device = job.mask, job.query.size(2), job.query.device
     allowed = pattern_rows(
         job.pattern,

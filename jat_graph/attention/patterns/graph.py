@@ -29,7 +29,7 @@ def run(job: Job) -> Tensor:  # [B, H, L, Dv]
 
 def pattern_edges(
     pattern: Pattern,
-    valid: Tensor | None,  # Tokens that are not padding, [B|1, L], or None
+    valid: Tensor | None,  # tokens that are not padding, [B|1, L]; None if all are
     batch: int,
     length: int,
     device: torch.device,

@@ -45,7 +45,7 @@ class BlockGroup(NamedTuple):
 
 @lru_cache(maxsize=64)
 def kept_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
-    """Return the layout of a pattern, made once."""
+    """Return the layout of a pattern on a device, made once."""
     return tuple(group.to(device) for group in layout(pattern, length))
 
 
@@ -132,7 +132,7 @@ class BatchGroup(NamedTuple):
 
 def batch_groups(
     pattern: Pattern,
-    valid: Tensor | None,  # Tokens that are not padding, [B|1, L], or None if all are valid
+    valid: Tensor | None,  # tokens that are not padding, [B|1, L]; None if all are
     batch: int,
     length: int,
     device: torch.device,

@@ -83,7 +83,7 @@ def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
 
 
 def run_pattern(job: Job, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
-    """Return attention under a pattern and a mask."""
+    """Return attention under a pattern and a mask, by the backend asked for."""
     output: Tensor = _module(choose(backend, job).backend).run(job)
     return output
 
