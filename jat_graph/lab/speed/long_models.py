@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +56,20 @@ CONFIGS = {
     ALONE: replace(_JUMPS, hop_weights=(1.0,)),
 }
 
+# What transformers calls an encoder, and settings of its own; all other sides are BERT.
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    STOCK: ("bert", {"attn_implementation": "sdpa"}),
+    LONGFORMER: ("longformer", {"attention_window": 2 * WINDOW}),  # both sides together
+    BIGBIRD: ("big_bird", {"attention_type": "block_sparse"}),
+    MODERNBERT: (
+        "modernbert",
+        {
+            **{f"{name}_token_id": 1 for name in ("cls", "sep", "bos", "eos")},
+            **{"pad_token_id": 0, "attn_implementation": "sdpa"},
+        },
+    ),
+}
+
 
 def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
     """A training step of one sequence.
@@ -65,9 +78,7 @@ def build_side(side: str, length: int, settings: Settings) -> TrainingStep:
     heads are scaled until the graphs do real work.
     """
     batch = random_batch(SHAPE["vocab_size"], 1, length, settings)
-    model = _bert(length)
-    if side in _OTHERS:
-        model = _with_weights_of(model, _OTHERS[side](length))
+    model = _with_weights_of(_encoder(STOCK, length), _encoder(side, length))
     if side == LONGFORMER:
         batch["global_attention_mask"] = _only_first(batch["input_ids"])
     step = TrainingStep(model.to(settings.torch_device).train(), batch, settings)
@@ -125,47 +136,15 @@ def is_sparse(model: Any) -> bool:
     return getattr(model.base_model, "attention_type", "block_sparse") == "block_sparse"
 
 
-def _bert(length: int) -> Any:
-    from transformers import BertConfig, BertForSequenceClassification
+def _encoder(side: str, length: int) -> Any:
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    settings = _settings(length) | {"attn_implementation": "sdpa"}
-    return BertForSequenceClassification(BertConfig(**settings))
-
-
-def _longformer(length: int) -> Any:
-    from transformers import LongformerConfig, LongformerForSequenceClassification
-
-    settings = _settings(length + 2) | {"attention_window": 2 * WINDOW}  # both sides together
-    return LongformerForSequenceClassification(LongformerConfig(**settings))
-
-
-def _bigbird(length: int) -> Any:
-    from transformers import BigBirdConfig, BigBirdForSequenceClassification
-
-    settings = _settings(length) | {"attention_type": "block_sparse"}
-    return BigBirdForSequenceClassification(BigBirdConfig(**settings))
-
-
-def _modernbert(length: int) -> Any:
-    from transformers import ModernBertConfig, ModernBertForSequenceClassification
-
-    special = {f"{name}_token_id": 1 for name in ("cls", "sep", "bos", "eos")}
-    settings: dict[str, Any] = {**SHAPE, **special, "pad_token_id": 0}  # no dropout by default
-    settings |= {"max_position_embeddings": length, "attn_implementation": "sdpa"}
+    kind, own = _KINDS.get(side, _KINDS[STOCK])
+    positions = length + 2 if side == LONGFORMER else length  # counted from 2, as RoBERTa's
+    settings = {**SHAPE, **NO_DROPOUT, "max_position_embeddings": positions, **own}
     torch.manual_seed(0)
-    return ModernBertForSequenceClassification(ModernBertConfig(**settings))
-
-
-_OTHERS: dict[str, Callable[[int], Any]] = {
-    LONGFORMER: _longformer,
-    BIGBIRD: _bigbird,
-    MODERNBERT: _modernbert,
-}
-
-
-def _settings(positions: int) -> dict[str, Any]:
-    torch.manual_seed(0)
-    return {**SHAPE, **NO_DROPOUT, "max_position_embeddings": positions}
+    config = AutoConfig.for_model(kind, **settings)
+    return AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
 
 
 def _with_weights_of(source: Any, model: Any) -> Any:
