@@ -5,6 +5,7 @@ import re
 import statistics
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,6 +90,12 @@ def _imports_of_ours(path: Path) -> set[str]:
     return found - {_module(path), "__version__"}
 
 
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in _files()
+}
+
+
 def _functions() -> Iterator[Function]:
     """Yield all functions, those inside others too."""
     for path in _files():
@@ -155,6 +162,32 @@ def test_imports_point_one_way(path: Path) -> None:
         assert RANK[other] < RANK[module], (
             f"{path.name} of {module} imports {other}, which is above"
         )
+
+
+def _imported_files(path: Path) -> Iterator[Path]:
+    """Yield the files of ours that a file imports, anywhere in it: for types, too, and late."""
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            # A module of a package, or else a name that the module or package itself gives.
+            names = [_module_of(f"{node.module}.{alias.name}") for alias in node.names]
+        else:
+            continue
+        yield from (FILES[name] for name in names if name in FILES and FILES[name] != path)
+
+
+def _module_of(name: str) -> str:
+    return name if name in FILES else name.rpartition(".")[0]
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    order = TopologicalSorter({path: set(_imported_files(path)) for path in _files()})
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle = (str(path.relative_to(PACKAGE)) for path in reversed(error.args[1]))
+        pytest.fail(f"imports go round in a circle: {' → '.join(circle)}")
 
 
 def test_the_reference_imports_nothing_of_ours() -> None:
