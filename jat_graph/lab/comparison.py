@@ -17,7 +17,7 @@ from jat_graph.lab.store import fingerprint
 from jat_graph.lab.studies.arms import GridArm
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.rows import Place, Scores, experiment_rows
+from jat_graph.lab.studies.rows import Place, Scores
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
@@ -153,7 +153,7 @@ class Comparison:
             The paired difference; None if a run has no such score.
         """
         one, other = (self.results.grid.arm(name) for name in (arm, base))
-        return self._scores.difference(Place(self.task, split, metric), one, other)
+        return self.scores.difference(Place(self.task, split, metric), one, other)
 
     def verdict(self, arm: str, split: str, base: str = BASE) -> str:
         """Say in one sentence what an arm's primary metric shows.
@@ -197,7 +197,8 @@ class Comparison:
         }
 
     @cached_property
-    def _scores(self) -> Scores:
+    def scores(self) -> Scores:
+        """The same as scores by arm and seed, which know how far two arms differ."""
         return Scores(self.results)
 
     def _grid(self) -> Grid:
@@ -340,7 +341,7 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def _text_frame(comparison: Comparison) -> DataFrame:
-    return text_frame(comparison.results, experiment_rows(comparison.results))
+    return text_frame(comparison.results, comparison.scores.rows())
 
 
 def _checked_arms(

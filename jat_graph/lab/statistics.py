@@ -279,10 +279,12 @@ def verdict(
             "look at the scores whether both have learned everything, or nothing."
         )
     if found is None:
-        return (
-            f"{name} differs from {base} by {change} on each of {seeds} seeds; with no "
-            "spread at all there is no confidence interval."
+        why = (
+            f"on each of {seeds} seeds; with no spread at all"
+            if difference.draws is None
+            else f"over {seeds} seeds; where {metric} is undefined on other examples"
         )
+        return f"{name} differs from {base} by {change} {why} there is no confidence interval."
     whole = f"95 % interval {ends}, {seeds} seeds"
     if found.holds_zero:
         return f"No difference shown between {name} and {base}: {change} ({whole})."

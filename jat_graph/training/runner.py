@@ -110,7 +110,7 @@ def train(
 
 def require_extra() -> None:
     """Check that the optional packages for training are there."""
-    wanted = ("accelerate", "datasets", "sklearn", "scipy")
+    wanted = ("accelerate", "datasets", "pandas", "pydantic", "sklearn", "scipy", "tabulate")
     missing = [name for name in wanted if find_spec(name) is None]
     if missing:
         raise ValueError(f"training needs the package {missing[0]}: pip install 'jat_graph[train]'")

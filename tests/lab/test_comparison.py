@@ -1,5 +1,6 @@
-"""Comparisons: pairing, resuming, and what is written down."""
+"""Comparisons: pairing, resuming, what is written down, and their tables."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from jat_graph.config import JatConfig
 from jat_graph.lab.studies.rows import experiment_rows
-from jat_graph.training import Arm, compare, train
+from jat_graph.training import Arm, compare, comparison_markdown, comparison_table, train
+from tests.lab.studies.support import narrow
 from tests.training.support import JUMP, Options, made_up
 
 
@@ -172,3 +175,24 @@ def test_single_runs_and_models_with_jump_heads_are_no_base(options: Options) ->
     jumping = options(model=str(Path(options().output_dir, "model")))
     with pytest.raises(ValueError, match="must have no jump heads to be the base"):
         compare(jumping, JUMP, [0], progress=False)
+
+
+def test_markdown() -> None:
+    text = comparison_markdown(made_up(base=[0.5, 0.6], jump=[0.6, 0.9]))
+    lines = narrow(text).splitlines()
+    assert lines[0] == "| measure | arm | score | change | 95 % interval |"
+    assert lines[2] == "| mrpc, accuracy | base | 55.0 ± 7.1 | - | - |"
+    assert lines[3] == "| mrpc, accuracy | jump | 75.0 ± 21.2 | +20.0 | -107.1 to +147.1 |"
+    assert lines[-1].startswith("- No difference shown between jump and base: +20.0")
+
+
+def test_table() -> None:
+    comparison = made_up(base=[0.5, 0.6], calibrated=[0.6, 0.9], other=[None, 0.5])
+    out = io.StringIO()
+    Console(file=out, width=80).print(comparison_table(comparison))
+    text = " ".join(out.getvalue().split())
+    assert "mrpc, 2 seeds" in text
+    assert "undefined" in text
+    assert "…" not in text
+    for sentence in comparison.verdicts:
+        assert sentence in text

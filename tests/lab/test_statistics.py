@@ -11,6 +11,7 @@ from scipy import stats
 
 from jat_graph.lab.statistics import (
     Difference,
+    Interval,
     paired_difference,
     summarize,
     verdict,
@@ -91,6 +92,22 @@ def test_verdicts_say_what_the_interval_shows(
     arm: list[float], base: list[float], words: str
 ) -> None:
     assert words in verdict("jump", "accuracy", paired_difference(arm, base))
+
+
+def test_an_interval_that_other_examples_do_not_have_is_said() -> None:
+    draws = np.full(10, np.nan)
+    sentence = verdict("jump", "matthews", Difference({0: 0.1, 1: 0.3}, None, draws))
+    assert sentence == (
+        "jump differs from base by +20.0 matthews over 2 seeds; where matthews is undefined on "
+        "other examples there is no confidence interval."
+    )
+
+
+def test_perplexity_is_no_share() -> None:
+    found = Difference({0: -1.0, 1: -1.5}, Interval(-2.0, -0.5))
+    assert verdict("jump", "perplexity on test", found, greater_is_better=False) == (
+        "jump is better than base: -1.25 perplexity on test (95 % interval -2 to -0.5, 2 seeds)."
+    )
 
 
 def test_constant_shift_is_told_from_rounding() -> None:

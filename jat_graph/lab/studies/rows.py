@@ -98,9 +98,7 @@ class Place:
 
 def experiment_rows(results: Results) -> tuple[Row, ...]:
     """The lines of an experiment's table: each arm on each measure, against its base."""
-    table = Scores(results)
-    rows = [table.row(place, arm) for place in table.places() for arm in table.arms(place.task)]
-    return (*rows, *mean_rows(results.grid, rows))
+    return Scores(results).rows()
 
 
 def reference_arm(grid: Grid, arm: GridArm) -> GridArm:
@@ -119,6 +117,11 @@ class Scores:
             self.cells.setdefault((record.task, record.arm), {})[record.seed] = record
         self._scorers: dict[tuple[Place, str, int], Scorer] = {}
         self._differences: dict[tuple[Place, str, str], Difference | None] = {}
+
+    def rows(self) -> tuple[Row, ...]:
+        """All lines of a table, those of the mean over the tasks last."""
+        rows = [self.row(place, arm) for place in self.places() for arm in self.arms(place.task)]
+        return (*rows, *mean_rows(self.grid, rows))
 
     def arms(self, task: str) -> list[GridArm]:
         """Return the arms with a finished cell."""

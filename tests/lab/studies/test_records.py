@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.lab.store import locked
 from jat_graph.lab.studies import read_results
 from jat_graph.lab.studies.records import RECORD_FILE, Store
 from tests.lab.studies.conftest import Plans
@@ -124,13 +123,3 @@ def test_a_cell_says_what_it_ran_on(plans: Plans, tmp_path: Path) -> None:
     store.save(made_up())
     (record,) = store.gather().records
     assert record.machine["cores"] and record.machine["torch"]
-
-
-def test_a_folder_is_locked_for_others(tmp_path: Path) -> None:
-    with locked(tmp_path / "cell", wait=False) as first:
-        with locked(tmp_path / "cell", wait=False) as second:
-            assert first and not second
-        with locked(tmp_path / "other", wait=False) as other:
-            assert other
-    with locked(tmp_path / "cell", wait=True) as again:
-        assert again
