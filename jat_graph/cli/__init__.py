@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
@@ -56,7 +55,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _describe(error: OSError) -> str:
-    """Name the file and the system's reason, without error numbers."""
+    """The file and the system's reason, without error numbers."""
     if error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
@@ -93,17 +92,11 @@ def _set_up(
         )
 
 
-def _register(name: str, command: Callable[..., None]) -> None:
-    """Add a command whose help is its docstring up to the list of arguments."""
-    text = (command.__doc__ or "").split("Args:")[0].strip()
-    app.command(name, help=text)(command)
-
-
-_register("demo", demo_command)
-_register("train", train_command)
-_register("eval", eval_command)
-_register("experiment", experiment_command)
-_register("inspect", inspect_command)
-_register("calibrate", calibrate_command)
-_register("plot", plot_command)
-_register("bench", bench_command)
+app.command("demo")(demo_command)
+app.command("train")(train_command)
+app.command("eval")(eval_command)
+app.command("experiment")(experiment_command)
+app.command("inspect")(inspect_command)
+app.command("calibrate")(calibrate_command)
+app.command("plot")(plot_command)
+app.command("bench")(bench_command)

@@ -55,7 +55,7 @@ class PairJump:
     jump: Jump
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON types."""
+        """Everything as JSON types."""
         place = {"layer": self.layer, "head": self.head, "density": self.density}
         return {**place, **self.jump.to_dict()}
 
@@ -99,7 +99,7 @@ class Demonstration:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON types."""
+        """Everything as JSON types."""
         return {
             "text": PAIR,
             "density": self.density,
@@ -115,7 +115,7 @@ class Demonstration:
 
 
 def default_options(model: str, folder: str | Path) -> TrainingOptions:
-    """Return the comparison's options: the budget in which the base model learns the task."""
+    """The comparison's options: the budget in which the base model learns the task."""
     return TrainingOptions(
         model=model,
         task=TASK,
@@ -167,7 +167,10 @@ def demonstrate(
 
 
 def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[PairJump, ...], Path]:
-    """Find the jumps between *computer* and *pencil*, and draw the head with the largest gain."""
+    """The jumps between *computer* and *pencil*, and a picture of the head with the largest gain.
+
+    Where no head joins the two words, the picture shows the first jump head.
+    """
     from transformers import AutoModel, AutoTokenizer
 
     from jat_graph.viz import draw_head, save_figure
@@ -198,7 +201,7 @@ def show(found: Demonstration) -> None:
 
 
 def accuracy_split(attractors: int) -> str:
-    """Name the dev set with so many attractors."""
+    """The dev set with so many attractors."""
     return f"validation_{attractors}"
 
 
@@ -252,7 +255,7 @@ def _show_comparison(found: Demonstration) -> None:
 
 
 def _verdict(comparison: Comparison, attractors: int) -> str:
-    """Say what one number of attractors shows."""
+    """What one number of attractors shows, as a sentence."""
     metric = comparison.primary_metric
     difference = comparison.difference("jump", accuracy_split(attractors), metric)
     measure = f"{metric} on {attractors} attractor{'' if attractors == 1 else 's'}"

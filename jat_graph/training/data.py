@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 def dev_splits(task: Task, options: TrainingOptions) -> tuple[str, ...]:
-    """Return the splits that a run is evaluated on; the first decides which weights are best."""
+    """The splits that a run is evaluated on (MNLI has two); the first decides which are best."""
     if options.held_out:
         return (HELD_OUT,)
     return tuple(split for split in task.splits if split != TRAIN)
 
 
 def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, Encoded]:
-    """Load and encode a task's splits, and warn once if texts are longer than the limit."""
+    """A task's splits by name, encoded; if texts are longer than the limit, one warning says so."""
     options = objective.options
     folder = None if options.data_dir is None else Path(options.data_dir)
     splits = objective.task.load(folder, [name for name in names if name != HELD_OUT])

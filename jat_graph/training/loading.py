@@ -50,7 +50,7 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
 
 
 def load_trained(objective: Objective[Any]) -> PreTrainedModel:
-    """Load a model that was trained for a task."""
+    """Load a model that was trained for a task, with the heads that it was saved with."""
     from transformers.models.auto import modeling_auto
 
     path = objective.options.model
@@ -114,7 +114,7 @@ def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
 
 
 def _length(model: PreTrainedModel) -> int | None:
-    """Return how many tokens a model takes; None if it has no limit."""
+    """How many tokens a model takes; None if it has no limit."""
     from jat_graph.hf.positions import position_tables
 
     tables = [table.length for table in position_tables(model)]

@@ -246,7 +246,7 @@ def _check_rate(name: str, value: Any) -> float:
 
 
 def _check_trainer(name: str, value: Any) -> dict[str, Any]:
-    """Return the Trainer's arguments in its types; text is read as on a command line of its own."""
+    """The Trainer's arguments in its types; text is read as on a command line of its own."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} must be settings by name, got {value!r}")
     if not value:

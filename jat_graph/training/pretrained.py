@@ -22,7 +22,7 @@ _NOISE = {
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model."""
+    """The tokenizer of a model; one without a padding token pads with its end, as for GPT-2."""
     from transformers import AutoTokenizer
 
     try:
@@ -43,7 +43,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def load_config(path: str) -> PreTrainedConfig:
-    """Load a model's configuration."""
+    """The configuration of a model, or one line that says why there is none."""
     from transformers import AutoConfig
 
     try:
@@ -58,14 +58,14 @@ def load_config(path: str) -> PreTrainedConfig:
 
 
 def has_own_heads(config: PreTrainedConfig) -> bool:
-    """Tell whether a model was saved with heads of this library, of whatever kind."""
+    """Whether a model was saved with heads of this library, of whatever kind."""
     from jat_graph.hf.adapter import KINDS
 
     return any(getattr(config, kind.name, None) is not None for kind in KINDS)
 
 
 def offline(path: str) -> dict[str, Any]:
-    """Return the argument that keeps the loader of a local folder off the network."""
+    """The argument that keeps the loader of a local folder off the network."""
     return {"local_files_only": True} if Path(path).is_dir() else {}
 
 

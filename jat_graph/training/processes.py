@@ -48,7 +48,7 @@ class Processes:
         return self.index == 0
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Do something in the main process, for all of them."""
+        """The result of what the main process does, in all of them; a mistake is one in all."""
         if self.count == 1:
             return work()
         from accelerate.utils import broadcast_object_list
@@ -62,7 +62,7 @@ class Processes:
         return cast(T, result)
 
     def agree(self, work: Callable[[], T]) -> T:
-        """Do something in every process; what fails in one fails in all, and nobody waits."""
+        """What each process comes to; what fails in one fails in all, and nobody waits."""
         if self.count == 1:
             return work()
         from accelerate.utils import gather_object
@@ -78,7 +78,7 @@ class Processes:
         raise self.shared(ValueError(f"{where}: {said[failed[0]]}"))
 
     def shared(self, error: ValueError) -> ValueError:
-        """Return what this process raises for an error that all processes meet."""
+        """What this process raises for an error that all processes meet."""
         return error if self.is_main else ReplicaError(str(error))
 
 
@@ -114,7 +114,7 @@ def leave(code: int = 0) -> None:
 
 
 def is_main() -> bool:
-    """Tell whether this is the main process of a command; it is where no launcher started it."""
+    """Whether this is the main process of a command; it is where no launcher started it."""
     return _launched().is_main
 
 
@@ -171,13 +171,13 @@ def _attempt(work: Callable[[], T]) -> tuple[T | None, OSError | ValueError | No
 
 
 def _launched() -> Processes:
-    """Read from the environment what a launcher started, before the processes can talk."""
+    """What a launcher started, by the environment, before the processes can talk."""
     count, index = (int(os.environ.get(name, -1)) for name in ("WORLD_SIZE", "RANK"))
     return Processes(max(count, 1), max(index, 0))
 
 
 def _refusal(options: TrainingOptions, cpu: bool) -> str | None:
-    """Say why a launcher's run cannot be that of the options; None if it can.
+    """Why a launcher's run cannot be that of the options; None if it can.
 
     Accelerate would go another way in silence: it shards nothing on the CPU, and a precision that
     only the launcher is told would not be in the run's description.

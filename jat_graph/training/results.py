@@ -91,13 +91,13 @@ class RunResult:
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """Return numbers as JSON can hold them."""
+    """Numbers as JSON can hold them: None in place of NaN and infinities."""
     plain = {name: float(value) for name, value in values.items()}
     return {name: value if math.isfinite(value) else None for name, value in plain.items()}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a number may depend on."""
+    """The versions that a number may depend on, by package; Python's, too."""
     import jat_graph
 
     found = {package: metadata.version(package) for package in _PACKAGES}

@@ -165,7 +165,7 @@ def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bo
 def _finished_run(
     folder: Path, options: TrainingOptions, asked: dict[str, Any]
 ) -> RunResult | None:
-    """Return the finished run that the folder holds; refuse one that is not asked for."""
+    """The finished run that the folder holds, if any; one that is not asked for is refused."""
     results, begun = read_json(folder / RESULTS_FILE), read_json(folder / RUN_FILE)
     found = results or begun
     if found is None:
@@ -186,7 +186,7 @@ def _finished_run(
 
 
 def _difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Name the first setting in which a run differs from what is asked for."""
+    """The first setting in which a run differs from what is asked for."""
     if found["processes"] != asked["processes"]:
         return f"processes={found['processes']}, not {asked['processes']}"
     for part in ("options", "config"):
@@ -237,7 +237,7 @@ def _discard(folder: Path) -> None:
 
 
 def _history(log: list[dict[str, Any]]) -> tuple[dict[str, float | None], ...]:
-    """Gather losses and scores from the Trainer's log, one entry a step, times left out."""
+    """Losses and scores of the Trainer's log, one entry a step, times left out."""
     steps: dict[int, dict[str, Any]] = {}
     for entry in log:
         scores = {

@@ -24,7 +24,7 @@ _LAST_FILE = "trainer_state.json"
 
 
 def prepare_folder(folder: str | Path) -> Path:
-    """Create a folder and prove that it can be written to, before any work is done."""
+    """A folder's absolute path; it is there, and can be written to, before any work is done."""
     path = Path(folder).expanduser().resolve()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def prepare_folder(folder: str | Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Return an error's first line."""
+    """An error's first line; of the system's errors its own words, without the path."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).strip().splitlines()[0]
 
@@ -53,7 +53,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a file that :func:`write_json` wrote."""
+    """The content of a file that :func:`write_json` wrote; None if there is no such file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def one_line_errors(target: Path) -> Iterator[None]:
 
 
 def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
-    """Return the newest whole checkpoint, and delete those that a kill cut off."""
+    """The newest whole checkpoint; those that a kill cut off are deleted."""
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     for checkpoint in reversed(found):
         if _is_whole(checkpoint, processes):
@@ -101,7 +101,7 @@ def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
 
 
 def _is_whole(checkpoint: Path, processes: int) -> bool:
-    """Tell whether all has been written; of several processes each writes its random state."""
+    """Whether all has been written; of several processes each writes its random state."""
     states = [checkpoint / f"rng_state_{index}.pth" for index in range(processes)]
     if processes > 1 and not all(state.is_file() for state in states):
         return False

@@ -89,7 +89,7 @@ class TrainingTime(TrainerCallback, ExportableState):
         return self._earlier + (0 if self._began is None else time.perf_counter() - self._began)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """What a checkpoint keeps."""
         return {"args": {}, "attributes": {"seconds": self.seconds}}
 
     def on_train_begin(
@@ -104,7 +104,7 @@ class TrainingTime(TrainerCallback, ExportableState):
 
 
 def tensorboard(folder: Path | None) -> list[TrainerCallback]:
-    """Return what writes logs for TensorBoard, if it is installed."""
+    """What writes logs for TensorBoard, if it is installed and there is a folder."""
     if folder is None or find_spec("tensorboard") is None:
         return []
     from transformers.integrations.integration_utils import TensorBoardCallback
@@ -159,7 +159,7 @@ class TaskTrainer(Trainer):
 
 
 def _length(ids: list[Any]) -> int:
-    """Return the tokens of a sequence; of a row with several the longest one's."""
+    """The tokens of a sequence; of a row with several the longest one's."""
     return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
 
 
@@ -182,7 +182,7 @@ def build_trainer(
     splits: dict[str, Encoded],
     log_folder: Path | None,
 ) -> TaskTrainer:
-    """Put model, data and arguments together."""
+    """The Trainer of a run; without a folder it writes no logs."""
     classes = objective.loss is None and objective.labels == ("labels",)
     if args.label_smoothing_factor and not (classes and model.config.problem_type != "regression"):
         raise ValueError(
@@ -217,7 +217,7 @@ def score(
     processes: Processes,
     splits: dict[str, Encoded],
 ) -> tuple[Metrics, dict[str, Answers]]:
-    """Evaluate the trainer's model on every dev set of its run."""
+    """Scores and answers of the trainer's model on every dev set of its run."""
     metrics: Metrics = {}
     answers: dict[str, Answers] = {}
     for name in dev_splits(objective.task, objective.options):

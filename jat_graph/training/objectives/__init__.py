@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
-    """Return how a task is trained."""
+    """How a task is trained."""
     if isinstance(task, ClassificationTask):
         return Classification(task, options)
     if isinstance(task, ChoiceTask):

@@ -44,12 +44,12 @@ class Cut:
 
     @classmethod
     def of(cls, lengths: Sequence[int], limit: int) -> Cut:
-        """Count what a limit takes away."""
+        """What a limit takes away from documents of these lengths."""
         lost = [length - limit for length in lengths if length > limit]
         return cls(len(lost), len(lengths), sum(lost), sum(lengths))
 
     def __str__(self) -> str:
-        """Say it in half a sentence."""
+        """Half a sentence that says it."""
         share = self.tokens / max(1, self.all_tokens)
         return (
             f"{self.documents} of {self.all_documents} documents lose {self.tokens} of "
@@ -130,7 +130,7 @@ class Objective(ABC, Generic[TaskT]):
         return self.tokenizer
 
     def model_settings(self) -> dict[str, Any]:
-        """Return what a model's configuration says about the task, by name."""
+        """What a model's configuration says about the task, by name."""
         return {}
 
     def check_config(self, config: PreTrainedConfig) -> None:
@@ -141,7 +141,7 @@ class Objective(ABC, Generic[TaskT]):
 
     @abstractmethod
     def encode(self, rows: Dataset, limit: int | None) -> Encoded:
-        """Turn the rows of a split into sequences of token ids, once for the whole run."""
+        """Rows, at most ``limit`` of them, as sequences of token ids, once for the whole run."""
 
     @abstractmethod
     def collate(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -155,7 +155,10 @@ class Objective(ABC, Generic[TaskT]):
     def judge(
         self, predictions: Any, labels: Any, split: Encoded
     ) -> tuple[dict[str, float], Answers | None]:
-        """Compute the task's metrics."""
+        """Scores by name, and what was answered; None where a task has no examples, as a text.
+
+        Predictions are what :meth:`reduce` kept, joined over batches and padded with -100.
+        """
 
 
 class Answering(Objective[AnsweredT]):
@@ -163,7 +166,7 @@ class Answering(Objective[AnsweredT]):
 
     @abstractmethod
     def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
-        """Say what a model answered to each example."""
+        """What a model answered to each example."""
 
     def judge(
         self, predictions: Any, labels: Any, split: Encoded
@@ -174,7 +177,7 @@ class Answering(Objective[AnsweredT]):
 
 
 def draw(dataset: Dataset, limit: int | None, group: str | None = None) -> Dataset:
-    """Return a random subset, the same in every run."""
+    """About ``limit`` rows, the same in every run; rows of one group stay together."""
     if limit is None or limit >= len(dataset):
         return dataset
     if group is None:
@@ -183,7 +186,7 @@ def draw(dataset: Dataset, limit: int | None, group: str | None = None) -> Datas
 
 
 def draw_groups(groups: Iterable[Any], limit: int) -> tuple[list[int], list[int]]:
-    """Draw whole groups until there are enough rows, the same ones in every run."""
+    """Rows of whole groups, drawn until there are enough, and the rows left; always the same."""
     members: dict[Any, list[int]] = {}
     for row, group in enumerate(groups):
         members.setdefault(group, []).append(row)

@@ -24,7 +24,7 @@ class Labelling(Answering[LabelledT]):
     """What all tasks with labels share."""
 
     def tokenize(self, texts: Sequence[Sequence[str]]) -> tuple[dict[str, list[Any]], Cut]:
-        """Turn texts or pairs into token ids; of a pair the longer text is cut first."""
+        """Token ids of one column of texts, or of two for pairs, whose longer text is cut first."""
         max_length = self.options.max_length
         self._check_room(len(texts))
         columns = self.tokenizer(*texts, verbose=False)  # it would warn of their length
@@ -38,7 +38,7 @@ class Labelling(Answering[LabelledT]):
         return outputs[0] if isinstance(outputs, tuple) else outputs
 
     def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
-        """Return the classes that were said, or the outputs."""
+        """The classes that were said, or the outputs."""
         said = self.task.decide(np.asarray(predictions), np.asarray(labels))
         return Answers(*self.task.gather(said.tolist(), split.rows))
 
@@ -60,7 +60,7 @@ class Classification(Labelling[ClassificationTask]):
     wanted: ClassVar[str] = "classifier"
 
     def model_settings(self) -> dict[str, Any]:
-        """Return the number of labels, their names, and what padding is."""
+        """The number of labels, their names, and what padding is."""
         labels, padding = self.task.labels, {"pad_token_id": self.tokenizer.pad_token_id}
         if labels is None:
             return {"num_labels": 1, "problem_type": "regression", **padding}
@@ -111,7 +111,7 @@ class MultipleChoice(Labelling[ChoiceTask]):
     wanted: ClassVar[str] = "model for multiple choice"
 
     def model_settings(self) -> dict[str, Any]:
-        """Return what padding is."""
+        """What padding is."""
         return {"pad_token_id": self.tokenizer.pad_token_id}
 
     def encode(self, rows: Dataset, limit: int | None) -> Encoded:

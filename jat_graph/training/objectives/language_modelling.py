@@ -38,7 +38,7 @@ class LanguageModelling(Objective[LanguageModelTask]):
         return self.tokenizer if self.task.vocabulary_size is None else None
 
     def model_settings(self) -> dict[str, Any]:
-        """Return the size of the vocabulary, for a model from scratch."""
+        """The size of the vocabulary, for a model from scratch."""
         if not self.options.from_scratch:
             return {}
         size = self.task.vocabulary_size
@@ -104,7 +104,7 @@ class LanguageModelling(Objective[LanguageModelTask]):
         return self.task.compute_metrics(losses, split.notes["units"]), None
 
     def _documents(self, rows: Dataset) -> list[tuple[list[int], list[int]]]:
-        """Return each document's tokens, and how many characters (or one) each stands for."""
+        """Each document's tokens, and how many characters (or one) each stands for."""
         if self.task.vocabulary_size is not None:
             return [(tokens, [1] * len(tokens)) for tokens in rows["tokens"]]
         found = self.tokenizer(

@@ -61,7 +61,7 @@ class QuestionAnswering(Answering[QuestionTask]):
         return tuple(scores.float() for scores in outputs[:2])
 
     def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
-        """Return the best piece of all windows of a context.
+        """The best piece of all windows of a context.
 
         Where a question may have no answer, beside it by how much the model rather says so: the
         lowest score of "not in this window", which is that of the first token, less the piece's.
@@ -102,13 +102,13 @@ class QuestionAnswering(Answering[QuestionTask]):
 
 
 def _context_only(offsets: list[tuple[int, int]], sequence: list[int | None]) -> NDArray[np.int32]:
-    """Return the characters that each token stands for; (0, 0) outside of the context."""
+    """The characters that each token stands for; (0, 0) outside of the context."""
     context = np.array([part == 1 for part in sequence])
     return np.where(context[:, None], np.asarray(offsets, np.int32), np.int32(0))
 
 
 def _first_answer(answers: dict[str, list[Any]]) -> tuple[int, int]:
-    """Return where the first right answer begins and stops, in characters."""
+    """Where the first right answer begins and stops, in characters."""
     if not answers["text"]:
         return _NOWHERE
     start, text = answers["answer_start"][0], answers["text"][0]
@@ -116,7 +116,7 @@ def _first_answer(answers: dict[str, list[Any]]) -> tuple[int, int]:
 
 
 def _place(spans: NDArray[np.int32], start: int, stop: int) -> tuple[int, int]:
-    """Return the first and last token of a piece of the context, if the window holds all of it."""
+    """The first and last token of a piece of the context, if the window holds all of it."""
     context = np.flatnonzero(spans[:, 1] > 0)
     inside = np.flatnonzero((spans[:, 1] > start) & (spans[:, 0] < stop) & (spans[:, 1] > 0))
     if len(inside) == 0 or spans[context[0], 0] > start or spans[context[-1], 1] < stop:
@@ -130,7 +130,7 @@ def _best_piece(
     context: NDArray[np.bool_],
     longest: int,
 ) -> tuple[float, int, int]:
-    """Return the highest sum of two scores, and its first and last token."""
+    """The highest sum of two scores, and its first and last token."""
     length = len(context)
     first = np.where(context, starts[:length], -np.inf)
     last = np.pad(

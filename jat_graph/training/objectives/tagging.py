@@ -41,7 +41,7 @@ class Tagging(Answering[TaggingTask]):
         return _mean_over_words
 
     def model_settings(self) -> dict[str, Any]:
-        """Return the number of tags and their names."""
+        """The number of tags and their names."""
         labels = self.task.labels
         return {
             "num_labels": len(labels),
@@ -94,7 +94,7 @@ class Tagging(Answering[TaggingTask]):
         return (outputs[0] if isinstance(outputs, tuple) else outputs).float()
 
     def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
-        """Return the spans that the tags make."""
+        """The spans that the tags make."""
         told = np.asarray(labels) != _NO_LABEL
         names = self.task.labels
         _check_finite(np.asarray(predictions), told)
@@ -130,7 +130,7 @@ def _check_finite(scores: NDArray[Any], told: NDArray[np.bool_]) -> None:
 def _mean_over_words(
     outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
-    """Return a batch's share of the mean over a step of so many words; its own mean without."""
+    """A batch's share of the mean over a step of so many words; its own mean without."""
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
     total = functional.cross_entropy(
         logits.flatten(0, 1).float(), labels.flatten(), ignore_index=_NO_LABEL, reduction="sum"
@@ -140,7 +140,7 @@ def _mean_over_words(
 
 
 def _words(offsets: Sequence[tuple[int, int]], words: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of the word that each token is the first of, else -1.
+    """The number of the word that each token is the first of, else -1.
 
     Words are joined by one blank. A token may begin with the blank in front of its word.
     """
