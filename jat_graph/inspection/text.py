@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jat_graph.config import JatConfig
-from jat_graph.hf import attached_config
+from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.inspection.calibration import graph_densities
 from jat_graph.inspection.reports import (
     HeadReport,
@@ -21,8 +21,6 @@ from jat_graph.inspection.tracing import LayerTrace, capture_batch, trace_layer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from jat_graph.hf import CapturedLayer
 
 
 def inspect_text(

@@ -70,6 +70,7 @@ class VoteRule:
         limits = vote_limits(self.threshold, norms, self.inclusive).expand(columns.shape[:3])
         if self.same_sign_only:
             columns = columns.masked_fill(columns < 0, torch.nan)
+        if self.same_sign_only and self.inclusive:
             # Where a product of 0 votes, all of the others do. As ones they do it above 0.
             all_vote = (limits < 0).unsqueeze(-1) & (columns >= 0)
             columns, limits = columns.masked_fill(all_vote, 1.0), limits.clamp(min=0.0)
