@@ -152,7 +152,7 @@ class JatOptions:
     key_seed: Annotated[int | None, _option("Seed of sampled keys and queries.")] = None
 
     def resolve(self, default: JatConfig | None = None) -> JatConfig | None:
-        """The config that the options describe: a file, a preset or ``default``, changed by them."""
+        """The config that the options describe: a file, a preset or ``default``, changed."""
         from jat_graph.config import JatConfig
 
         changes = self._changes()
