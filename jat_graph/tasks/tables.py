@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import logging
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from jat_graph.tasks.sources import find_file, plain_or_gzipped, reading
 
 # Broken lines among this many good ones that a file may have where its layout allows any.
 _GOOD_LINES_PER_BROKEN = 1000
@@ -83,17 +84,9 @@ class _Reader:
 
 
 def find_table(folder: Path, task: str, stem: str) -> Path:
-    """Find a task's file in its own folder, or in one that holds the tasks' folders."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
-    inner = sorted(child for child in folder.iterdir() if plain_name(child.name) == task)
-    home = next((child for child in inner if child.is_dir()), folder)
-    for name in (f"{stem}.tsv", f"{stem}.tsv.gz"):
-        if (home / name).is_file():
-            return home / name
-    raise FileNotFoundError(
-        f"task {task} needs {stem}.tsv or {stem}.tsv.gz in {home}: no such file"
-    )
+    """A task's file in a folder, or in the task's own inside that, however it is spelled."""
+    homes = sorted(path.name for path in folder.glob("*") if plain_name(path.name) == task)
+    return find_file(folder, task, homes, plain_or_gzipped(f"{stem}.tsv"))
 
 
 def plain_name(name: str) -> str:
@@ -163,16 +156,9 @@ def _header(path: Path, layout: Layout, line: tuple[int, str] | None) -> tuple[s
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines with their numbers; a line ends with a newline and nothing else."""
-    try:
-        with _open(path) as file:
-            for number, line in enumerate(file, start=1):
-                yield number, _decode(path, number, line)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is cut off or damaged: {error}") from None
-
-
-def _open(path: Path) -> BinaryIO | gzip.GzipFile:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+    with reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, _decode(path, number, line)
 
 
 def _decode(path: Path, number: int, line: bytes) -> str:

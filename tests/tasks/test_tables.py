@@ -203,8 +203,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "QNLI").mkdir()
     with pytest.raises(FileNotFoundError) as caught:
         find_table(tmp_path, "qnli", "train")
-    home = tmp_path / "QNLI"
-    wanted = f"task qnli needs train.tsv or train.tsv.gz in {home}: no such file"
+    where = f"{tmp_path} (it or its QNLI)"
+    wanted = f"task qnli needs train.tsv or train.tsv.gz in {where}: no such file"
     assert str(caught.value) == wanted
 
 
