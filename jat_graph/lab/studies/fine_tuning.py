@@ -98,7 +98,7 @@ enter_kind("train", FineTuning())
 def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen:
     """Choose or measure thresholds where the arm asks for it."""
     threshold, tuning = None, None
-    if tuned_arm(plan, cell) is not None:
+    if trial_of(plan, cell) is not None:
         threshold, tuning = choose_threshold(plan, cell, output_of(folder), progress=progress)
     options = plan.options(cell, folder)
     heads = _calibrated(plan, cell, options, plan.heads(cell, threshold))
@@ -156,31 +156,20 @@ def _calibrated(
     return config
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A run that tries a ρ.
-
-    Args:
-        cell: Task and arm, and a seed that no cell of the grid has.
-        held_out: Share of the training data that it is scored on.
-    """
-
-    cell: Cell
-    held_out: float
-
-
-def tuned_arm(plan: Plan, cell: Cell) -> str | None:
-    """Return the arm whose runs decide a cell's ρ."""
+def trial_of(plan: Plan, cell: Cell) -> Cell | None:
+    """Whose runs decide a cell's ρ: its arm's or another one's, with a seed that no cell has."""
     tune = plan.grid.arm(cell.arm).tune
-    return tune if isinstance(tune, str) else cell.arm if tune else None
+    if tune is False:
+        return None
+    return Cell(cell.task, tune if isinstance(tune, str) else cell.arm, TUNING_SEED)
 
 
 def tuning_folders(plan: Plan, cell: Cell, output: Path) -> dict[float, Path]:
-    """Return where the runs are that decide a cell's ρ."""
-    arm, tuning = tuned_arm(plan, cell), plan.grid.tuning
-    if arm is None or tuning is None:
+    """Where the runs are that decide a cell's ρ."""
+    trial, tuning = trial_of(plan, cell), plan.grid.tuning
+    if trial is None or tuning is None:
         return {}
-    place = cell_folder(output, Cell(cell.task, arm, TUNING_SEED)).parent / "tuning"
+    place = cell_folder(output, trial).parent / "tuning"
     return {threshold: place / f"threshold-{threshold:g}" for threshold in tuning.thresholds}
 
 
@@ -193,11 +182,9 @@ def choose_threshold(
     cell has, and scored on that part. All seeds of an arm share the choice. Several processes
     share the work.
     """
-    arm, tuning = tuned_arm(plan, cell), plan.grid.tuning
-    if arm is None or tuning is None:
+    trial, folders = trial_of(plan, cell), tuning_folders(plan, cell, output)
+    if trial is None:
         raise ValueError(f"tune must be set to choose a threshold for {cell}, got nothing")
-    trial = Trial(Cell(cell.task, arm, TUNING_SEED), tuning.held_out)
-    folders = tuning_folders(plan, cell, output)
     scores: dict[float, float | None] = {}
     for wait in (False, True):  # first what nobody else is at, then what others have finished
         for threshold, folder in folders.items():
@@ -221,23 +208,17 @@ def best_threshold(scores: Mapping[float, float | None], *, greater_is_better: b
     return max(defined, key=lambda rho: defined[rho])
 
 
-def _score(
-    plan: Plan, trial: Trial, threshold: float, folder: Path, progress: bool
-) -> float | None:
-    """Return the score of one ρ on the held-out part of the training data."""
-    cell, path = trial.cell, folder / TRIAL_FILE
-    asked = {
-        "fingerprint": plan_fingerprint(plan),
-        "threshold": threshold,
-        **describe_trial(plan.grid, cell),
-    }
+def _score(plan: Plan, trial: Cell, threshold: float, folder: Path, progress: bool) -> float | None:
+    """The score of one ρ on the held-out part of the training data."""
+    described, path = describe_trial(plan.grid, trial), folder / TRIAL_FILE
+    asked = {"fingerprint": plan_fingerprint(plan), "threshold": threshold, **described}
     if (found := read_json(path)) is not None:
         score: float | None = found.pop("score", None)
         check_same(found, asked, str(path))
         return score
-    logger.info("%s, %s: trying threshold %g", cell.task, cell.arm, threshold)
-    options = plan.options(cell, folder, held_out=trial.held_out)
-    result = train(options, plan.heads(cell, threshold), progress=progress)
+    logger.info("%s, %s: trying threshold %g", trial.task, trial.arm, threshold)
+    options = plan.options(trial, folder, held_out=described["held_out"])
+    result = train(options, plan.heads(trial, threshold), progress=progress)
     shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
     write_json(path, {**asked, "score": result.primary})
     return result.primary
