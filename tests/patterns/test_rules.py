@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.patterns import (
@@ -12,6 +13,7 @@ from jat_graph.patterns import (
     Documents,
     Fixed,
     GlobalTokens,
+    KeyRange,
     LocalBlocks,
     Pattern,
     RandomBlocks,
@@ -20,6 +22,7 @@ from jat_graph.patterns import (
     bigbird,
     longformer,
     parse_pattern,
+    pattern_attention,
 )
 from jat_graph.reference import (
     reference_causal,
@@ -32,7 +35,7 @@ from jat_graph.reference import (
     reference_strided,
     reference_window,
 )
-from tests.patterns.support import all_pairs, packed, patterns
+from tests.patterns.support import all_pairs, packed, patterns, random_heads
 
 LENGTHS = st.integers(1, 24)
 SIZES = st.integers(1, 30)
@@ -86,6 +89,28 @@ def test_the_number_of_edges_is_that_of_the_pairs(pattern: Pattern, length: int)
         wanted = int(pairs[0, head].sum())
         assert pattern.num_edges(length, head) == wanted
         assert Pattern.num_edges(pattern, length, head) == wanted  # pair by pair
+
+
+class Knights(Pattern):
+    """A query sees the keys two tokens away: a pattern of one's own, without a formula."""
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q - k).abs() == 2
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        return [KeyRange(first - 2, last + 3)]
+
+
+def test_pairs_without_a_formula_are_counted() -> None:
+    assert Knights().num_edges(500) == 2 * 498
+    assert (Knights() & Causal()).num_edges(500) == 498
+    assert (Knights() | GlobalTokens(500)).num_edges(500) == 500**2
+    heads = random_heads(300, dtype=torch.float64)
+    outputs = [
+        pattern_attention(*heads, pattern=Knights(), backend=backend)
+        for backend in ("dense", "blocked")
+    ]
+    assert_close(*outputs)
 
 
 @settings(deadline=None, max_examples=30)
