@@ -127,6 +127,23 @@ def test_a_compiled_model_refuses_keys_that_a_mask_could_leak_to() -> None:
         run(compiled, inputs)
 
 
+@pytest.mark.parametrize("rule", [{"key_selection": "significance"}, {"vote_rate": 0.1}], ids=str)
+def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule: dict[str, Any]) -> None:
+    model, inputs = tiny_deep_model("bert", 1, **rule), tiny_inputs("bert")
+    compiled = torch.compile(model, backend="eager")
+    padding = torch.ones(3, 1, 1, LENGTH, dtype=torch.bool).expand(-1, -1, LENGTH, -1)
+    assert_close(
+        run(compiled, inputs | {"attention_mask": padding}), run(model, inputs), rtol=0, atol=1e-5
+    )
+    causal = torch.ones(3, 1, LENGTH, LENGTH, dtype=torch.bool).tril()
+    additive = torch.zeros(causal.shape).masked_fill(~causal, torch.finfo(torch.float32).min)
+    for mask in (causal, additive):
+        with pytest.raises(ValueError, match="looks at later tokens, which a causal model must no"):
+            run(model, inputs | {"attention_mask": mask})
+        with pytest.raises(ValueError, match=r"could look ahead: torch\.compile hides whether a m"):
+            run(compiled, inputs | {"attention_mask": mask})
+
+
 def test_a_compiled_model_gives_rows() -> None:
     model, inputs = tiny_deep_model("gpt2", 1), tiny_inputs("gpt2")
     compiled = torch.compile(model, backend="aot_eager")
