@@ -19,9 +19,10 @@ from jat_graph.hf.interface import (
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules, transformer_of
-from jat_graph.hf.switching import switch_off, switch_on
+from jat_graph.hf.switching import attached_parts, switch_off, switch_on
 from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.hf.triplet_layer import TripletLayer
+from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -74,10 +75,10 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
         raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
     found = attention_modules(base)
     placed = kind.place([entry for entry in found if entry.left_alone is None], config)
-    if attachment is not None:
-        _check_together(base, attachment, placed, kind, config)
     if attachment is None:
         attachment = switch_on(base, found, placed, kind)
+    else:
+        _check_together(base, attachment, placed, kind, config)
     for module, heads in placed.items():
         place_parameters(module, heads)
         _state(module).heads += (heads,)
@@ -189,6 +190,11 @@ def _attached_modules(model: nn.Module, attachment: Attachment) -> list[nn.Modul
             f"{type(model).__name__} with {len(modules)} of its {attachment.num_modules} "
             "attention modules"
         )
+    if len(attached_parts(model)) != attachment.num_parts:
+        raise ValueError(
+            "model must be the whole model that heads were attached to, got the "
+            f"{type(model).__name__} inside it"
+        )
     return modules
 
 
@@ -230,6 +236,7 @@ def _take_off(module: nn.Module, kind: type[LayerHeads]) -> None:
     state.heads = tuple(heads for heads in state.heads if not isinstance(heads, kind))
 
 
-def _pattern(attachment: Attachment) -> Any:
+def _pattern(attachment: Attachment) -> Pattern | None:
+    """Return where a model with heads of these kinds reads its scores."""
     patterns = (kind.pattern(config) for kind, config in attachment.configs.items())
     return next((pattern for pattern in patterns if pattern is not None), None)

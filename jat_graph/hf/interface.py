@@ -44,6 +44,7 @@ class Attachment:
         root_config: The model's configuration, which carries the settings of each kind.
         implementations: Every configuration of the model and the attention it had before.
         num_modules: How many attention modules carry a :class:`LayerState`.
+        num_parts: How many models of transformers there are: the model, and those inside it.
         configs: The settings that :func:`jat_graph.attach` got, by kind.
         pattern: Where self-attention reads its scores; None for everywhere.
         hooks: Handles of all hooks.
@@ -55,6 +56,7 @@ class Attachment:
     root_config: PreTrainedConfig
     implementations: list[tuple[PreTrainedConfig, str | None]]
     num_modules: int
+    num_parts: int
     configs: dict[type[LayerHeads], Any] = field(default_factory=dict)
     pattern: Pattern | None = None
     hooks: list[RemovableHandle] = field(default_factory=list)

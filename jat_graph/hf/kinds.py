@@ -62,7 +62,7 @@ class LayerHeads(ABC):
 
     @classmethod
     def place(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
-        """Return the heads of each module that gets some, as far as can be checked by now."""
+        """Return the heads of each module that gets some; what needs no input is checked."""
         if config.layers is not None and serves_several_layers(modules):
             raise ValueError(
                 f"layers must be None, because one {type(modules[0].module).__name__} serves "

@@ -102,8 +102,9 @@ def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> A
 
     if issubclass(auto_class, PreTrainedModel):
         return auto_class
-    config = kwargs.get("config")
+    options = dict(kwargs)
+    config = options.pop("config", None)
     if not hasattr(config, "model_type"):
-        config = AutoConfig.from_pretrained(path if config is None else config)
+        config = AutoConfig.from_pretrained(path if config is None else config, **options)
     with torch.device("meta"):  # no weights
         return type(auto_class.from_config(config, attn_implementation="sdpa"))

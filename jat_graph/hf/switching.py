@@ -21,6 +21,8 @@ from jat_graph.hf.positions import position_tables
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+SETTER = "set_attn_implementation"
+
 
 def switch_on(
     base: PreTrainedModel,
@@ -43,9 +45,12 @@ def switch_on(
         _restore(implementations)
         raise
     served = [entry for entry in found if entry.config._attn_implementation == NAME]
-    attachment = Attachment(base.config, implementations, len(served))
+    parts = list(model_parts(base))
+    attachment = Attachment(base.config, implementations, len(served), len(parts))
     for entry in served:
         setattr(entry.module, STATE_ATTRIBUTE, LayerState(attachment, entry.left_alone is None))
+    for part in parts:
+        vars(part)[SETTER] = refuse_change
     _add_hooks(base, attachment, [entry.module for entry in served])
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = NAME
@@ -53,10 +58,10 @@ def switch_on(
 
 
 def _add_hooks(base: PreTrainedModel, attachment: Attachment, served: list[nn.Module]) -> None:
+    """Let the attention function know what only its module, or the whole model, is told."""
     hooks: list[tuple[nn.Module, Any]] = [(module, note_inputs) for module in served]
     for part in model_parts(base):
         hooks.append((part, attachment.start_forward if part is base else attachment.enter_part))
-        vars(part)["set_attn_implementation"] = refuse_change
     hooks += [(table.part, table.check_length) for table in position_tables(base)]
     attachment.hooks = [
         module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks
@@ -69,10 +74,15 @@ def switch_off(model: nn.Module, attachment: Attachment, modules: list[nn.Module
         delattr(module, STATE_ATTRIBUTE)
     for hook in attachment.hooks:
         hook.remove()
-    for module in model.modules():
-        vars(module).pop("set_attn_implementation", None)
+    for part in attached_parts(model):
+        delattr(part, SETTER)
     _restore(attachment.implementations)
     del attachment.root_config.attn_implementation
+
+
+def attached_parts(model: nn.Module) -> list[nn.Module]:
+    """Return the models of transformers inside a model whose attention is not to be changed."""
+    return [module for module in model.modules() if SETTER in vars(module)]
 
 
 def refuse_change(attn_implementation: str | dict[str, Any], *args: Any, **kwargs: Any) -> None:

@@ -89,6 +89,8 @@ def test_a_part_cannot_be_detached_alone() -> None:
     attach(model, tiny_config())
     with pytest.raises(ValueError, match=r"must be the whole model .* with 2 of its 6"):
         detach(model.model.encoder)
+    with pytest.raises(ValueError, match=r"must be the whole model .* got the BartModel inside it"):
+        detach(model.model)
     detach(model)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,28 @@ def test_without_the_library_every_save_refuses_to_load(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "all refused"
+
+
+STARTED = """
+import pickle, sys
+import jat_graph.hf
+from jat_graph.hf import TripletConfig
+assert "transformers" not in sys.modules
+from jat_graph.hf import attach, from_pretrained
+unused = {"numba", "pandas", "torch_geometric"} & set(sys.modules)
+assert not unused, unused
+model, inputs, wanted = pickle.load(open(sys.argv[1], "rb"))
+assert (model(**inputs).last_hidden_state == wanted).all()
+print("ready")
+"""
+
+
+def test_a_fresh_process_starts_lightly_and_runs_a_pickled_model(tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    (tmp_path / "model").write_bytes(pickle.dumps((model, inputs, run(model, inputs))))
+    command = [sys.executable, "-W", "ignore", "-c", STARTED, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, "ready"), done.stderr
 
 
 def trainer_checkpoint(folder: Path) -> Path:
