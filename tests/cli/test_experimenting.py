@@ -20,6 +20,7 @@ budget = "made for seconds"
 epochs = 1
 batch_size = 16
 max_length = 16
+trainer = { lr_scheduler_type = "cosine", max_grad_norm = 0.5 }
 [[arms]]
 name = "base"
 [[arms]]

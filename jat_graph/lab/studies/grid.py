@@ -187,11 +187,13 @@ def _fields(content: Mapping[str, Any], where: str) -> dict[str, Any]:
     known = [entry.name for entry in fields(Grid) if entry.name not in _NOT_IN_FILES]
     check_keys(content, (*known, *((kind,) if kind != "train" else ())), where)
     training = check_table(content, "training", where)
+    # A table in it is for the task of its name, but one is an option itself.
+    of_tasks = {k for k, v in training.items() if isinstance(v, Mapping) and k != "trainer"}
     paper = dict(check_table(content, "paper", where))
     return {name: content[name] for name in known if name in content} | {
         "kind": kind,
-        "training": {k: v for k, v in training.items() if not isinstance(v, Mapping)},
-        "task_training": {k: v for k, v in training.items() if isinstance(v, Mapping)},
+        "training": {k: v for k, v in training.items() if k not in of_tasks},
+        "task_training": {k: v for k, v in training.items() if k in of_tasks},
         "paper": {"model": paper.pop("model", ""), "scores": paper},
         "own": check_table(content, kind, where),
         "content": content,
