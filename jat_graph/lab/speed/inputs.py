@@ -1,16 +1,24 @@
-"""Random heads whose graphs do real work: with small scores nothing is joined and all is fast."""
+"""Random heads whose graphs do real work: with small scores nothing is joined and all is fast.
+
+And the cases that are made of them, the points of the benchmarks of kernels.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.checks.tensors import default_scale
-from jat_graph.lab.speed.checks import CheckError
+from jat_graph.lab.speed.checks import CheckError, count_rows
+from jat_graph.lab.speed.series import Fact, Outcome, Settings
+from jat_graph.lab.speed.timing import Step, Timing
+from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import attention_scores
 
 THRESHOLD = 6.0  # the paper's ρ
@@ -23,6 +31,7 @@ LEAST_JOINED, LEAST_TAKING_PART = 0.6, 0.5
 WANTED_JOINED, WANTED_TAKING_PART = 0.66, 0.56
 
 SAMPLED_PAIRS = 2**14
+SDPA = "SDPA of the same heads"
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +98,50 @@ class Heads:
         return spaced_scores(self.query, self.key, number)
 
 
+@dataclass(frozen=True)
+class Case:
+    """The heads of one point.
+
+    Args:
+        name: Names the point in messages.
+        heads: The heads, in the dtype of the settings.
+        work: What their graphs have to do, enough of it.
+        settings: How the benchmark runs.
+    """
+
+    name: str
+    heads: Heads
+    work: Work
+    settings: Settings
+
+    @property
+    def rule(self) -> VoteRule:
+        """The paper's vote."""
+        return VoteRule(torch.full((1, 1), THRESHOLD, device=self.settings.torch_device))
+
+    def few_scores(self) -> Tensor:
+        """The scores with U = ⌈5 ln L⌉ keys, ``[1, H, L, U]``."""
+        return self.heads.key_scores(number_of_keys(self.heads.length))
+
+    def counts(self, scores: Tensor) -> Tensor:
+        """The votes for every pair by the definition, ``[1, H, L, L]``."""
+        return count_rows(self.rule, scores, torch.arange(scores.size(2), device=scores.device))
+
+    def attend(self) -> Tensor:
+        """The heads' exact attention, ``[1, H, L, D]``."""
+        heads = self.heads
+        return F.scaled_dot_product_attention(heads.query, heads.key, heads.value)
+
+    def time(self, ours: Sequence[Step], theirs: Callable[[], object]) -> Timing:
+        """Print what the graphs have to do, then time two sides whose results were checked."""
+        self.work.announce(self.name)
+        return self.settings.time(ours, [theirs])
+
+    def outcome(self, timing: Timing, facts: dict[str, Fact] | None = None) -> Outcome:
+        """What came of the point, with what its graphs had to do."""
+        return Outcome.of(timing, {**self.work.facts, **(facts or {})})
+
+
 def number_of_keys(length: int) -> int:
     """U = ⌈5 ln L⌉, at most L."""
     return min(length, math.ceil(KEY_FACTOR * math.log(length)))
@@ -105,6 +158,15 @@ def draw_heads(
     factor = strengthening(spaced_scores(query, key, number_of_keys(length)), THRESHOLD)
     query = query * factor[..., None, None]
     return Heads(query.to(dtype), key.to(dtype), value.to(dtype))
+
+
+def open_case(what: str, length: int, settings: Settings) -> Case:
+    """Make the heads of a point, and refuse them if their graphs have too little to do."""
+    heads = draw_heads(length, NUM_HEADS, device=settings.torch_device, dtype=settings.dtype)
+    name = f"{what}, L={length}"
+    work = measure_work(heads.key_scores(number_of_keys(length)), THRESHOLD)
+    work.require(name)
+    return Case(name, heads, work, settings)
 
 
 def spaced_scores(query: Tensor, key: Tensor, number: int | None) -> Tensor:

@@ -15,16 +15,18 @@ from torch import Tensor
 
 from jat_graph.checks.tensors import default_scale
 from jat_graph.kernels import count_votes
-from jat_graph.lab.speed.case import SDPA, Case, open_case
 from jat_graph.lab.speed.checks import require_equal
 from jat_graph.lab.speed.growth import PRODUCT, product_series
 from jat_graph.lab.speed.inputs import (
     NUM_HEADS,
+    SDPA,
     THRESHOLD,
+    Case,
     draw_heads,
     measure_work,
     median_product,
     number_of_keys,
+    open_case,
 )
 from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
 from jat_graph.reference import released_adjacency

@@ -17,14 +17,14 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import attach, detach
 from jat_graph.lab.speed.checks import require_close
 from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD, Work
-from jat_graph.lab.speed.series import Settings
-from jat_graph.lab.speed.training_step import (
+from jat_graph.lab.speed.model import (
     TrainingStep,
     cut_batch,
     random_batch,
     require_work,
     strengthen,
 )
+from jat_graph.lab.speed.series import Settings
 from jat_graph.patterns import parse_pattern
 
 # MiniLM.

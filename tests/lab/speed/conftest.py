@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jat_graph.lab.speed import kernels, long, long_models, timing, training_step
+from jat_graph.lab.speed import kernels, long, long_models, model, timing
 from jat_graph.lab.speed.series import Settings
 
 TINY = {
@@ -27,10 +27,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call each side once a sample, compile nothing, train tiny models, start no process."""
     monkeypatch.setattr(timing, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(kernels, "compile_formula", kernels.FORMULATIONS.__getitem__)
-    monkeypatch.setattr(training_step, "SHAPE", TINY)
+    monkeypatch.setattr(model, "SHAPE", TINY)
     monkeypatch.setattr(long_models, "SHAPE", TINY | {"num_hidden_layers": 2})
     monkeypatch.setattr(long, "peak", lambda side, length, device: length * len(side))
-    monkeypatch.setattr(training_step, "TOKENS", {"cpu": 64})
+    monkeypatch.setattr(model, "TOKENS", {"cpu": 64})
 
 
 @pytest.fixture

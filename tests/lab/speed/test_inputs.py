@@ -10,13 +10,16 @@ from torch import Tensor
 
 from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.inputs import (
+    NUM_HEADS,
     THRESHOLD,
     Work,
     draw_heads,
     measure_work,
     number_of_keys,
+    open_case,
     strengthening,
 )
+from jat_graph.lab.speed.series import Settings
 
 CPU = torch.device("cpu")
 
@@ -79,3 +82,18 @@ def test_small_scores_are_too_little_work() -> None:
 @pytest.mark.parametrize(("length", "keys"), [(16, 14), (512, 32), (65536, 56), (3, 3)])
 def test_number_of_keys(length: int, keys: int) -> None:
     assert number_of_keys(length) == keys
+
+
+def test_a_case_has_heads_whose_figures_it_prints_once_timed(
+    settings: Settings, said: pytest.LogCaptureFixture
+) -> None:
+    case = open_case("count", 40, settings)
+    assert case.name == "count, L=40"
+    assert case.few_scores().shape == (1, NUM_HEADS, 40, number_of_keys(40))
+    assert case.attend().shape == (1, NUM_HEADS, 40, 64)
+    assert not said.messages
+    calls = []
+    timing = case.time([lambda: calls.append(len(said.messages))], case.attend)
+    assert set(calls) == {1}  # the figures came before the first call
+    outcome = case.outcome(timing, {"keys": 3})
+    assert outcome.facts == {**case.work.facts, "keys": 3}

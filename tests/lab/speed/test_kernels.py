@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.kernels import count_votes
-from jat_graph.lab.speed import case, kernels
+from jat_graph.lab.speed import inputs, kernels
 from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.kernels import (
     ADJACENCY,
@@ -72,7 +72,8 @@ def test_a_wrong_count_is_refused_and_nothing_is_timed(
 def test_heads_that_join_too_little_are_refused(
     settings: Settings, said: pytest.LogCaptureFixture, monkeypatch
 ) -> None:
-    monkeypatch.setattr(case, "THRESHOLD", 30.0)
+    monkeypatch.setattr(inputs, "WANTED_JOINED", 0.3)  # and they are made so
+    monkeypatch.setattr(inputs, "WANTED_TAKING_PART", 0.3)
     with pytest.raises(CheckError, match=f"^{COUNT}, L={LENGTH}: the inputs must join 60%"):
         SERIES[0].measure(LENGTH, settings)
     assert not said.messages
