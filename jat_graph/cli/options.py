@@ -95,6 +95,10 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
+def _read(name: str, value: Any) -> Any:
+    return _READERS[name](value) if name in _READERS else value
+
+
 def _option(help_text: str, *names: str, panel: str = PANEL) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
@@ -230,7 +234,7 @@ class TripletOptions:
 
 _TYPES: dict[str, Any] = get_type_hints(TrainingOptions) | {"trainer": list[str] | None}
 
-# The fields of TrainingOptions that say what they are; the others have options of their own.
+# Fields of TrainingOptions with a text of help; the command has its own words for the others.
 RunOptions = make_dataclass(
     "RunOptions",
     [
@@ -243,7 +247,3 @@ RunOptions = make_dataclass(
         if "help" in entry.metadata
     ],
 )
-
-
-def _read(name: str, value: Any) -> Any:
-    return _READERS[name](value) if name in _READERS else value
