@@ -40,14 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PairJump:
-    """A jump between the two words, and the head it is in.
-
-    Args:
-        layer: Layer, from 0.
-        head: Head, from 0.
-        density: Density of the head's graph on the sentence pair.
-        jump: The jump.
-    """
+    """A jump between the two words, with its head and the density of that head's graph."""
 
     layer: int
     head: int

@@ -105,13 +105,7 @@ def _option(help_text: str, *names: str, panel: str = PANEL) -> Any:
 
 @dataclass(frozen=True)
 class JatOptions:
-    """What the user said about jump attention; None where they said nothing.
-
-    Args:
-        config: JSON file written by ``calibrate`` or ``JatConfig.save``.
-        preset: Name of a preset.
-        threshold: and every further argument: the field of that name in :class:`JatConfig`.
-    """
+    """What the user said about jump attention: where to start, and fields of ``JatConfig``."""
 
     config: Annotated[Path | None, _option("JSON file with the settings to start from.")] = None
     preset: Annotated[str | None, _option(f"Settings to start from: {', '.join(PRESETS)}.")] = None
@@ -196,13 +190,7 @@ class JatOptions:
 
 @dataclass(frozen=True)
 class TripletOptions:
-    """What the user said about triplet heads; None where they said nothing.
-
-    Args:
-        triplet: How keys come together: the field ``pairs`` of :class:`TripletConfig`.
-        triplet_heads: The field ``heads``.
-        triplet_layers: The field ``layers``.
-    """
+    """What the user said about the fields ``pairs``, ``heads`` and ``layers`` of triplet heads."""
 
     triplet: Annotated[
         str | None,

@@ -41,12 +41,7 @@ class SeededLengthSampler(LengthGroupedSampler):
     """Batches of similar length, in an order that depends on seed and epoch only.
 
     The Trainer's own sampler draws from the global generator, which dropout moves on: after a
-    resume, and between two models, its order would differ.
-
-    Args:
-        batch_size: Sequences per optimizer step.
-        lengths: Length of each sequence.
-        seed: Seed of the order.
+    resume, and between two models, its order would differ. A batch here is that of a whole step.
     """
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int) -> None:
