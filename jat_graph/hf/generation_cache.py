@@ -54,7 +54,7 @@ class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.past.change_batch(lambda x: x[indices])
 
 
-KINDS = (DynamicLayer, JumpCacheLayer)
+FOLLOWED = (DynamicLayer, JumpCacheLayer)
 
 
 def own_cache(cache: Cache) -> Cache:
@@ -65,7 +65,7 @@ def own_cache(cache: Cache) -> Cache:
 def keeps_all_tokens(cache: Cache, module: Any) -> bool:
     """Tell whether a cache keeps the keys of all tokens as they are, and on their device."""
     cache = own_cache(cache)
-    return type(cache.layers[module.layer_idx]) in KINDS and not cache.offloading
+    return type(cache.layers[module.layer_idx]) in FOLLOWED and not cache.offloading
 
 
 def cache_layer(cache: Cache, module: Any) -> DynamicLayer:

@@ -92,12 +92,12 @@ class LayerState:
 
     Args:
         attachment: What it shares with the others.
-        is_own: Whether it is self-attention that can have heads of ours.
+        takes_heads: Whether it is self-attention that can have heads of ours.
         heads: Those that it has, each kind's apart.
     """
 
     attachment: Attachment
-    is_own: bool
+    takes_heads: bool
     heads: tuple[LayerHeads, ...] = ()
 
 
@@ -186,7 +186,7 @@ def jat_attention_forward(
         _check_heads(call, state.heads, kwargs)
         shared.recorder(state.heads, call)
     kinds = tuple(heads for heads in state.heads if not heads.is_ordinary)
-    pattern = shared.pattern if state.is_own else None
+    pattern = shared.pattern if state.takes_heads else None
     if shared.enabled and (kinds or pattern is not None):
         _check_heads(call, kinds, kwargs)
         return run_heads(call, value, kinds, pattern, wanted)
