@@ -214,6 +214,7 @@ class Comparison:
         )
 
     def _records(self) -> Iterator[Record]:
+        shared = self._shared_splits()
         for arm, runs in self.runs.items():
             said = self.answers.get(arm, [{}] * len(runs))
             for seed, run, answers in zip(self.seeds, runs, said, strict=True):
@@ -222,12 +223,21 @@ class Comparison:
                     arm=arm,
                     seed=seed,
                     scores=run.metrics,
-                    answers=answers,
+                    answers={split: answers[split] for split in shared},
                     seconds=run.seconds,
                     steps=run.steps,
                     device=run.device,
                     heads=run.config,
                 )
+
+    def _shared_splits(self) -> list[str]:
+        """The dev sets that all runs were asked the same of: an arm's options may change that."""
+        first, *others = [answers for own in self.answers.values() for answers in own] or [{}]
+        return [
+            split
+            for split, both in first.items()
+            if all(split in one and one[split]["right"] == both["right"] for one in others)
+        ]
 
     def _describe(self, arm: str) -> dict[str, Any]:
         config = self.arms[arm].config

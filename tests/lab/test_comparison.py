@@ -122,6 +122,17 @@ def test_the_interval_is_that_of_new_seeds_and_new_examples() -> None:
     assert row.change == found  # as an experiment has it
 
 
+def test_arms_that_were_asked_other_examples_are_compared_by_their_scores() -> None:
+    bare = made_up(base=[0.5, 0.6], jump=[0.6, 0.9])
+    said = {
+        "base": [{"dev": {"said": [1, 1], "right": [1, 0]}}] * 2,
+        "jump": [{"dev": {"said": [1, 1, 0], "right": [1, 0, 0]}}] * 2,
+    }
+    found = replace(bare, answers=said).difference("jump", "dev", "accuracy")
+    assert found is not None and found.draws is None
+    assert found == bare.difference("jump", "dev", "accuracy")
+
+
 def test_one_seed_has_the_interval_of_its_examples() -> None:
     right = [i % 2 for i in range(50)]
     said = {

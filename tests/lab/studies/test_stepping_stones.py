@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jat_graph import tasks
-from jat_graph.lab.studies import jobs, stepping_stones
+from jat_graph.lab.studies import running, stepping_stones
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import KINDS
@@ -217,13 +217,13 @@ def test_killed_while_the_encoder_is_written_a_cell_goes_on(
 def test_cells_run_at_once_do_not_wait_for_the_same_lessons(plan: Plans, tmp_path: Path) -> None:
     left = list(plan(tasks=["1 layer", "2 layers"]).cells)
     first = left.pop(0)
-    chosen = jobs._choose(left, [first], plan(tasks=["1 layer", "2 layers"]), tmp_path)
+    chosen = running._choose(left, [first], plan(tasks=["1 layer", "2 layers"]), tmp_path)
     assert (first.task, chosen.task) == ("1 layer", "2 layers")
-    assert jobs._choose(left, [], plan(), tmp_path) == left[0]
-    assert jobs._choose(left[:1], [first], plan(), tmp_path) == left[0]  # rather than nothing
+    assert running._choose(left, [], plan(), tmp_path) == left[0]
+    assert running._choose(left[:1], [first], plan(), tmp_path) == left[0]  # rather than nothing
     KIND.run_cell(first, plan(tasks=["1 layer"]), cell_folder(tmp_path, first), False)
-    assert jobs._choose(left, [first], plan(), tmp_path) == chosen  # lessons before arms
-    assert jobs._choose(left, [first, chosen], plan(), tmp_path) == left[0]
+    assert running._choose(left, [first], plan(), tmp_path) == chosen  # lessons before arms
+    assert running._choose(left, [first, chosen], plan(), tmp_path) == left[0]
 
 
 def test_other_lessons_in_the_folder_are_refused(plan: Plans, tmp_path: Path) -> None:
