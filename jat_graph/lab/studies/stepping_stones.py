@@ -21,7 +21,7 @@ from jat_graph.lab.studies.curriculum import (
     lessons_of,
     passing_line,
 )
-from jat_graph.lab.studies.fine_tuning import count_examples
+from jat_graph.lab.studies.fine_tuning import Chosen, make_record
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
@@ -31,7 +31,6 @@ from jat_graph.training.data import TRAIN
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.runner import train
 from jat_graph.training.storage import (
-    ANSWERS_FILE,
     MODEL_FOLDER,
     RESULTS_FILE,
     prepare_folder,
@@ -79,20 +78,13 @@ class SteppingStones(Kind):
             *lessons, questions = _current_attempt(cell, plan, folder)
         result = train(questions, heads, progress=progress)
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
-        answers = read_json(folder / ANSWERS_FILE) or {}
-        used, whole = count_examples(questions)
-        return Record(
-            task=cell.task,
-            arm=cell.arm,
-            seed=cell.seed,
+        record = make_record(cell, Chosen(questions, heads), result)
+        return replace(
+            record,
             scores=result.metrics | {LESSONS: _lesson_scores(plan.grid, lessons)},
-            answers={REPORTED: answers[REPORTED]} if REPORTED in answers else {},
-            seconds=result.seconds,
-            steps=result.steps,
-            device=result.device,
-            heads=None if heads is None else heads.to_dict(),
-            examples={split: used[split] for split in (TRAIN, REPORTED)},
-            all_examples={split: whole[split] for split in (TRAIN, REPORTED)},
+            answers={name: said for name, said in record.answers.items() if name == REPORTED},
+            examples={split: record.examples[split] for split in (TRAIN, REPORTED)},
+            all_examples={split: record.all_examples[split] for split in (TRAIN, REPORTED)},
         )
 
     def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float:
