@@ -41,13 +41,7 @@ DRIFT = 16  # a cache grows by 1/16 before it is cropped
 
 
 class Decoder:
-    """A Llama without training whose cache holds a prompt.
-
-    Args:
-        length: Tokens of the prompt.
-        settings: How the benchmark runs.
-        selection: Which keys vote; None for a model without jump heads.
-    """
+    """A Llama without training whose cache holds a prompt; without a selection no head jumps."""
 
     def __init__(self, length: int, settings: Settings, selection: dict[str, Any] | None) -> None:
         generator = torch.Generator().manual_seed(length)

@@ -46,15 +46,14 @@ def product_series() -> tuple[Series, ...]:
 
 
 class ThresholdProduct:
-    """The product in its two steps, from ready scores.
+    """The product in its two steps, from ready scores."""
 
-    Args:
-        rule: When a product of scores is a vote.
-        scores: Key scores ``[B, H, L, U]``.
-        features: ``[B, H, L, D]``, float32.
-    """
-
-    def __init__(self, rule: VoteRule, scores: Tensor, features: Tensor) -> None:
+    def __init__(
+        self,
+        rule: VoteRule,
+        scores: Tensor,  # [B, H, L, U]
+        features: Tensor,  # [B, H, L, D], float32
+    ) -> None:
         self.rule, self.scores, self.features = rule, scores, features
         self._ranking: Ranking | None = None
 

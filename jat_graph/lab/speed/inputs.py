@@ -38,15 +38,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """How much a graph has to do, in the head that has the least.
+    """How much a graph has to do, in the head that has the least."""
 
-    Args:
-        joined: Share of the sampled pairs that at least one key joins.
-        taking_part: Share of the tokens that the median key joins with somebody.
-    """
-
-    joined: float
-    taking_part: float
+    joined: float  # share of the sampled pairs that at least one key joins
+    taking_part: float  # share of the tokens that the median key joins with somebody
 
     def require(self, what: str) -> None:
         """Refuse to go on with a graph that has too little to do."""
@@ -73,20 +68,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Heads:
-    """Random heads, scaled so that their graphs do real work at the paper's threshold.
+    """Random heads, scaled so that their graphs do real work at the paper's threshold."""
 
-    Args:
-        query: Queries.
-        key: Keys.
-        value: Values.
-
-    Shapes:
-        - all: ``[1, H, L, D]``
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    query: Tensor  # [1, H, L, D]
+    key: Tensor  # [1, H, L, D]
+    value: Tensor  # [1, H, L, D]
 
     @property
     def length(self) -> int:
@@ -100,14 +86,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class Case:
-    """The heads of one point.
-
-    Args:
-        name: Names the point in messages.
-        heads: The heads, in the dtype of the settings.
-        work: What their graphs have to do, enough of it.
-        settings: How the benchmark runs.
-    """
+    """One point of a benchmark of kernels, whose graphs have enough to do; messages name it."""
 
     name: str
     heads: Heads

@@ -96,13 +96,7 @@ def _measure(length: int, settings: Settings, what: str, selection: str, dropout
 
 
 class TrainingStep:
-    """A model with its optimizer and one batch.
-
-    Args:
-        model: A transformer for sequence classification.
-        batch: Its inputs and labels.
-        settings: Where it runs; on the GPU under autocast to bfloat16.
-    """
+    """A classifier with its optimizer and one batch; on the GPU under autocast to bfloat16."""
 
     def __init__(self, model: Any, batch: dict[str, Tensor], settings: Settings) -> None:
         self.model, self.batch, self.settings = model, batch, settings

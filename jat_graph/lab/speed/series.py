@@ -16,15 +16,10 @@ Fact = float | int | str
 
 @dataclass(frozen=True)
 class Settings:
-    """How a benchmark runs.
+    """How a benchmark runs."""
 
-    Args:
-        device: ``"cpu"`` or ``"cuda"``.
-        repeats: How often each point is measured.
-    """
-
-    device: str
-    repeats: int
+    device: str  # "cpu" or "cuda"
+    repeats: int  # how often each point is measured
 
     def __post_init__(self) -> None:
         if self.device not in ("cpu", "cuda"):
@@ -109,43 +104,25 @@ Measure = Callable[[int, Settings], Outcome]
 
 @dataclass(frozen=True)
 class Series:
-    """One comparison over several lengths.
-
-    Args:
-        what: Our side.
-        against: The other side.
-        lengths: Tokens L of its points.
-        largest: The longest input that the comparison is fit for.
-        measure: Checks the results of a point, then measures it.
-    """
+    """One comparison over several lengths: our side against another."""
 
     what: str
     against: str
-    lengths: tuple[int, ...]
-    largest: int
-    measure: Measure
+    lengths: tuple[int, ...]  # tokens L of its points
+    largest: int  # the longest input that the comparison is fit for
+    measure: Measure  # checks the results of a point first
 
 
 class Bar(NamedTuple):
-    """The most that a number may be: what the library set out to reach.
+    """The most that a number may be: what the library set out to reach."""
 
-    Args:
-        device: Where: two CPU cores, or a GPU of the H200 class.
-        what: Our side; empty for any.
-        against: The other side; empty for any.
-        shortest: Shortest input that it holds for.
-        longest: Longest input.
-        most: The bar.
-        number: What must not be larger: ``"ratio"``, or the name of a fact.
-    """
-
-    device: str
-    what: str
-    against: str
-    shortest: int
+    device: str  # of the CPU two cores, of the GPU one of the H200 class
+    what: str  # our side, or any if empty
+    against: str  # likewise
+    shortest: int  # inputs that it holds for, both ends included
     longest: int
     most: float
-    number: str = "ratio"
+    number: str = "ratio"  # or the name of a fact
 
     def holds_for(self, what: str, against: str, length: int) -> bool:
         """Tell whether it is that of a point."""
