@@ -31,21 +31,13 @@ MOST_THINGS = 8
 
 @dataclass(frozen=True)
 class Comparison:
-    """A text about two chains of things, and a question.
+    """A text about two chains of things, and a question about the first of two things."""
 
-    Args:
-        facts: Pairs of names in the order of the text; the first one costs more than the second.
-        first: The thing asked about.
-        second: The thing that it is compared with.
-        steps: Links between the two, or between their places where each has its own chain.
-        label: 0 if the first costs more, 1 if the second does, 2 if nobody knows.
-    """
-
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]  # in the order of the text; the first of each costs more
     first: str
     second: str
-    steps: int
-    label: int
+    steps: int  # links between the two, or between their places where each has its own chain
+    label: int  # 0 if the first costs more, 1 if the second does, 2 if nobody knows
 
     @property
     def question(self) -> str:

@@ -11,35 +11,21 @@ Forms: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class Kind:
-    """Nouns of one kind and what can be said of them.
-
-    Args:
-        nouns: Singular and plural of each noun.
-        adjectives: What they can be, or seem to be.
-        participles: What they can have done, or had done to them.
-    """
+    """Nouns of one kind and what can be said of them."""
 
     nouns: tuple[Forms, ...]
-    adjectives: tuple[str, ...]
-    participles: tuple[str, ...]
+    adjectives: tuple[str, ...]  # what they can be, or seem to be
+    participles: tuple[str, ...]  # what they can have done, or had done to them
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Words of one split.
-
-    Args:
-        things: Nouns for things.
-        people: Nouns for people.
-        prepositions: What stands between two nouns.
-        verbs: Verbs that take an adjective: those of the language's closed class, and the split's
-            own.
-    """
+    """Words of one split."""
 
     things: Kind
     people: Kind
-    prepositions: tuple[str, ...]
-    verbs: tuple[Forms, ...]
+    prepositions: tuple[str, ...]  # between two nouns
+    verbs: tuple[Forms, ...]  # that take an adjective: those of all splits, and the split's own
 
     @property
     def nouns(self) -> tuple[Forms, ...]:

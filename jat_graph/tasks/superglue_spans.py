@@ -15,15 +15,10 @@ class WrongSpanError(ValueError):
 
 
 class Span(NamedTuple):
-    """A piece of a text.
+    """A piece of a text."""
 
-    Args:
-        start: Its first character.
-        stop: The character after its last.
-    """
-
-    start: int
-    stop: int
+    start: int  # its first character
+    stop: int  # the one after its last
 
 
 def mark_spans(text: str, marks: Iterable[tuple[Span, str]]) -> str:
