@@ -331,7 +331,7 @@ def comparison_table(comparison: Comparison) -> Table:
     return terminal_table(
         _text_frame(comparison),
         WORDS,
-        title=f"{comparison.task}, {count} seed{'' if count == 1 else 's'}",
+        title=f"{comparison.task}, {count} seed{'' if count == 1 else 's'}; shares in percent",
         caption="\n".join(comparison.verdicts),
         caption_justify="left",
     )
