@@ -17,25 +17,16 @@ from jat_graph.voting.rule import head_thresholds
 
 @dataclass(frozen=True)
 class JumpHeads:
-    """The heads of a layer that jump, and what their settings come to.
+    """The heads of a layer that jump, and what their settings come to."""
 
-    Args:
-        config: The settings over these heads, as :meth:`JatConfig.for_layer` gives them.
-        heads: Their indices in the layer, from 0, in rising order.
-
-    Attributes:
-        hop_groups: Hop weights by the places in ``heads`` that share them.
-        highest_hop: How often Â multiplies at most.
-        is_ordinary: Whether no head can differ from ordinary attention, whatever its scores.
-        pattern: Where all heads of the layer read their scores; None for everywhere.
-    """
-
-    config: JatConfig
-    heads: tuple[int, ...]
+    config: JatConfig  # over these heads, as JatConfig.for_layer gives it
+    heads: tuple[int, ...]  # indices in the layer, in rising order
+    # Hop weights by the places in ``heads`` that share them.
     hop_groups: dict[tuple[int, ...], HopWeights] = field(init=False, compare=False)
     highest_hop: int = field(init=False, compare=False)
+    # Whether no head can differ from ordinary attention, whatever its scores.
     is_ordinary: bool = field(init=False, compare=False)
-    pattern: Pattern | None = field(init=False, compare=False)
+    pattern: Pattern | None = field(init=False, compare=False)  # of all heads of the layer
 
     def __post_init__(self) -> None:
         by_weights = self.config.hop_groups(len(self.heads))
@@ -63,19 +54,12 @@ class JumpHeads:
 
 
 class HeadGroup(NamedTuple):
-    """Heads whose scores are the plain product of these features.
+    """Heads whose scores are the plain product of these features."""
 
-    Args:
-        heads: Indices from 0, in rising order.
-        query: ``[B, len(heads), L, F]``.
-        key: ``[B, len(heads), L, F]``.
-        jumps: False for ordinary heads, whose features are those that were given.
-    """
-
-    heads: tuple[int, ...]
-    query: Tensor
-    key: Tensor
-    jumps: bool
+    heads: tuple[int, ...]  # in rising order
+    query: Tensor  # [B, len(heads), L, F]
+    key: Tensor  # [B, len(heads), L, F]
+    jumps: bool  # False for ordinary heads, whose features are those that were given
 
 
 def split_heads(

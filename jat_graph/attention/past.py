@@ -29,14 +29,10 @@ class KeptScores:
 
     NaN never votes, so that the inner loops may run over the room, and nothing is copied for a new
     token.
-
-    Args:
-        columns: The scores, NaN where masked, and the room, ``[B, H, ≥ U, ≥ L]``.
-        length: Number of tokens L.
     """
 
-    columns: Tensor
-    length: int = 0
+    columns: Tensor  # the scores, NaN where masked, and the room, [B, H, ≥ U, ≥ L]
+    length: int = 0  # L
 
     def add(self, columns: Tensor) -> None:  # [B, H, U, n]
         """Add the next tokens."""
@@ -68,18 +64,12 @@ class PastTokens:
     With a causal mask a token joins earlier ones only, so that its propagated query and key are
     final. A new token compares its scores to the voting keys with those of each earlier token,
     which takes O(U · L), and adds up their features, O(L · D) a hop.
-
-    Args:
-        hops: Propagated queries and keys of each hop, ``[B, H, L, D]``, H the heads that jump.
-        inverse_root: D̃^-½, ``[B, H, L, 1]``.
-        valid: Tokens that are no padding, ``[B, H|1, L]`` bool; None if all are valid.
-        scores: Scores of earlier tokens to the voting keys; None before the next token needs them.
     """
 
-    hops: list[Hop] = field(default_factory=list)
-    inverse_root: Tensor | None = None
-    valid: Tensor | None = None
-    scores: KeptScores | None = None
+    hops: list[Hop] = field(default_factory=list)  # [B, H, L, D] each, H the heads that jump
+    inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]
+    valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
+    scores: KeptScores | None = None  # of earlier tokens; None before the next token needs them
 
     @property
     def length(self) -> int:

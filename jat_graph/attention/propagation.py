@@ -100,11 +100,7 @@ def graph_operator(
     mask: TokenMask,
     scale: float,
 ) -> tuple[NormalizedOperator, Ballot]:  # [B, H, L, L]
-    """Return Â of heads that all jump, and the ballot it comes from.
-
-    Reference:
-        Eq. 2 to 4 of the JAT paper.
-    """
+    """Return Â of heads that all jump (Eq. 2 to 4), and the ballot it comes from."""
     config, backward = jumping.config, needs_gradient(query, key)
     soft = config.soft_temperature is not None
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):

@@ -26,41 +26,23 @@ Inputs: TypeAlias = Mapping[str, Any]
 
 
 class Vote(NamedTuple):
-    """A key that voted for a pair.
+    """A key j that voted for a pair (i, k)."""
 
-    Args:
-        key: Position of the key j.
-        query_score: X_ij.
-        key_score: X_kj.
-    """
-
-    key: int
-    query_score: float
-    key_score: float
+    key: int  # position j
+    query_score: float  # X_ij
+    key_score: float  # X_kj
 
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """What one layer's jump heads did.
-
-    Args:
-        ballot: Who voted, and by which rule.
-        weights: The graph A of hard votes.
-        scores: X before propagation.
-        propagated: The scores after propagation.
-        before: Attention probabilities without propagation.
-        after: Attention probabilities with propagation.
-
-    Shapes:
-        - all but ``ballot``: ``[B, H, L, L]``, H the layer's jump heads
-    """
+    """What one layer's jump heads did; tensors are ``[B, H, L, L]``, H the heads that jump."""
 
     ballot: Ballot
-    weights: Tensor
-    scores: Tensor
-    propagated: Tensor
-    before: Tensor
-    after: Tensor
+    weights: Tensor  # the graph A of hard votes
+    scores: Tensor  # X before propagation
+    propagated: Tensor  # the scores after it
+    before: Tensor  # attention probabilities without propagation
+    after: Tensor  # and with it
 
     def votes(
         self,
@@ -106,11 +88,7 @@ def layer_graph(layer: CapturedLayer) -> tuple[Ballot, Tensor]:  # A [B, H, L, L
 
 
 def trace_layer(layer: CapturedLayer) -> LayerTrace:
-    """Return what a layer's jump heads did.
-
-    Reference:
-        Eq. 1, 3 and 9 of the JAT paper.
-    """
+    """Return what a layer's jump heads did (Eq. 1, 3 and 9)."""
     with torch.no_grad():
         ballot, weights = layer_graph(layer)
         groups = _jump_groups(layer)

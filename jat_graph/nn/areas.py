@@ -35,16 +35,11 @@ class Areas:
     is that of an area one row or column smaller combined with that of the row or column. A
     summed-area table over the whole sequence would be as fast and lose all digits where it is long:
     the sum of three tokens is then the difference of two sums of thousands.
-
-    Args:
-        max_width: Largest width of an area.
-        max_height: Largest height of an area. (default: 1)
-        height: Number of rows of the grid. (default: 1)
     """
 
-    max_width: int
-    max_height: int = 1
-    height: int = 1
+    max_width: int  # of an area
+    max_height: int = 1  # of an area
+    height: int = 1  # of the grid
 
     def sums(self, x: Tensor) -> Tensor:
         """Return the sum over each area: [..., L, F] -> [..., A, F]."""
@@ -111,21 +106,8 @@ def _merge_moments(first: Tensor, second: Tensor) -> Tensor:
 class AreaKey(torch.nn.Module):
     """The keys of areas, made of those of their tokens; the part of area attention that learns.
 
-    Args:
-        head_channels: Size D of each head; even where the mode embeds sizes.
-        max_width: Largest width of an area.
-        max_height: Largest height of an area. (default: 1)
-        mode: One of the modes of :class:`AreaAttention`. (default: ``"mean"``)
-
-    Raises:
-        ValueError: If the mode is unknown, or D is odd and the mode embeds sizes.
-
-    Shapes:
-        - **input:** ``[..., L, D]``
-        - **output:** ``[..., A, D]``
-
-    Reference:
-        Li et al. (2019), section 3.2.
+    D is even where the mode, one of those of :class:`AreaAttention`, embeds sizes (Li et al. 2019,
+    section 3.2).
     """
 
     def __init__(

@@ -96,18 +96,7 @@ class BlockSelfAttention(torch.nn.Module):
 
 
 class DirectedBlocks(torch.nn.Module):
-    """One direction of :class:`BlockSelfAttention`, on tokens that are cut into blocks.
-
-    Args:
-        channels: Size C_in of each input sample.
-        hidden_channels: Size C of each output sample.
-        backward: Read what comes later, not what comes before.
-        dropout: Dropout probability of the inputs of all linear layers.
-
-    Shapes:
-        - **input:** ``[B, M, R, C_in]``, M blocks of R; bool mask ``[B, M, R]``
-        - **output:** ``[B, M, R, C]``
-    """
+    """One direction of :class:`BlockSelfAttention`, on tokens that are cut into blocks."""
 
     def __init__(self, channels: int, hidden_channels: int, backward: bool, dropout: float) -> None:
         super().__init__()
@@ -123,7 +112,7 @@ class DirectedBlocks(torch.nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # [B, M, R, C_in]
+        x: Tensor,  # M blocks of R, [B, M, R, C_in]
         valid: Tensor,  # tokens that are there, bool [B, M, R]
     ) -> Tensor:  # [B, M, R, C]
         """Return the tokens with their contexts."""

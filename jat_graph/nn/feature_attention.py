@@ -25,19 +25,8 @@ class FeatureSelfAttention(torch.nn.Module):
         (\mathbf{W}_1 \mathbf{h}_j + \mathbf{W}_2 \mathbf{h}_i + \mathbf{b}) / 5
         \right) \right) \odot \mathbf{h}_j
 
-    The order is strict, so that the first token reads nothing and gets zeros.
-
-    Args:
-        channels: Size C of each token.
-        backward: Read what comes later (j > i) instead. (default: False)
-        dropout: Dropout probability of what the logits are made from. (default: 0.0)
-
-    Raises:
-        ValueError: If a number does not fit.
-
-    Shapes:
-        - **input:** tokens ``[..., L, C]``, bool mask ``[..., L]``
-        - **output:** ``[..., L, C]``; L² · C numbers are held meanwhile
+    The order is strict, so that the first token reads nothing and gets zeros; backward, tokens read
+    what comes later (j > i). L² · C numbers are held meanwhile.
 
     Reference:
         Shen et al., *Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence

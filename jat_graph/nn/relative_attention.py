@@ -128,10 +128,7 @@ def skew(relative: Tensor, num_keys: int) -> Tensor:  # [..., n, distances] -> [
 
     Query i of n has its own distance to key j in column ``j − i + n − 1``. A column of zeros in
     front makes each row one longer than the step from a row to the next, so that reading the
-    numbers in rows of the old length moves row i by i to the right.
-
-    Reference:
-        Huang et al., *Music Transformer*, ICLR 2019, section 3.4.1.
+    numbers in rows of the old length moves row i by i to the right (Huang et al. 2019, 3.4.1).
     """
     queries, distances = relative.shape[-2:]
     shifted = F.pad(relative, (1, 0)).flatten(-2)[..., queries:]

@@ -16,18 +16,6 @@ class MultiHeadProjections(torch.nn.Module):
     """Queries, keys and values of H heads, and the way back to one output.
 
     The projections are named as in PyG's own ``nn.attention`` modules.
-
-    Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
-        head_channels: Size D of each head; None means ``channels // heads``.
-        qkv_bias: Add a bias to queries, keys and values.
-        attn_out_bias: Add a bias to the output.
-        dropout: Dropout probability of the output.
-        memory_channels: Size of the samples that keys and values come from; None means C.
-
-    Raises:
-        ValueError: If a size or a probability does not fit.
     """
 
     def __init__(
@@ -38,7 +26,7 @@ class MultiHeadProjections(torch.nn.Module):
         qkv_bias: bool,
         attn_out_bias: bool,
         dropout: float,
-        memory_channels: int | None = None,
+        memory_channels: int | None = None,  # of what keys and values come from; None means C
     ) -> None:
         super().__init__()
         self.channels = check_integer("channels", channels, least=1)

@@ -198,14 +198,7 @@ class Pattern(ABC):
 
 @dataclass(frozen=True, init=False)
 class _Several(Pattern):
-    """A pattern made of others: what unions and intersections share.
-
-    Args:
-        members: The patterns; members of the same kind are taken apart into theirs.
-
-    Raises:
-        ValueError: If a member is no pattern, or there are fewer than two.
-    """
+    """A pattern made of others; members of the same kind are taken apart into theirs."""
 
     members: tuple[Pattern, ...]
 

@@ -18,21 +18,13 @@ from jat_graph.voting.thresholds import adaptive_threshold
 
 @dataclass(frozen=True)
 class Ballot:
-    """Who votes on which pairs, and by which rule.
-
-    Args:
-        source: Scores ``[B, H, L, L]``.
-        keys: The voting keys.
-        rule: When a product is a vote.
-        mask: Which query may attend to which key.
-        nodes: Tokens that are nodes of the graph, ``[B|1, H|1, L]`` bool; None if all are.
-    """
+    """Who votes on which pairs, and by which rule."""
 
     source: ScoreSource
     keys: VotingKeys
     rule: VoteRule
     mask: TokenMask
-    nodes: Tensor | None
+    nodes: Tensor | None  # tokens that are nodes of the graph, bool [B|1, H|1, L]; None if all are
 
     @property
     def num_keys(self) -> int:

@@ -21,15 +21,10 @@ from jat_graph.voting.scores import ScoreSource
 
 @dataclass(frozen=True)
 class VotingKeys:
-    """The keys that vote, per sequence and head.
+    """The keys that vote, per sequence and head."""
 
-    Args:
-        index: Positions, ``[B, H, U]``, in rising order; None for every position.
-        valid: Which entries are voting keys, ``[B|1, H|1, U]`` bool; None if all are.
-    """
-
-    index: Tensor | None
-    valid: Tensor | None
+    index: Tensor | None  # positions in rising order, [B, H, U]; None for every position
+    valid: Tensor | None  # which entries are voting keys, bool [B|1, H|1, U]; None if all are
 
     def number(self, source: ScoreSource) -> int:
         """Return the number of entries, U."""

@@ -19,23 +19,18 @@ BLOCK = 2**20
 class VoteRule:
     """When a product of two scores is a vote: the one place that knows ρ, signs and norms.
 
-    Args:
-        threshold: ρ, ``[B|1, H|1]``, in the dtype of the scores.
-        inclusive: Vote when the product equals ρ.
-        same_sign_only: Two negative scores do not vote. For hard votes no negative score does: at a
-            ρ of 0, where a product of 0 is an inclusive vote, it is one of scores of at least 0.
-        normalize_keys: Divide products by max(1, ‖K_j‖).
-        soft_temperature: τ of the soft vote, or None.
+    With ``same_sign_only`` no negative score takes part in a hard vote: at a ρ of 0, where a
+    product of 0 is an inclusive vote, it is one of scores of at least 0.
 
     Reference:
         Eq. 2 of the JAT paper; the variants are those of its released code.
     """
 
-    threshold: Tensor
-    inclusive: bool = False
-    same_sign_only: bool = False
-    normalize_keys: bool = False
-    soft_temperature: float | None = None
+    threshold: Tensor  # ρ, [B|1, H|1], in the dtype of the scores
+    inclusive: bool = False  # vote when the product equals ρ
+    same_sign_only: bool = False  # two negative scores do not vote
+    normalize_keys: bool = False  # divide products by max(1, ‖K_j‖)
+    soft_temperature: float | None = None  # τ of the soft vote
 
     @classmethod
     def of(cls, config: JatConfig, source: ScoreSource) -> VoteRule:

@@ -60,12 +60,7 @@ def flex_with(attend: Callable[..., Any], job: Job) -> Tensor:  # [B, H, L, Dv]
 def block_mask(
     pattern: Pattern, counts: Tensor | None, heads: int, length: int, device: torch.device
 ) -> BlockMask:
-    """Return a pattern as FlexAttention takes it.
-
-    Reference:
-        Dong et al. 2024, "Flex Attention: A Programming Model for Generating Optimized Attention
-        Kernels".
-    """
+    """Return a pattern as FlexAttention takes it (Dong et al. 2024)."""
 
     def mask_mod(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         allowed = pattern.mask_mod(b, h, q, k)

@@ -18,17 +18,13 @@ KEPT_PAIRS = 2**20  # of the largest mask that is kept
 class BlockGroup(NamedTuple):
     """Blocks of queries of one height that need equally many keys.
 
-    Args:
-        queries: Positions ``[n, height]``, in order.
-        keys: Positions ``[n, width]``, in order.
-        mask: Which attend to which, ``[height, width]``, where all blocks agree; else None.
-        rule: What says it where they do not, or where the mask is too large to keep; else None.
-            With neither, every query attends to every key.
+    Where all blocks agree, a mask says which attend to which, else a rule, and where the mask is
+    too large to keep. With neither, every query attends to every key.
     """
 
-    queries: Tensor
-    keys: Tensor
-    mask: Tensor | None = None
+    queries: Tensor  # positions in order, [n, height]
+    keys: Tensor  # positions in order, [n, width]
+    mask: Tensor | None = None  # [height, width]
     rule: Pattern | None = None
 
     def masks(self, blocks: Tensor) -> Tensor | None:  # [m] -> [m|1, 1, height, width]
@@ -95,29 +91,18 @@ def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
 
 
 class Piece(NamedTuple):
-    """Some blocks of queries and their keys, as numbers of rows.
+    """Some blocks of queries and their keys, as numbers of rows."""
 
-    Args:
-        queries: ``[m, height]``.
-        keys: ``[m, width]``.
-        mask: Which attend to which, ``[m|1, 1, height, width]``; None if all do.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    mask: Tensor | None
+    queries: Tensor  # [m, height]
+    keys: Tensor  # [m, width]
+    mask: Tensor | None  # which attend to which, [m|1, 1, height, width]; None if all do
 
 
 class BatchGroup(NamedTuple):
-    """Blocks of one layout, and the sequences that have it.
+    """Blocks of one layout, and the sequences that have it."""
 
-    Args:
-        group: Blocks of queries in a sequence of n tokens.
-        rows: Number of the row that holds each token of each sequence, ``[m, n]``.
-    """
-
-    group: BlockGroup
-    rows: Tensor
+    group: BlockGroup  # of a sequence of n tokens
+    rows: Tensor  # number of the row that holds each token of each sequence, [m, n]
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Yield the blocks of all sequences, some at a time."""
