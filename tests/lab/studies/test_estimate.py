@@ -13,7 +13,7 @@ from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.timing import time_run
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT, made_up
-from tests.lab.studies.test_tuning import TUNED
+from tests.lab.studies.test_fine_tuning_trials import TUNED
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from jat_graph.lab.studies.fine_tuning import FineTuning
 from jat_graph.tasks import get_task
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT, made_up
-from tests.lab.studies.test_tuning import TUNED
+from tests.lab.studies.test_fine_tuning_trials import TUNED
 
 DENSITY = {"name": "density", "heads": "paper", "settings": {"heads": "6/12"}, "density": 0.3}
 
