@@ -33,8 +33,10 @@ _LONGEST = 60
 
 def parse(kind: type[T], content: Any, where: str) -> T:
     """Content of JSON or TOML as a dataclass, or one line that names the place in ``where``."""
-    from pydantic import ValidationError
-
+    try:
+        from pydantic import ValidationError
+    except ImportError as error:
+        raise ImportError("grids need pydantic: pip install 'jat_graph[train]'") from error
     try:  # as text: of Python's values a strict tuple takes no list
         adapter = _adapter(cast("Any", kind))
         found: T = adapter.validate_json(json.dumps(content, default=str))

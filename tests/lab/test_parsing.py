@@ -1,5 +1,6 @@
 """What a file says as a dataclass, or one line that says what is wrong."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -62,3 +63,9 @@ def test_what_is_wrong_is_one_line(content: Any, words: str) -> None:
         parse(Whole, content, "here")
     message = str(caught.value)
     assert message.startswith("here: ") and "\n" not in message and message.endswith(words)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(ImportError, match=r"need pydantic: pip install 'jat_graph\[train\]'"):
+        parse(Whole, {"name": "x"}, "here")
