@@ -111,11 +111,6 @@ class AreaAttention(SequenceSelfAttention):
         self.area_key = AreaKey(self.head_channels, max_width, max_height, key_mode)
         self.generator = generator
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
-        super().reset_parameters()
-        self.area_key.reset_parameters()
-
     def forward(
         self,
         x: Tensor,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from jat_graph.checks.numbers import check_choice
 
@@ -131,7 +132,7 @@ class AreaKey(torch.nn.Module):
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
+            reset(module)
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.nn.feature_attention import FeatureSelfAttention, average_features
-from jat_graph.nn.self_attention import check_token_mask, check_tokens, clean_tokens
+from jat_graph.nn.self_attention import checked_tokens
 
 
 class BlockSelfAttention(torch.nn.Module):
@@ -81,9 +81,7 @@ class BlockSelfAttention(torch.nn.Module):
         Raises:
             ValueError: If a shape or dtype does not fit, or a token has a NaN or an infinity.
         """
-        check_tokens("x", x, self.channels)
-        check_token_mask("mask", mask, x)
-        blocks = _cut(clean_tokens("x", x, mask), mask, self.block_length)
+        blocks = _cut(checked_tokens(x, mask, self.channels), mask, self.block_length)
         ways = (self.forward_blocks, self.backward_blocks)
         out = torch.cat([way(blocks.tokens, blocks.valid) for way in ways], dim=-1)
         return _join(out, blocks.slot)

@@ -7,12 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.nn.self_attention import (
-    check_token_mask,
-    check_tokens,
-    clean_tokens,
-    softmax_where,
-)
+from jat_graph.nn.self_attention import checked_tokens, softmax_where
 
 BOUND = 5.0  # of the logits, which a tanh keeps
 
@@ -101,9 +96,7 @@ class SourceToToken(torch.nn.Module):
         Raises:
             ValueError: If a shape or dtype does not fit, or a token has a NaN or an infinity.
         """
-        check_tokens("x", x, self.channels)
-        check_token_mask("mask", mask, x)
-        x = clean_tokens("x", x, mask)
+        x = checked_tokens(x, mask, self.channels)
         logits = self.output(self.dropout(F.elu(self.hidden(self.dropout(x)))))
         return average_features(x, logits, mask)
 

@@ -52,6 +52,8 @@ class JumpSelfAttention(SelfAttention):
         Eq. 7 and 9 of the JAT paper.
     """
 
+    shown = ("head_channels", "jump_heads")
+
     def __init__(
         self,
         channels: int,
@@ -71,12 +73,6 @@ class JumpSelfAttention(SelfAttention):
         self.jump_heads = () if config is None else config.head_indices(heads)
         layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.channels}, heads={self.heads}, "
-            f"head_channels={self.head_channels}, jump_heads={self.jump_heads})"
-        )
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)

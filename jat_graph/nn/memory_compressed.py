@@ -52,6 +52,8 @@ class MemoryCompressedAttention(SequenceSelfAttention):
         and the causal rule as in Tensor2Tensor, which ignores padding and drops the tail.
     """
 
+    shown = ("kernel_size", "stride", "is_causal")
+
     def __init__(
         self,
         channels: int,
@@ -74,17 +76,6 @@ class MemoryCompressedAttention(SequenceSelfAttention):
             )
         self.is_causal = check_flag("is_causal", is_causal)
         self.compress = torch.nn.Conv1d(channels, channels, kernel_size, stride)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
-        super().reset_parameters()
-        self.compress.reset_parameters()
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.channels}, heads={self.heads}, "
-            f"kernel_size={self.kernel_size}, stride={self.stride}, is_causal={self.is_causal})"
-        )
 
     def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, self._compress(x))

@@ -54,6 +54,8 @@ class RelativeAttention(SequenceSelfAttention):
         Shaw et al., *Self-Attention with Relative Position Representations*, NAACL 2018.
     """
 
+    shown = ("max_distance", "is_causal", "far", "block")
+
     def __init__(
         self,
         channels: int,
@@ -80,13 +82,6 @@ class RelativeAttention(SequenceSelfAttention):
         """Draw all parameters anew."""
         super().reset_parameters()
         self._reset_table()
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.channels}, heads={self.heads}, "
-            f"max_distance={self.max_distance}, is_causal={self.is_causal}, far={self.far!r}, "
-            f"block={self.block})"
-        )
 
     def _reset_table(self) -> None:
         torch.nn.init.normal_(self.table, std=default_scale(self.head_channels))

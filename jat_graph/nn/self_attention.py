@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
 from jat_graph.checks.numbers import check_integer
@@ -17,6 +19,8 @@ class MultiHeadProjections(torch.nn.Module):
 
     The projections are named as in PyG's own ``nn.attention`` modules.
     """
+
+    shown: ClassVar[tuple[str, ...]] = ("head_channels",)  # what the layer's text says
 
     def __init__(
         self,
@@ -43,8 +47,12 @@ class MultiHeadProjections(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
-        for lin in (self.q, self.k, self.v, self.attn_out):
-            lin.reset_parameters()
+        for module in self.children():
+            reset(module)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("heads", *self.shown))
+        return f"{type(self).__name__}({self.channels}, {shown})"
 
     def project(
         self,
@@ -123,7 +131,8 @@ class SelfAttention(MultiHeadProjections, ABC):
             wanted = f"[B, N, {self.channels}] or [N_total, {self.channels}]"
             raise ValueError(f"x must be {wanted} and not empty, got {list(x.shape)}")
         if x.dim() == 3:
-            _check_no_batch(batch)
+            if batch is not None:
+                raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
             check_token_mask("mask", mask, x)
         else:
             _check_batch(mask, batch, x)
@@ -169,16 +178,20 @@ def clean_tokens(
     return clean.squeeze(1)
 
 
-def check_tokens(
-    name: str,
+def checked_tokens(
     tokens: Tensor,  # [B, N, C]
+    mask: Tensor | None,  # valid tokens, bool [B, N]
     channels: int,
-) -> None:
-    """Check the shape of a batch of sequences."""
+    names: tuple[str, str] = ("x", "mask"),
+) -> Tensor:
+    """Check a batch of sequences and its mask, and set tokens that are not valid to 0."""
+    name, mask_name = names
     if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
         raise ValueError(
             f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
         )
+    check_token_mask(mask_name, mask, tokens)
+    return clean_tokens(name, tokens, mask)
 
 
 def check_token_mask(
@@ -190,11 +203,6 @@ def check_token_mask(
     if mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape[:2]):
         wanted = list(tokens.shape[:2])
         raise ValueError(f"{name} must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
-
-
-def _check_no_batch(batch: Tensor | None) -> None:
-    if batch is not None:
-        raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
 
 
 def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:

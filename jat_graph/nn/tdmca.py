@@ -8,12 +8,7 @@ from torch import Tensor
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
 from jat_graph.nn.memory_compressed import MemoryCompressedAttention
-from jat_graph.nn.self_attention import (
-    SelfAttention,
-    check_token_mask,
-    check_tokens,
-    clean_tokens,
-)
+from jat_graph.nn.self_attention import SelfAttention, checked_tokens
 from jat_graph.nn.transformer_attention import DecoderSelfAttention
 from jat_graph.patterns import LocalBlocks
 
@@ -88,9 +83,7 @@ class TDMCA(torch.nn.Module):
         Shapes:
             - **output:** ``[B, N, C]``
         """
-        check_tokens("x", x, self.channels)
-        check_token_mask("mask", mask, x)
-        x = clean_tokens("x", x, mask)
+        x = checked_tokens(x, mask, self.channels)
         for layer in self.layers:
             x = layer(x, mask)
         x = self.norm(x)

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
-from jat_graph.nn.self_attention import (
-    MultiHeadProjections,
-    check_token_mask,
-    check_tokens,
-    clean_tokens,
-)
+from jat_graph.nn.self_attention import MultiHeadProjections, checked_tokens
 
 
-class EncoderSelfAttention(JumpSelfAttention):
+class _TransformerSelfAttention(JumpSelfAttention):
+    """Self-attention of an encoder or a decoder, where jump heads are a choice."""
+
+    looks_ahead: ClassVar[bool]
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        config: JatConfig | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, config, *options, is_causal=not self.looks_ahead)
+
+
+class EncoderSelfAttention(_TransformerSelfAttention):
     """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
 
     :class:`JumpSelfAttention` where jump heads are a choice.
@@ -42,21 +58,10 @@ class EncoderSelfAttention(JumpSelfAttention):
         JAT paper.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        config: JatConfig | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, config, *options)
+    looks_ahead = True
 
 
-class DecoderSelfAttention(JumpSelfAttention):
+class DecoderSelfAttention(_TransformerSelfAttention):
     """Masked self-attention of a decoder: a token reads itself and those before it.
 
     The votes keep to the same rule, so that no token depends on later ones, whatever the number of
@@ -85,18 +90,7 @@ class DecoderSelfAttention(JumpSelfAttention):
         the JAT paper.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        config: JatConfig | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, config, *options, is_causal=True)
+    looks_ahead = False
 
 
 class EncoderDecoderAttention(MultiHeadProjections):
@@ -125,6 +119,8 @@ class EncoderDecoderAttention(MultiHeadProjections):
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
     """
+
+    shown = ("head_channels", "memory_channels")
 
     def __init__(
         self,
@@ -169,18 +165,11 @@ class EncoderDecoderAttention(MultiHeadProjections):
         Shapes:
             - **output:** ``[B, N, C]``
         """
-        check_tokens("x", x, self.channels)
-        check_tokens("memory", memory, self.memory_channels)
+        x = checked_tokens(x, mask, self.channels)
+        memory = checked_tokens(
+            memory, memory_mask, self.memory_channels, names=("memory", "memory_mask")
+        )
         if x.size(0) != memory.size(0):
             raise ValueError(f"memory must have batch {x.size(0)} like x, got {memory.size(0)}")
-        check_token_mask("mask", mask, x)
-        check_token_mask("memory_mask", memory_mask, memory)
-        x, memory = clean_tokens("x", x, mask), clean_tokens("memory", memory, memory_mask)
         visible = None if memory_mask is None else memory_mask[:, None, None]  # [B, 1, 1, M]
         return self.merge(F.scaled_dot_product_attention(*self.project(x, memory), visible), mask)
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.channels}, heads={self.heads}, "
-            f"head_channels={self.head_channels}, memory_channels={self.memory_channels})"
-        )

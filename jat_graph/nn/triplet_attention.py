@@ -54,6 +54,8 @@ class TripletAttention(SelfAttention):
         released code, ``modeling_bert.py`` of zhouhaoyi/TripletAttention.
     """
 
+    shown = ("head_channels", "pairs")
+
     def __init__(
         self,
         channels: int,
@@ -73,18 +75,6 @@ class TripletAttention(SelfAttention):
             raise ValueError(f"heads · head_channels must be a multiple of 3, got {inner_channels}")
         self.key2 = (
             torch.nn.Linear(channels, inner_channels, bias=qkv_bias) if pairs == "partner" else None
-        )
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
-        super().reset_parameters()
-        if self.key2 is not None:
-            self.key2.reset_parameters()
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.channels}, heads={self.heads}, "
-            f"head_channels={self.head_channels}, pairs={self.pairs!r})"
         )
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
