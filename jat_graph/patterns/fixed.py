@@ -74,11 +74,6 @@ class Fixed(Pattern):
         return 2 if self.part == "turns" else 1
 
     @property
-    def spacing(self) -> int:
-        """A block shares its keys."""
-        return 1
-
-    @property
     def grain(self) -> int:
         """The block."""
         return self.stride

@@ -56,11 +56,6 @@ class LocalBlocks(Pattern):
         return [KeyRange(start, (last // self.block + right + 1) * self.block)]
 
     @property
-    def spacing(self) -> int:
-        """A block shares its keys."""
-        return 1
-
-    @property
     def grain(self) -> int:
         """The block."""
         return self.block

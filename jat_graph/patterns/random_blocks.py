@@ -69,11 +69,6 @@ class RandomBlocks(Pattern):
         ]
 
     @property
-    def spacing(self) -> int:
-        """A block shares its keys."""
-        return 1
-
-    @property
     def grain(self) -> int:
         """The block."""
         return self.block
