@@ -71,7 +71,9 @@ def attention_graph(
         Eq. 2 and 3 of the JAT paper.
     """
     check_config(config)
-    _check_pruning(min_weight, max_neighbors)
+    check_number("min_weight", min_weight, least=0.0)
+    if max_neighbors is not None:
+        check_integer("max_neighbors", max_neighbors, least=1)
     source, mask = _read_source(query, key, scores, kind, config, attention_mask, is_causal, scale)
     ballot = open_ballot(config, source, mask)
     if config.soft_temperature is None:
@@ -98,18 +100,12 @@ def prune_edges(
     order = order[target[order].argsort(stable=True)]
     ranked = target[order]
     place = torch.arange(len(order), device=order.device)
-    first = scatter(place, ranked, reduce="min", dim_size=int(edge_index.max()) + 1)
+    size = int(edge_index.max()) + 1
+    first = scatter(place, ranked, reduce="min", dim_size=size)
     strongest = torch.zeros_like(keep)
     strongest[order] = place - first[ranked] < max_neighbors
-    size = int(edge_index.max()) + 1
     forward, reverse = target * size + source, source * size + target
     return keep & (strongest | torch.isin(forward, reverse[strongest]))
-
-
-def _check_pruning(min_weight: float, max_neighbors: int | None) -> None:
-    check_number("min_weight", min_weight, least=0.0)
-    if max_neighbors is not None:
-        check_integer("max_neighbors", max_neighbors, least=1)
 
 
 def _read_source(

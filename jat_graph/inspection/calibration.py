@@ -247,10 +247,12 @@ def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
     return HeadStatistics(layer, head, density, weight / joined if joined else 0.0, int(pairs))
 
 
-def _attach_again(model: PreTrainedModel, config: JatConfig) -> None:
+def _attach_again(model: PreTrainedModel, config: JatConfig | None) -> None:
+    """Take off the jump heads that the model has, and put on those of a config, or none."""
     if attached_config(model) is not None:
         detach(model, JatConfig)
-    attach(model, config)
+    if config is not None:
+        attach(model, config)
 
 
 @contextmanager
@@ -261,10 +263,7 @@ def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         if attached_config(model) != before:
-            if attached_config(model) is not None:
-                detach(model, JatConfig)
-            if before is not None:
-                attach(model, before)
+            _attach_again(model, before)
 
 
 def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:

@@ -91,13 +91,15 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
     """Return what a layer's jump heads did (Eq. 1, 3 and 9)."""
     with torch.no_grad():
         ballot, weights = layer_graph(layer)
-        groups = _jump_groups(layer)
+        jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
+        groups = head_groups(layer.query, layer.key, jumping, mask=layer.mask, scale=layer.scale)
+        unchanged = HeadGroup(jumping.heads, layer.query, layer.key, jumps=False)
         return LayerTrace(
             ballot,
             weights,
             ballot.source.columns(None),
             _propagated_scores(layer, groups),
-            _probabilities(layer, [HeadGroup(_everyone(layer), layer.query, layer.key, False)]),
+            _probabilities(layer, [unchanged]),
             _probabilities(layer, groups),
         )
 
@@ -124,15 +126,6 @@ def _evaluating(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _everyone(layer: CapturedLayer) -> tuple[int, ...]:
-    return tuple(range(layer.query.size(1)))
-
-
-def _jump_groups(layer: CapturedLayer) -> list[HeadGroup]:
-    jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
-    return head_groups(layer.query, layer.key, jumping, mask=layer.mask, scale=layer.scale)
 
 
 def _propagated_scores(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:

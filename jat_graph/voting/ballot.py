@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -92,12 +93,7 @@ class Ballot:
             parts.append(index[..., None, keys] <= position[rows].unsqueeze(-1))
         if self.mask.pairs is not None:
             parts.append(self._pairs_at(self.mask.pairs, keys)[:, :, rows])
-        if not parts:
-            return None
-        visible = parts[0]
-        for part in parts[1:]:
-            visible = visible & part
-        return visible
+        return reduce(torch.logical_and, parts) if parts else None
 
     def _pairs_at(self, pairs: Tensor, keys: slice) -> Tensor:
         index = self.keys.positions(keys, self.source)
