@@ -39,16 +39,18 @@ _MODULE_OF = {
     "jump_attention": "jat_graph.attention",
     "jump_operator": "jat_graph.attention",
 }
-_SUBMODULES = ("nn", "transforms")
 
 if not TYPE_CHECKING:  # a type checker would take this for every name there could be
 
     def __getattr__(name: str) -> object:
-        if name in _SUBMODULES:
+        try:
+            if name in _MODULE_OF:
+                return getattr(import_module(_MODULE_OF[name]), name)
             return import_module(f"jat_graph.{name}")
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module 'jat_graph' has no attribute {name!r}")
-        return getattr(import_module(_MODULE_OF[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != f"jat_graph.{name}":
+                raise
+        raise AttributeError(f"module 'jat_graph' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

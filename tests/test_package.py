@@ -172,6 +172,13 @@ def test_public_names_are_still_where_they_were(module: str) -> None:
         assert getattr(importlib.import_module(module), name).__doc__
 
 
+@pytest.mark.parametrize("room", ["hf", "inspection", "masks", "nn", "operators", "patterns"])
+def test_a_room_is_found_without_an_import_of_its_own(room: str) -> None:
+    code = f"import jat_graph; print(jat_graph.{room}.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout == f"jat_graph.{room}\n", run.stderr
+
+
 def test_other_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="no attribute 'jump_atention'"):
         _ = jat_graph.jump_atention
