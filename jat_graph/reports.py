@@ -1,20 +1,12 @@
 """What inspection returns; the code is in :mod:`jat_graph.inspection.reports`."""
 
 from jat_graph.inspection.reports import (
-    HeadReport as HeadReport,
+    HeadReport,
+    HeadView,
+    Inspection,
+    Jump,
+    SteppingStone,
+    Token,
 )
-from jat_graph.inspection.reports import (
-    HeadView as HeadView,
-)
-from jat_graph.inspection.reports import (
-    Inspection as Inspection,
-)
-from jat_graph.inspection.reports import (
-    Jump as Jump,
-)
-from jat_graph.inspection.reports import (
-    SteppingStone as SteppingStone,
-)
-from jat_graph.inspection.reports import (
-    Token as Token,
-)
+
+__all__ = ["HeadReport", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"]
