@@ -63,7 +63,10 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         powers: Sequence[int] = (1,),
         bias: bool = True,
     ) -> None:
-        _check_channels(in_channels, out_channels)
+        if in_channels != -1:
+            check_integer("in_channels", in_channels, least=1)
+        if out_channels is not None:
+            check_integer("out_channels", out_channels, least=1)
         super().__init__(aggr="add")
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -221,13 +224,6 @@ def _check_matrix(matrix: Adj, edge_weight: OptTensor, size: tuple[int, int]) ->
             f"a sparse edge_index must be {list(size)} like the nodes of x, "
             f"got [{matrix.size(0)}, {matrix.size(1)}]"
         )
-
-
-def _check_channels(in_channels: int, out_channels: int | None) -> None:
-    if in_channels != -1:
-        check_integer("in_channels", in_channels, least=1)
-    if out_channels is not None:
-        check_integer("out_channels", out_channels, least=1)
 
 
 def _check_powers(powers: Sequence[int]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,7 +71,7 @@ def _draw_panel(axis: Axes, pattern: Pattern, head: int, length: int) -> None:
 
     members = pattern.members if isinstance(pattern, Union) else (pattern,)
     kinds = _kinds(members, head, length)
-    colours = [NOTHING, *_colours(len(members)), SEVERAL]
+    colours = [NOTHING, *islice(cycle(COLOURS), len(members)), SEVERAL]
     axis.imshow(
         kinds,
         cmap=ListedColormap(colours),
@@ -124,10 +125,6 @@ def _kinds(members: Sequence[Pattern], head: int, length: int) -> np.ndarray:
     number = torch.arange(1, len(members) + 1)[:, None, None]
     alone = (pairs * number).sum(0)
     return torch.where(pairs.sum(0) > 1, len(members) + 1, alone).numpy()
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[place % len(COLOURS)] for place in range(count)]
 
 
 def _title(pattern: Pattern, head: int, length: int) -> str:
