@@ -102,7 +102,10 @@ def view_head(
     run = _run_text(model, tokenizer, text)
     found = next((item for item in run.layers if item.layer == layer), None)
     if found is None or head not in found.heads:
-        raise ValueError(f"layer {layer}, head {head} must be a jump head, got {_jump_heads(run)}")
+        jumping = "; ".join(f"layer {item.layer}: {list(item.heads)}" for item in run.layers)
+        raise ValueError(
+            f"layer {layer}, head {head} must be a jump head, got only these jump: {jumping}"
+        )
     place = found.heads.index(head)
     trace, keep = trace_layer(found), run.shown(special_tokens)
     report = _layer_reports(run, found, trace, top, special_tokens)[place]
@@ -199,9 +202,3 @@ def _jumps(
             stones=stones,
             hidden_stones=len(votes) - len(stones),
         )
-
-
-def _jump_heads(run: _Run) -> str:
-    """List the heads that jump, for an error message."""
-    names = (f"layer {layer.layer}: {list(layer.heads)}" for layer in run.layers)
-    return f"only these jump: {'; '.join(names)}"

@@ -94,11 +94,7 @@ def _read_kind(text: str) -> Pattern:
     least = sum(field.default is MISSING for field in fields(kind))
     if not least <= len(arguments) <= len(fields(kind)):
         raise ValueError(f"pattern must be {_usage(kind)}, got {text!r}")
-    return kind(*(_read_argument(argument) for argument in arguments))
-
-
-def _read_argument(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else text
+    return kind(*(int(a) if re.fullmatch(r"[+-]?\d+", a) else a for a in arguments))
 
 
 def _usage(kind: type[Pattern]) -> str:
