@@ -29,35 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """What an attention module is called with, all but the values.
-
-    Args:
-        module: The attention module.
-        query: Queries, of the last tokens only if the keys of others come from a cache.
-        key: Keys.
-        attention_mask: The mask for SDPA, or None.
-        is_causal: Whether SDPA masks later tokens, for want of a mask.
-        dropout: Dropout of the attention probabilities.
-        scale: Factor of the scores.
-        hidden: What the module made the queries of.
-        cache: What keeps the keys of earlier tokens, or None.
-
-    Shapes:
-        - ``query``: ``[B, H, Lq, D]``
-        - ``key``: ``[B, Hkv, Lk, D]``
-        - ``attention_mask``: ``[B, 1|H, Lq|1, Lk]``
-        - ``hidden``: ``[B, Lq, C]``
-    """
+    """What an attention module is called with, all but the values."""
 
     module: nn.Module
-    query: Tensor
-    key: Tensor
-    attention_mask: Tensor | None
-    is_causal: bool
-    dropout: float
+    query: Tensor  # of the last tokens if the keys of others come from a cache, [B, H, Lq, D]
+    key: Tensor  # [B, Hkv, Lk, D]
+    attention_mask: Tensor | None  # for SDPA, [B, 1|H, Lq|1, Lk]
+    is_causal: bool  # whether SDPA masks later tokens, for want of a mask
+    dropout: float  # of the attention probabilities
     scale: float
-    hidden: Tensor | None = None
-    cache: Cache | None = None
+    hidden: Tensor | None = None  # what the module made the queries of, [B, Lq, C]
+    cache: Cache | None = None  # of the keys of earlier tokens
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -45,11 +45,7 @@ class CapturedLayer:
 
 @dataclass
 class ScoreRecorder:
-    """Collects what :func:`capture_scores` hands out.
-
-    Args:
-        layers: What was recorded so far, in the order of the layers.
-    """
+    """Collects what :func:`capture_scores` hands out, in the order of the layers."""
 
     layers: list[CapturedLayer] = field(default_factory=list)
 

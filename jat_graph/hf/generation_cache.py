@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of a DynamicCache that also keeps what jump heads need of earlier tokens.
 
-    Args:
-        layer: The layer whose keys and values it takes over.
-        owner: The jump heads that fill it; equal ones may go on.
+    It takes over the keys and values of another; jump heads equal to its owner may go on with it.
     """
 
     def __init__(self, layer: DynamicLayer, owner: object) -> None:

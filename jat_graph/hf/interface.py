@@ -38,30 +38,18 @@ HEADS_REFUSE = ("softcap", "position_bias", "cache")
 
 @dataclass
 class Attachment:
-    """What all attention modules of one attached model share: no parameters, no global tables.
+    """What all attention modules of one attached model share: no parameters, no global tables."""
 
-    Args:
-        root_config: The model's configuration, which carries the settings of each kind.
-        implementations: Every configuration of the model and the attention it had before.
-        num_modules: How many attention modules carry a :class:`LayerState`.
-        num_parts: How many models of transformers there are: the model, and those inside it.
-        configs: The settings that :func:`jat_graph.attach` got, by kind.
-        pattern: Where self-attention reads its scores; None for everywhere.
-        hooks: Handles of all hooks.
-        enabled: False inside :func:`jat_graph.disabled`.
-        output_attentions: Whether the forward in progress asked for attention probabilities.
-        recorder: Takes heads and calls inside :func:`jat_graph.hf.capture_scores`.
-    """
-
-    root_config: PreTrainedConfig
-    implementations: list[tuple[PreTrainedConfig, str | None]]
-    num_modules: int
-    num_parts: int
-    configs: dict[type[LayerHeads], Any] = field(default_factory=dict)
-    pattern: Pattern | None = None
+    root_config: PreTrainedConfig  # the model's, which carries the settings of each kind
+    implementations: list[tuple[PreTrainedConfig, str | None]]  # the attention each had before
+    num_modules: int  # that carry a LayerState
+    num_parts: int  # models of transformers: the model, and those inside it
+    configs: dict[type[LayerHeads], Any] = field(default_factory=dict)  # as attach got them
+    pattern: Pattern | None = None  # of self-attention
     hooks: list[RemovableHandle] = field(default_factory=list)
-    enabled: bool = True
-    output_attentions: bool = False
+    enabled: bool = True  # but inside jat_graph.disabled
+    output_attentions: bool = False  # whether the forward in progress asked for them
+    # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[LayerHeads, ...], AttentionCall], None] | None = None
 
     @property
@@ -88,17 +76,11 @@ class Attachment:
 
 @dataclass
 class LayerState:
-    """What one attention module of an attached model carries.
+    """What one attention module of an attached model carries."""
 
-    Args:
-        attachment: What it shares with the others.
-        takes_heads: Whether it is self-attention that can have heads of ours.
-        heads: Those that it has, each kind's apart.
-    """
-
-    attachment: Attachment
-    takes_heads: bool
-    heads: tuple[LayerHeads, ...] = ()
+    attachment: Attachment  # shared with the others
+    takes_heads: bool  # whether it is self-attention that can have heads of ours
+    heads: tuple[LayerHeads, ...] = ()  # those that it has, each kind's apart
 
 
 def layer_state(module: nn.Module) -> LayerState | None:

@@ -19,14 +19,10 @@ from jat_graph.voting.keys import unsupported_selection
 
 @dataclass(frozen=True)
 class JumpLayer(LayerHeads):
-    """The jump heads of one attention module.
-
-    Attributes:
-        jumping: What the settings of these heads come to, among themselves.
-    """
+    """The jump heads of one attention module."""
 
     config: JatConfig
-    jumping: JumpHeads = field(init=False, compare=False, repr=False)
+    jumping: JumpHeads = field(init=False, compare=False, repr=False)  # among themselves
 
     config_class = JatConfig
     name = "jat"

@@ -16,15 +16,10 @@ from jat_graph.patterns import Pattern
 
 
 class Reading(NamedTuple):
-    """Heads that read in a way of their own, which is no plain attention on features.
+    """Heads that read in a way of their own, which is no plain attention on features."""
 
-    Args:
-        heads: Indices from 0, in rising order.
-        read: What makes their outputs of their values, both ``[B, len(heads), Lq, Dv]``.
-    """
-
-    heads: tuple[int, ...]
-    read: Callable[[Tensor], Tensor]
+    heads: tuple[int, ...]  # in rising order
+    read: Callable[[Tensor], Tensor]  # their outputs of their values, [B, len(heads), Lq, Dv]
 
 
 HeadParts: TypeAlias = Sequence[HeadGroup | Reading]
@@ -32,33 +27,20 @@ HeadParts: TypeAlias = Sequence[HeadGroup | Reading]
 
 @dataclass(frozen=True)
 class LayerHeads(ABC):
-    """The heads of one kind in one attention module; each subclass is a kind.
+    """The heads of one kind in one attention module; each subclass is a kind."""
 
-    Args:
-        index: Number of the layer, as the library counts.
-        heads: Its heads, in rising order.
-        num_heads: All heads of the layer.
-        config: The settings, over ``heads`` where they differ from head to head.
+    index: int  # of the layer, as the library counts
+    heads: tuple[int, ...]  # in rising order
+    num_heads: int  # of the layer
+    config: Any  # over ``heads`` where they differ from head to head
 
-    Attributes:
-        config_class: The settings that :func:`jat_graph.attach` takes for the kind.
-        name: Where a model's configuration holds and saves them.
-        word: What the kind is called in messages.
-        on_features: Whether its heads are plain attention on other features, so that they give
-            attention probabilities and may read within a pattern.
-        learns: Whether its heads may bring parameters.
-    """
-
-    index: int
-    heads: tuple[int, ...]
-    num_heads: int
-    config: Any
-
-    config_class: ClassVar[type[Any]]
-    name: ClassVar[str]
-    word: ClassVar[str]
+    config_class: ClassVar[type[Any]]  # what attach takes for the kind
+    name: ClassVar[str]  # where a model's configuration holds and saves the settings
+    word: ClassVar[str]  # what the kind is called in messages
+    # Whether its heads are plain attention on other features, so that they give attention
+    # probabilities and may read within a pattern.
     on_features: ClassVar[bool] = True
-    learns: ClassVar[bool] = False
+    learns: ClassVar[bool] = False  # whether its heads may bring parameters
 
     @classmethod
     def place(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:

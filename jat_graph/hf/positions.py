@@ -24,17 +24,11 @@ COUNTERS = ("position_ids", "token_type_ids")  # buffers with one entry a row of
 
 @dataclass(frozen=True)
 class PositionTable:
-    """A learned table of absolute positions.
+    """A learned table of absolute positions."""
 
-    Args:
-        part: The model that owns it, the innermost one.
-        owner: The module that holds it, and buffers of its length.
-        rows: The table.
-    """
-
-    part: PreTrainedModel
-    owner: nn.Module
-    rows: nn.Embedding
+    part: PreTrainedModel  # the innermost one that owns it
+    owner: nn.Module  # the module that holds it, and buffers of its length
+    rows: nn.Embedding  # the table
 
     @property
     def offset(self) -> int:
