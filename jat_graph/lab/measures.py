@@ -38,19 +38,10 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Sums:
-    """A measure as a function of sums over examples.
+    """A measure as a function of sums over examples."""
 
-    Args:
-        values: What is summed of each example.
-        combine: From sums to the score.
-
-    Shapes:
-        values: ``[N, F]``.
-        combine: ``[R, F]`` to ``[R]``.
-    """
-
-    values: Floats
-    combine: Callable[[Floats], Floats]
+    values: Floats  # what is summed of each example, [N, F]
+    combine: Callable[[Floats], Floats]  # sums [R, F] to scores [R]
 
     @property
     def examples(self) -> int:
@@ -65,14 +56,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Called:
-    """A measure that is called on every resample.
-
-    Args:
-        measure: From what was said and what is right to scores by name.
-        metric: The score wanted.
-        said: What a model said of each example.
-        right: What is right.
-    """
+    """A measure that is called on every resample of what a model said and what is right."""
 
     measure: Measure
     metric: str

@@ -47,12 +47,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Interval:
-    """What holds the middle 95 % of resampled differences.
-
-    Args:
-        low: Lower end.
-        high: Upper end.
-    """
+    """What holds the middle 95 % of resampled differences."""
 
     low: float
     high: float

@@ -33,18 +33,14 @@ _NOT_OPTIONS = ("depth", "from_scratch")
 class Lesson:
     """Something that an encoder learns before all arms go on from its weights.
 
-    Args:
-        task: The task.
-        options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's.
-        pass_mark: The share of the task's own measure, on its first dev set, with less of which an
-            encoder from scratch begins anew, and nothing is compared with any that stays below.
-            (default: None, none)
+    With less than the pass mark, a share of the task's own measure on its first dev set, an encoder
+    from scratch begins anew, and nothing is compared with any that stays below.
     """
 
     __pydantic_config__ = STRICT
 
     task: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # fields of TrainingOptions in place of the grid's
     pass_mark: float | None = None
 
     def score(self, metrics: Mapping[str, Mapping[str, float | None]]) -> float | None:

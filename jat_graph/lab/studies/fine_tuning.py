@@ -53,19 +53,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a cell is trained with, after everything is measured that has to be.
-
-    Args:
-        options: The run's options.
-        heads: Settings of its heads; None for a model without.
-        threshold: ρ that tuning chose; None if it did not.
-        tuning: Score of each ρ that was tried, by its text.
-    """
+    """What a cell is trained with, after everything is measured that has to be."""
 
     options: TrainingOptions
-    heads: Heads | None
-    threshold: float | None = None
-    tuning: dict[str, float | None] | None = None
+    heads: Heads | None  # None for a model without
+    threshold: float | None = None  # ρ that tuning chose
+    tuning: dict[str, float | None] | None = None  # score of each ρ that was tried, by its text
 
 
 class FineTuning(Kind):

@@ -17,19 +17,12 @@ KINDS: dict[str, Kind] = {}
 
 @dataclass(frozen=True)
 class Caption:
-    """What has to be known to read a table, beside what all tables say.
+    """What has to be known to read a table, beside what all tables say."""
 
-    Args:
-        models: The models that were really used.
-        data: The data that were.
-        trained: What the hours of training were for.
-        remarks: Whatever else, in sentences.
-    """
-
-    models: str
-    data: str
-    trained: str = "cells above"
-    remarks: tuple[str, ...] = ()
+    models: str  # that were really used
+    data: str  # likewise
+    trained: str = "cells above"  # what the hours of training were for
+    remarks: tuple[str, ...] = ()  # sentences
 
 
 class Kind:

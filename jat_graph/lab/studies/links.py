@@ -26,15 +26,10 @@ WHOLE = "all layers"
 
 
 class TypedText(NamedTuple):
-    """A text whose words may have types.
-
-    Args:
-        words: The words.
-        types: The type of each; None of a word that has none.
-    """
+    """A text whose words may have types."""
 
     words: Sequence[str]
-    types: Sequence[str | None]
+    types: Sequence[str | None]  # of each word
 
 
 # The paper's motivating example: the links that matter are those among its three things.

@@ -136,46 +136,27 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """Points that belong together, with bars.
+    """Points that belong together, with bars."""
 
-    Args:
-        name: What the legend calls them.
-        x: Where they are.
-        y: Likewise.
-        below: How far the bar goes down, or left, from each.
-        above: How far up, or right.
-    """
-
-    name: str
+    name: str  # in the legend
     x: list[float]
     y: list[float]
-    below: list[float]
-    above: list[float]
+    below: list[float]  # how far the bar goes down, or left, from each
+    above: list[float]  # how far up, or right
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
-
-    Args:
-        title: What is measured.
-        x_label: What the horizontal axis is.
-        y_label: What the vertical axis is.
-        lines: What was found.
-        printed: The paper's, without bars; of an empty list it has none.
-        ticks: Names of lines of text, where each arm has its own; else nothing.
-        of_changes: Whether 0 is the base.
-        measure: What several panels show of other tasks, on one scale; empty for one of its own.
-    """
+    """One pair of axes."""
 
     title: str
     x_label: str
     y_label: str
-    lines: list[Line]
-    printed: list[Line]
-    ticks: tuple[str, ...] = ()
-    of_changes: bool = True
-    measure: str = ""
+    lines: list[Line]  # what was found
+    printed: list[Line]  # the paper's, without bars
+    ticks: tuple[str, ...] = ()  # names of lines of text, where each arm has its own
+    of_changes: bool = True  # whether 0 is the base
+    measure: str = ""  # what several panels show of other tasks, on one scale
 
 
 def choose_panels(grid: Grid, rows: Sequence[Row]) -> list[Panel]:

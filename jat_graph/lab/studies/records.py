@@ -42,10 +42,7 @@ _WEIGHTS = ("config.json", "*.safetensors", "*.bin")
 class Store:
     """What the folder of an experiment holds.
 
-    Args:
-        plan: The plan.
-        output: The folder; nothing is read before :meth:`finished`, nor written before
-            :meth:`save` or :meth:`gather`.
+    Nothing is read before :meth:`finished`, nor written before :meth:`save` or :meth:`gather`.
     """
 
     def __init__(self, plan: Plan, output: Path) -> None:
