@@ -55,24 +55,14 @@ class PairJump:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What the demonstration found.
+    """What the demonstration found."""
 
-    Args:
-        density: Density that the thresholds were calibrated for, on the generated sentences.
-        config: Settings with which the sentence pair was looked at.
-        jumps: Jumps between *computer* and *pencil*, the largest gain first.
-        picture: The picture of one head.
-        comparison: Base against jump model on the generated task.
-        base_accuracy: Mean accuracy of the base model on one attractor; None if undefined.
-        seconds: How long everything took.
-    """
-
-    density: float
-    config: JatConfig
-    jumps: tuple[PairJump, ...]
-    picture: Path
-    comparison: Comparison
-    base_accuracy: float | None
+    density: float  # that the thresholds were calibrated for, on the generated sentences
+    config: JatConfig  # with which the sentence pair was looked at
+    jumps: tuple[PairJump, ...]  # between *computer* and *pencil*, the largest gain first
+    picture: Path  # of one head
+    comparison: Comparison  # base against jump model on the generated task
+    base_accuracy: float | None  # mean on one attractor; None if undefined
     seconds: float
 
     @property

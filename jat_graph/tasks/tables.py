@@ -20,24 +20,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a task's files are built.
+    """How the lines of a task's files are built."""
 
-    Args:
-        texts: The file's names of the columns with text.
-        label: The file's name of the column with the label.
-        codes: What stands for class 0, 1 … in the file; None for numbers in ``bounds``.
-        columns: All columns, for files without a header; None if the first line names them.
-            (default: None)
-        bounds: Least and greatest number of a regression. (default: 0 to 5, as in STS-B)
-        broken_lines: Leave out lines with another number of columns, and say so, if at most one in
-            a thousand is like that. (default: False)
-    """
-
-    texts: tuple[str, ...]
-    label: str
-    codes: tuple[str, ...] | None = ("0", "1")
-    columns: tuple[str, ...] | None = None
-    bounds: tuple[float, float] = (0.0, 5.0)
+    texts: tuple[str, ...]  # the file's names of the columns with text
+    label: str  # and of the one with the label
+    codes: tuple[str, ...] | None = ("0", "1")  # of classes 0, 1 …; None for numbers in ``bounds``
+    columns: tuple[str, ...] | None = None  # of files whose first line does not name them
+    bounds: tuple[float, float] = (0.0, 5.0)  # of a regression, as in STS-B
+    # Leave out lines with another number of columns, and say so, if at most one in a thousand is.
     broken_lines: bool = False
 
 

@@ -31,16 +31,10 @@ class ReplicaError(ValueError):
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of one run.
-
-    Args:
-        count: How many there are. (default: 1)
-        index: Number of this one; 0 is the main process, which alone writes and speaks.
-            (default: 0)
-    """
+    """The processes of one run."""
 
     count: int = 1
-    index: int = 0
+    index: int = 0  # of this one; 0 is the main process, which alone writes and speaks
 
     @property
     def is_main(self) -> bool:

@@ -28,18 +28,11 @@ _SUBSET_SEED = 0
 
 @dataclass(frozen=True)
 class Cut:
-    """What the limit of length took away from a split.
+    """What the limit of length took away from a split."""
 
-    Args:
-        documents: Number of documents that were cut.
-        all_documents: Number of documents.
-        tokens: Number of tokens that were lost.
-        all_tokens: Number of tokens that there were.
-    """
-
-    documents: int
+    documents: int  # that were cut
     all_documents: int
-    tokens: int
+    tokens: int  # that were lost
     all_tokens: int
 
     @classmethod
@@ -59,55 +52,32 @@ class Cut:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A split as token ids.
+    """A split as token ids."""
 
-    Args:
-        features: What the model reads and is told, one row a sequence.
-        rows: The task's own rows.
-        notes: What only scores need, by name. (default: nothing)
-        cut: What was cut off; None if nothing ever is. (default: None)
-    """
-
-    features: Dataset
-    rows: Dataset
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    cut: Cut | None = None
+    features: Dataset  # what the model reads and is told, one row a sequence
+    rows: Dataset  # the task's own
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what only scores need, by name
+    cut: Cut | None = None  # None if nothing ever is cut off
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model said of each example of a split, beside what is right.
+    """What a model said of each example of a split, beside what is right."""
 
-    Args:
-        said: One entry an example, in types of JSON; the task's ``measure`` reads them.
-        right: What is right, one entry an example.
-    """
-
-    said: list[Any]
+    said: list[Any]  # in types of JSON; the task's ``measure`` reads them
     right: list[Any]
 
 
 class Objective(ABC, Generic[TaskT]):
-    """How a kind of task is trained.
+    """How a kind of task is trained."""
 
-    Args:
-        task: The task.
-        options: The run's options.
-
-    Attributes:
-        auto_class: Loader class of transformers.
-        architectures: Name of transformers' table of the classes that fit.
-        wanted: What such a model is called in messages.
-        labels: Columns that a model is told the answer by.
-        counts_items: Whether models divide the loss by the number of labels they are told, which
-            makes accumulated batches one. Many heads swallow that number: their loss and gradients
-            would be multiplied by the number of accumulated batches (transformers issue 47688).
-    """
-
-    auto_class: ClassVar[str]
-    architectures: ClassVar[str]
-    wanted: ClassVar[str]
-    labels: ClassVar[tuple[str, ...]] = ("labels",)
+    auto_class: ClassVar[str]  # of transformers, which loads a model
+    architectures: ClassVar[str]  # name of transformers' table of the classes that fit
+    wanted: ClassVar[str]  # what such a model is called in messages
+    labels: ClassVar[tuple[str, ...]] = ("labels",)  # columns that a model is told the answer by
+    # Whether models divide the loss by the number of labels they are told, which makes accumulated
+    # batches one. Many heads swallow that number: their loss and gradients would be multiplied by
+    # the number of accumulated batches (transformers issue 47688).
     counts_items: ClassVar[bool] = False
 
     def __init__(self, task: TaskT, options: TrainingOptions) -> None:
