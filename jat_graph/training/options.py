@@ -32,6 +32,12 @@ _EVAL_TOKENS = 8192
 _CHOICES = {"mixed_precision": ("no", "bf16", "fp16"), "device": ("auto", "cpu")}
 _SHARES = ("warmup", "attention_dropout", "held_out")
 
+# With these of the Trainer's arguments examples would go unscored, or nothing could be scored.
+_SCORING = (
+    *("batch_eval_metrics", "dataloader_drop_last", "eval_do_concat_batches", "label_names"),
+    "prediction_loss_only",
+)
+
 
 def _option(default: Any, help_text: str, *trainers: str) -> Any:
     """A field that is an option of ``jat-graph train``, and the Trainer's arguments it settles."""
@@ -91,7 +97,7 @@ class TrainingOptions:
             on from its last checkpoint, and without either the run starts. (default: False)
         trainer: Further arguments of transformers' ``TrainingArguments``, by name, as
             ``{"lr_scheduler_type": "cosine", "max_grad_norm": 0.5}``: all but those that another
-            option settles. (default: none)
+            option settles, or that would change what is scored. (default: none)
 
     Raises:
         ValueError: If a field is out of its range; the message names field, wanted and got.
@@ -267,6 +273,8 @@ def _check_trainer(name: str, value: Any) -> dict[str, Any]:
     for key in value:
         if key in settled:
             raise ValueError(f"{name} must leave {key} to the option {settled[key]}")
+        if key in _SCORING:
+            raise ValueError(f"{name} must leave out {key}: all examples are scored by the task")
         if key not in known:
             raise ValueError(
                 f"{name} must name arguments of transformers' TrainingArguments, got {key!r}"

@@ -156,7 +156,7 @@ def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bo
         if processes.is_main:
             _discard(folder)  # the same options would diverge again
         raise processes.shared(ValueError(str(error))) from None
-    except (OSError, ValueError):
+    except (ImportError, OSError, ValueError):
         if processes.is_main and last_checkpoint(checkpoints, processes.count) is None:
             _discard(folder)  # nothing was begun that could go on
         raise

@@ -131,6 +131,13 @@ class TaskTrainer(Trainer):
             )
         return loss
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Make the schedule."""
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        except TypeError as error:  # of a schedule that has no such setting
+            raise ValueError(f"trainer: lr_scheduler_kwargs: {error}") from None
+
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
@@ -189,18 +196,23 @@ def build_trainer(
     # While training only the first dev set is scored: the one that decides what is best.
     name = dev_splits(objective.task, objective.options)[0]
     clock = TrainingTime()
-    trainer = TaskTrainer(
-        model=model,
-        args=args,
-        processing_class=objective.saved_tokenizer,
-        data_collator=objective.collate,
-        train_dataset=splits[TRAIN].features if TRAIN in splits else None,
-        eval_dataset={name: splits[name].features},
-        compute_loss_func=objective.loss,
-        compute_metrics=_metrics_on(splits[name], objective, processes),
-        preprocess_logits_for_metrics=objective.reduce,
-        callbacks=[LogBeforeSave(), clock, *tensorboard(log_folder)],
-    )
+    try:
+        trainer = TaskTrainer(
+            model=model,
+            args=args,
+            processing_class=objective.saved_tokenizer,
+            data_collator=objective.collate,
+            train_dataset=splits[TRAIN].features if TRAIN in splits else None,
+            eval_dataset={name: splits[name].features},
+            compute_loss_func=objective.loss,
+            compute_metrics=_metrics_on(splits[name], objective, processes),
+            preprocess_logits_for_metrics=objective.reduce,
+            callbacks=[LogBeforeSave(), clock, *tensorboard(log_folder)],
+        )
+    except RuntimeError as error:
+        if "to be installed" not in str(error):
+            raise
+        raise ImportError(f"trainer: report_to: {error}") from None
     trainer.clock = clock
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -56,6 +56,7 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
         ("trainer", {"output_dir": "x"}, "trainer must leave output_dir to the option output_dir"),
         ("trainer", {"data_seed": 1}, "trainer must leave data_seed to the option seed"),
         ("trainer", {"bf16": True}, "trainer must leave bf16 to the option mixed_precision"),
+        ("trainer", {"label_names": ["x"]}, "trainer must leave out label_names: all examples are"),
     ],
 )
 def test_bad_values_are_one_clear_line(name: str, value: Any, words: str) -> None:
@@ -75,7 +76,7 @@ def test_arguments_of_the_trainer_are_read_in_their_types() -> None:
         "lr_scheduler_kwargs": {"min_lr": 1e-6},
         "torch_compile": "false",
         "adam_beta2": 1,
-        "label_names": ["labels"],
+        "include_for_metrics": ["loss"],
     }
     options = replace(PLAIN, trainer=said)
     assert options.trainer == said | {

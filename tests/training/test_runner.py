@@ -300,6 +300,23 @@ def test_a_regression_is_scored_by_correlation(options: Options, tmp_path: Path)
         train(smoothed, progress=False)
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"lr_scheduler_kwargs": {"foo": 1}}, "lr_scheduler_kwargs: .* keyword argument 'foo'"),
+        ({"optim": "galore_adamw"}, "You need to install `galore_torch`"),
+        ({"report_to": "wandb"}, "requires wandb to be installed"),
+    ],
+)
+def test_what_the_trainer_cannot_do_leaves_the_folder_as_it_was(
+    said: dict[str, Any], words: str, options: Options
+) -> None:
+    chosen = options(epochs=1, trainer=said)
+    with pytest.raises((ImportError, ValueError), match=words):
+        train(chosen, progress=False)
+    assert not list(Path(chosen.output_dir).iterdir())
+
+
 def test_agreement_is_scored_by_number_of_attractors(options: Options) -> None:
     chosen = options(
         task="agreement", data_dir=None, epochs=1, max_train_samples=32, max_eval_samples=24
