@@ -39,12 +39,17 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """The JSON object that a text is, or one line that names the place in ``where``."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where} must be JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} must be a JSON object, got {type(content).__name__}")
+    return content
+
+
 def read_object(path: str | Path, what: str) -> dict[str, Any]:
     """Read a JSON object."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{what} {path} must be JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{what} {path} must be a JSON object, got {type(content).__name__}")
-    return content
+    return parse_object(Path(path).read_bytes(), f"{what} {path}")

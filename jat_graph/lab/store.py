@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jat_graph.files import write_text
+from jat_graph.files import parse_object, write_text
 from jat_graph.training.storage import prepare_folder
 
 _DIGITS = 12
@@ -51,7 +51,8 @@ def read_lines(path: str | Path, where: str) -> Iterator[tuple[str, dict[str, An
         raise ValueError(f"{where} must be text in UTF-8") from None
     # splitlines would also split at what JSON leaves as it is within a text, as U+2028
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
-        yield f"{where}, line {number}", _parse(line, f"{where}, line {number}")
+        place = f"{where}, line {number}"
+        yield place, parse_object(line, place)
 
 
 @contextmanager
@@ -70,16 +71,6 @@ def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-def _parse(line: str, where: str) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{where} must be JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{where} must be a JSON object, got {type(content).__name__}")
-    return content
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jat_graph.files import write_text
+from jat_graph.files import read_object, write_text
 
 RESULTS_FILE = "results.json"
 ANSWERS_FILE = "answers.json"
@@ -55,14 +55,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The content of a file that :func:`write_json` wrote; None if there is no such file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return read_object(path, "file")
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON, got {reason(error)}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must be a JSON object, got {type(content).__name__}")
-    return content
 
 
 @contextmanager
