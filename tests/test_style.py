@@ -205,7 +205,7 @@ def test_the_helpers_for_tests_import_only_the_reference_and_operators() -> None
 def test_the_library_imports_no_models_examples_or_tests() -> None:
     for path in _files():
         tops = {name.split(".")[0] for name in _imported_names(path)}
-        assert not tops & {"docs", "examples", "models", "tests"}, path
+        assert not tops & {"benchmarks", "docs", "examples", "models", "tests"}, path
 
 
 # --- length --------------------------------------------------------------------------------------
