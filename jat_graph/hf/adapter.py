@@ -75,12 +75,14 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
         raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
     found = attention_modules(base)
     placed = kind.place([entry for entry in found if entry.left_alone is None], config)
+    if attachment is not None:
+        _check_together(base, attachment, placed, kind, config)
+    learned = new_parameters(placed)  # drawn before the model changes, should there be no room
     if attachment is None:
         attachment = switch_on(base, found, placed, kind)
-    else:
-        _check_together(base, attachment, placed, kind, config)
+    for module, name, made in learned:
+        setattr(module, name, made)
     for module, heads in placed.items():
-        place_parameters(module, heads)
         _state(module).heads += (heads,)
     attachment.configs[kind] = config
     attachment.pattern = _pattern(attachment)
@@ -150,11 +152,16 @@ def attached_config(model: nn.Module) -> JatConfig | None:
     return None if attachment is None else attachment.configs.get(JumpLayer)
 
 
-def place_parameters(module: nn.Module, heads: LayerHeads) -> None:
-    """Give a module what its heads learn; one that was loaded has it already."""
-    for name, build in heads.parameters(module).items():
-        if not hasattr(module, name):
-            setattr(module, name, build())
+def new_parameters(
+    placed: dict[nn.Module, LayerHeads],
+) -> list[tuple[nn.Module, str, nn.Module | nn.Parameter]]:
+    """Return what modules get to learn with their heads, by name; a loaded one has it already."""
+    return [
+        (module, name, build())
+        for module, heads in placed.items()
+        for name, build in heads.parameters(module).items()
+        if not hasattr(module, name)
+    ]
 
 
 def _kind_of(config: object) -> type[LayerHeads]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jat_graph.hf.adapter import KINDS, attach, place_parameters
+from jat_graph.hf.adapter import KINDS, attach, new_parameters
 from jat_graph.hf.interface import NAMES
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules
@@ -84,8 +84,8 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = [entry for entry in attention_modules(self) if entry.left_alone is None]
         for kind, config in configs.items():
-            for module, heads in kind.place(found, config).items():
-                place_parameters(module, heads)
+            for module, name, made in new_parameters(kind.place(found, config)):
+                setattr(module, name, made)
 
     # transformers fills the parameters that a class has once it is built: the new ones must be
     # among them, and the model must be of its own class again afterwards.

@@ -267,3 +267,17 @@ def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was() -> Non
     with pytest.raises(ValueError, match="cannot change the attention of BertSelfAttention"):
         attach(model, TripletConfig())
     assert (model.config.to_dict(), list(model.state_dict())) == before and traces(model) == []
+
+
+def test_where_there_is_no_room_for_weights_the_model_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_room(*args: Any) -> nn.Linear:
+        raise MemoryError
+
+    model = tiny_model("bert")
+    before = (model.config.to_dict(), list(model.state_dict()))
+    monkeypatch.setattr(TripletLayer, "_second_keys", no_room)
+    with pytest.raises(MemoryError):
+        attach(model, TripletConfig())
+    assert (model.config.to_dict(), list(model.state_dict())) == before and traces(model) == []
