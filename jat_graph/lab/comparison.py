@@ -84,7 +84,7 @@ class Comparison:
     Args:
         task: Name of the task.
         primary_metric: The task's own measure.
-        seeds: The seeds.
+        seeds: Those of each arm's runs, in the order of the runs.
         arms: The arms by name, ``"base"`` first.
         runs: The runs of each arm, one a seed.
         answers: What each run said of each example of a dev set, and what is right, by arm, one a
@@ -322,7 +322,7 @@ def comparison_table(comparison: Comparison) -> Table:
     """Draw a comparison, at most 80 columns wide if the names are short.
 
     Args:
-        comparison: The comparison.
+        comparison: What :func:`compare` returned.
 
     Returns:
         A table with a row for each dev set, metric and arm; the verdicts are its caption.
@@ -341,7 +341,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     """Write a comparison down as a Markdown table, followed by its verdicts.
 
     Args:
-        comparison: The comparison.
+        comparison: What :func:`compare` returned.
 
     Returns:
         Lines of Markdown.

@@ -112,7 +112,7 @@ class LabelledTask(Task):
 
         Args:
             predictions: Logits; of a regression its output.
-            labels: The labels.
+            labels: What is right, as the column ``label`` has it.
 
         Shapes:
             predictions: ``[N, C]`` for C classes; ``[N]`` or ``[N, 1]`` for a regression.
@@ -136,7 +136,7 @@ class LabelledTask(Task):
 
         Args:
             predictions: Logits; of a regression its output.
-            labels: The labels.
+            labels: What is right, as the column ``label`` has it.
 
         Shapes:
             predictions: ``[N, C]`` for C classes; ``[N]`` or ``[N, 1]`` for a regression.
@@ -155,7 +155,7 @@ class LabelledTask(Task):
 
         Args:
             said: What :meth:`decide` returned, one entry a row.
-            rows: The rows.
+            rows: Those of a split that were asked, with all of their columns.
 
         Returns:
             What was said and what is right of each example, in types of JSON; of a task with groups

@@ -109,7 +109,7 @@ class SteppingStonesTask(ClassificationTask, _Comparisons):
 
         Args:
             predictions: Logits.
-            labels: The labels.
+            labels: What is right, as the column ``label`` has it.
 
         Shapes:
             predictions: ``[N, 3]``.
@@ -129,7 +129,7 @@ class SteppingStonesTask(ClassificationTask, _Comparisons):
 
         Args:
             said: Class numbers, one entry a row.
-            rows: The rows.
+            rows: Those of a split that were asked, with all of their columns.
 
         Returns:
             What was said of each row, and pairs of its label and its number of steps.

@@ -44,7 +44,7 @@ class TaggingTask(Task):
 
         Args:
             said: Tags of each sentence.
-            rows: The rows.
+            rows: Those of a split that were asked, with all of their columns.
 
         Returns:
             What was said and what is right of each sentence: type, first word and the word after

@@ -53,7 +53,7 @@ def refit_prices(device: torch.device, path: Path | None = None) -> dict[str, fl
 
 def _read_table(path: Path) -> dict[str, Any]:
     table = read_object(path, "the table of prices")
-    if not all("nanoseconds" in entry for entry in table.values()):
+    if not all(isinstance(entry, dict) and "nanoseconds" in entry for entry in table.values()):
         raise ValueError(f"{path} must be a table of prices by device, got other JSON")
     return table
 

@@ -24,9 +24,9 @@ class Cell:
     """One run of a grid, which depends on no other.
 
     Args:
-        task: The task.
+        task: Name of the task; of stepping stones that of an encoder, as ``"2 layers"``.
         arm: Name of the arm.
-        seed: The seed.
+        seed: Of new weights, the data order and dropout.
     """
 
     task: str

@@ -25,9 +25,9 @@ class Record:
     """What a finished cell says about itself.
 
     Args:
-        task: The task.
+        task: Name of the task, as in :class:`jat_graph.experiments.Cell`.
         arm: Name of the arm.
-        seed: The seed.
+        seed: Of new weights, the data order and dropout.
         scores: ``scores[split][metric]``; None where undefined.
         answers: ``answers[split]["said"]`` and ``["right"]``, one entry an example, which the
             task's ``measure`` reads. (default: nothing)
@@ -109,7 +109,7 @@ class Results:
     """All finished cells of an experiment.
 
     Args:
-        grid: The grid.
+        grid: What was asked for, with all arms and tasks.
         fingerprint: What results share that may stand in one table.
         model: The model, without the way to it.
         data: The folder of the data, without the way to it; None without one.

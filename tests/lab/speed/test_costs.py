@@ -33,7 +33,7 @@ def test_the_table_of_the_package_has_the_form_that_is_written(tmp_path):
     assert set(refit_prices(CPU, path)) == set(prices_of("cpu")[0])
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"cpu": {}}'])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"cpu": {}}', '{"version": 1}'])
 def test_another_file_is_left_alone(tmp_path, content):
     path = tmp_path / "other.json"
     path.write_text(content)
