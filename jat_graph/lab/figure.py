@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.viz.heads import new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -16,11 +18,7 @@ MARKERS = "os^Dvp"
 
 def open_figure(count: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """A figure of so many inches that belongs to no window, and its panels."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
-    figure = Figure(figsize=size, layout="constrained")
+    figure = new_figure(*size)
     axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten()
     for axis in axes[count:]:
         axis.remove()

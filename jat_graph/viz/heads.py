@@ -92,7 +92,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     return path
 
 
-def new_figure(width: float, height: float, notes: float) -> Figure:  # in inches, but for notes
+def new_figure(width: float, height: float, notes: float = 0.0) -> Figure:  # in inches
     """Return a figure whose panels leave a share of its height free below them."""
     try:
         from matplotlib.figure import Figure

@@ -132,32 +132,20 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A claim and how it is measured.
+    """A claim and how it is measured."""
 
-    Args:
-        name: What the command calls it.
-        claim: One sentence: what is compared with what.
-        series: The comparisons for some settings.
-        unit: ``"seconds"`` or ``"bytes"``.
-        patience: Seconds that one point may take, by the growth of the points before it, before
-            longer ones are left out; None for no end.
-        growing: Numbers whose log-log slope over the lengths is part of the claim: ``"ours"``,
-            ``"theirs"``, or the name of a fact.
-        growing_from: The shortest input that counts for these slopes.
-        bars: What its points set out to reach.
-        slope_bar: The most that the slope of our side may be; None if there is no bar.
-        drawn: What its panels of a picture show, each our number and the other side's.
-    """
-
-    name: str
-    claim: str
+    name: str  # what the command calls it
+    claim: str  # one sentence: what is compared with what
     series: Callable[[Settings], tuple[Series, ...]]
-    unit: str = "seconds"
+    unit: str = "seconds"  # or "bytes"
+    # Seconds that one point may take, by the growth of those before it; None for no end.
     patience: float | None = None
+    # Numbers whose log-log slope is part of the claim: "ours", "theirs", or a fact.
     growing: tuple[str, ...] = ()
-    growing_from: int = 0
-    bars: tuple[Bar, ...] = ()
-    slope_bar: float | None = None
+    growing_from: int = 0  # the shortest input that counts for these slopes
+    bars: tuple[Bar, ...] = ()  # what its points set out to reach
+    slope_bar: float | None = None  # the most that the slope of our side may be
+    # What its panels of a picture show, each our number and the other side's.
     drawn: tuple[tuple[str, str], ...] = (("ours", "theirs"),)
 
     def unit_of(self, number: str) -> str:
