@@ -11,12 +11,7 @@ import typer
 
 from jat_graph.cli.benchmarking import bench_command
 from jat_graph.cli.experimenting import experiment_command
-from jat_graph.cli.looking import (
-    calibrate_command,
-    demo_command,
-    inspect_command,
-    plot_command,
-)
+from jat_graph.cli.looking import calibrate_command, demo_command, inspect_command, plot_command
 from jat_graph.cli.training import eval_command, train_command
 
 app = typer.Typer(

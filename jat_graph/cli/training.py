@@ -12,12 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jat_graph.cli.inputs import ModelOption, has_terminal
-from jat_graph.cli.options import (
-    JatOptions,
-    RunOptions,
-    TripletOptions,
-    gather,
-)
+from jat_graph.cli.options import JatOptions, RunOptions, TripletOptions, gather
 from jat_graph.tasks import TASK_NAMES
 from jat_graph.training import Metrics, TrainingOptions
 from jat_graph.training.storage import write_json

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from jat_graph.hf.interface import (
-    NAME,
-    NAMES,
-    STATE_ATTRIBUTE,
-    Attachment,
-    LayerState,
-    note_inputs,
-)
+from jat_graph.hf.interface import NAME, NAMES, STATE_ATTRIBUTE, Attachment, LayerState, note_inputs
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, model_parts
 from jat_graph.hf.positions import position_tables

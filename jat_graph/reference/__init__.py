@@ -84,10 +84,7 @@ from jat_graph.reference.sequences import (
     reference_relative_scores,
     reference_relative_visible,
 )
-from jat_graph.reference.triplets import (
-    reference_triplet_attention,
-    reference_triplet_partner,
-)
+from jat_graph.reference.triplets import reference_triplet_attention, reference_triplet_partner
 
 __all__ = [
     "ReferenceArea",

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from jat_graph.tasks.agreement import AgreementTask
-from jat_graph.tasks.base import (
-    ChoiceTask,
-    ClassificationTask,
-    LabelledTask,
-    QuestionTask,
-    Task,
-)
+from jat_graph.tasks.base import ChoiceTask, ClassificationTask, LabelledTask, QuestionTask, Task
 from jat_graph.tasks.brown import BrownTask
 from jat_graph.tasks.chorales import ChoralesTask, chorale_to_tokens, tokens_to_chorale
 from jat_graph.tasks.conll import CONLL2003, WNUT17, ConllTask

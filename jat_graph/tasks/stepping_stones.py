@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks.base import ClassificationTask, Task
-from jat_graph.tasks.comparisons import (
-    Comparison,
-    check_chains,
-    check_size,
-    draw_comparisons,
-)
+from jat_graph.tasks.comparisons import Comparison, check_chains, check_size, draw_comparisons
 from jat_graph.tasks.tagging import OUTSIDE, TaggingTask, write_tags
 
 if TYPE_CHECKING:

@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.kernels import Ranking, rank_tokens, sum_joined
-from jat_graph.lab.speed.checks import (
-    count_rows,
-    require_close,
-    require_product,
-    sampled_tokens,
-)
+from jat_graph.lab.speed.checks import count_rows, require_close, require_product, sampled_tokens
 from jat_graph.lab.speed.inputs import SDPA, open_case
 from jat_graph.lab.speed.series import Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.lab.speed.timing import Step, Timing

@@ -13,12 +13,7 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig
-from jat_graph.lab.speed.checks import (
-    count_rows,
-    require_close,
-    require_product,
-    sampled_tokens,
-)
+from jat_graph.lab.speed.checks import count_rows, require_close, require_product, sampled_tokens
 from jat_graph.lab.speed.inputs import (
     NUM_HEADS,
     THRESHOLD,
