@@ -40,7 +40,7 @@ def results_frame(results: Results) -> DataFrame:
     """Return results as numbers, for analyses of one's own.
 
     Args:
-        results: The results.
+        results: What a benchmark measured so far.
 
     Returns:
         A row for each point: ``what``, ``against``, ``length``, ``seconds`` and ``note`` as in
@@ -66,7 +66,7 @@ def results_table(results: Results) -> Group:
     """Draw results for a terminal of 80 columns.
 
     Args:
-        results: The results.
+        results: What a benchmark measured so far.
 
     Returns:
         A table for each comparison, then slopes and the machine.
@@ -85,7 +85,7 @@ def results_markdown(results: Results) -> str:
     """Write results as a Markdown table, followed by slopes and the machine.
 
     Args:
-        results: The results.
+        results: What a benchmark measured so far.
 
     Returns:
         Lines of Markdown.

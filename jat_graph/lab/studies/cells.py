@@ -43,7 +43,7 @@ class Plan:
     """A grid on a model and its data.
 
     Args:
-        grid: The grid.
+        grid: Which arms are trained on which tasks, and how often.
         model: Folder or Hub name of the model.
         data_dir: Folder with the tasks' files. (default: None, the tasks' own source)
         device: ``"auto"`` or ``"cpu"``. (default: "auto")
@@ -111,7 +111,7 @@ class Plan:
         """Return the options of a cell's run, which goes on where it was interrupted.
 
         Args:
-            cell: The cell.
+            cell: One of this plan's.
             folder: Folder of the run.
             changes: Fields in place of the grid's.
 
@@ -138,7 +138,7 @@ class Plan:
         """Return the settings of a cell's heads, before anything is measured.
 
         Args:
-            cell: The cell.
+            cell: One of this plan's.
             threshold: ρ in place of the arm's own. (default: None, the arm's own)
 
         Returns:

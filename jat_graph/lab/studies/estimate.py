@@ -25,7 +25,7 @@ class Estimate:
     """What is left to do for an arm on a task.
 
     Args:
-        task: The task.
+        task: Name of the task.
         arm: Name of the arm.
         seeds: Seeds of the cells that are not finished.
         finished: Number of finished cells.
@@ -61,7 +61,7 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
     what comes before and after a run, as loading and measuring thresholds, is left out.
 
     Args:
-        plan: The plan.
+        plan: What the cells are, and what they are run with.
         output: Folder of the experiment, which need not be there.
         cells: The cells that are meant. (default: None, all)
 

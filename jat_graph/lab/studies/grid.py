@@ -113,10 +113,10 @@ class Grid:
         """Return an arm.
 
         Args:
-            name: Its name.
+            name: As in the file.
 
         Returns:
-            The arm.
+            The one of this name.
 
         Raises:
             ValueError: If there is none.
@@ -131,8 +131,8 @@ class Grid:
         """Return what the grid says about the runs of an arm on a task.
 
         Args:
-            task: The task.
-            arm: The arm.
+            task: Name of one of its tasks.
+            arm: One of its arms.
 
         Returns:
             Fields of :class:`jat_graph.training.TrainingOptions` by name; the arm's own come before

@@ -130,8 +130,8 @@ class Results:
         """Return the finished cells of an arm on a task.
 
         Args:
-            task: The task.
-            arm: Name of the arm.
+            task: Name of a task of the grid.
+            arm: Name of an arm.
 
         Returns:
             The records, by seed.
@@ -157,7 +157,7 @@ def write_results(path: str | Path, results: Results) -> None:
 
     Args:
         path: The file.
-        results: The results.
+        results: What the file is to hold.
 
     Raises:
         OSError: If it cannot be written.

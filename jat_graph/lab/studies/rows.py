@@ -39,7 +39,7 @@ class Row:
         task: The task, or :data:`MEAN`.
         split: The dev set; empty if the task has one only.
         metric: What was measured.
-        arm: The arm.
+        arm: Name of the arm.
         values: The score of each finished seed; None where undefined.
         change: Against the arm that this one is compared with; None if there is nothing to compare.
         paper: The paper's number, in its units; None if it has none.

@@ -142,7 +142,7 @@ class Outcome:
     """What came of a cell.
 
     Args:
-        cell: The cell.
+        cell: Which one was run.
         error: Why it failed, in one line. (default: None)
         elsewhere: Whether another process is at it. (default: False)
     """

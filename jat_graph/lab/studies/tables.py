@@ -71,7 +71,7 @@ def results_frame(results: Results) -> DataFrame:
     """Return the numbers of an experiment's table, to go on with.
 
     Args:
-        results: The results.
+        results: What :func:`read_results` gives, finished or not.
 
     Returns:
         A row for each task, split, metric and arm: the number of seeds, ``mean`` and ``std`` of the
