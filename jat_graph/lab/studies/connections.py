@@ -13,7 +13,7 @@ from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.fine_tuning import Chosen, choose_heads, make_record
 from jat_graph.lab.studies.grid import Grid, check_columns, check_tasks, task_metrics
-from jat_graph.lab.studies.kinds import Kind, enter_kind
+from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.links import (
     ALL,
     DIFFERENT,
@@ -23,7 +23,7 @@ from jat_graph.lab.studies.links import (
     link_names,
     measure_links,
 )
-from jat_graph.lab.studies.results import Record
+from jat_graph.lab.studies.results import Record, Results
 from jat_graph.tasks import TaggingTask, get_task
 from jat_graph.tasks.tagging import OUTSIDE
 from jat_graph.training.loading import load_for_training, load_trained
@@ -88,7 +88,7 @@ class Connections(Kind):
         have a share by what is counted; those of the example are among all layers'.
         """
         chosen = choose_heads(cell, plan, folder, progress)
-        if not _is_trained(plan):
+        if not _is_trained(plan.grid):
             return _pretrained(cell, chosen)
         result = train(chosen.options, chosen.heads, progress=progress)
         links = read_json(folder / LINKS_FILE)
@@ -101,14 +101,20 @@ class Connections(Kind):
 
     def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
         """Time a training, if there is one."""
-        return super().time(cell, plan, lesson) if _is_trained(plan) else None
+        return super().time(cell, plan, lesson) if _is_trained(plan.grid) else None
+
+    def caption(self, results: Results) -> Caption:
+        """Say so where nothing was trained."""
+        shown = super().caption(results)
+        untrained = ("The model is measured as it comes, with the heads of each arm.",)
+        return shown if _is_trained(results.grid) else replace(shown, remarks=untrained)
 
 
 enter_kind("connections", Connections())
 
 
-def _is_trained(plan: Plan) -> bool:
-    return parse(_Own, plan.grid.own, f"grid {plan.grid.name!r}, [connections]").model == "trained"
+def _is_trained(grid: Grid) -> bool:
+    return parse(_Own, grid.own, f"grid {grid.name!r}, [connections]").model == "trained"
 
 
 def _pretrained(cell: Cell, chosen: Chosen) -> Record:

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jat_graph.lab.studies import connections
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.grid import Grid, load_grid
 from jat_graph.lab.studies.kinds import KINDS
+from jat_graph.lab.studies.results import Results
 
 KIND = KINDS["connections"]
 
@@ -111,6 +113,9 @@ def test_a_pretrained_model_is_measured_as_it_comes(plan: Plans, tmp_path: Path)
     assert jumping.heads is not None and jumping.heads["threshold"] == 4.0
     assert list(base.scores) == ["all layers", "layer 1", "layer 2"]
     assert base.scores["layer 1"] != jumping.scores["layer 1"]
+    told = Results(untrained.grid, "", "tiny", None, {}, {}, (base, jumping))
+    assert "The model is measured as it comes" in " ".join(KIND.caption(told).remarks)
+    assert not KIND.caption(replace(told, grid=plan().grid)).remarks
     fewer = plan(connections={"model": "pretrained"}, training={"max_eval_samples": 4})
     few = KIND.run_cell(Cell("wnut17", "base", 0), fewer, tmp_path / "few", False)
     assert few.examples == {"validation": 4}
