@@ -17,7 +17,8 @@ from jat_graph.config_fields import (
     to_plain,
 )
 from jat_graph.files import read_object, write_text
-from jat_graph.patterns import Pattern, parse_pattern
+from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.parsing import parse_pattern
 
 CONFIG_VERSION = 1
 

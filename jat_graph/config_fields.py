@@ -18,7 +18,8 @@ from jat_graph.checks.numbers import (
     check_number,
     is_integer,
 )
-from jat_graph.patterns import Pattern, parse_pattern
+from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.parsing import parse_pattern
 
 HopWeights: TypeAlias = tuple[float, ...]
 
