@@ -7,6 +7,7 @@ math, works in float32 and float64, and carries gradients. Fast code never impor
 - :mod:`~jat_graph.reference.masks`, :mod:`~jat_graph.reference.keys`,
   :mod:`~jat_graph.reference.adjacency` and :mod:`~jat_graph.reference.jump` are what the library
   promises, with every variant and mask.
+- :mod:`~jat_graph.reference.stones` has the jumps over stepping stones.
 - :mod:`~jat_graph.reference.released_code` has the rules of the authors' released code.
 """
 
@@ -84,12 +85,24 @@ from jat_graph.reference.sequences import (
     reference_relative_scores,
     reference_relative_visible,
 )
+from jat_graph.reference.stones import (
+    causal_stone_propagation,
+    incidence,
+    jump_features,
+    standard_scores,
+    stone_attention,
+    stone_pairs,
+    stone_propagation,
+)
 from jat_graph.reference.triplets import reference_triplet_attention, reference_triplet_partner
 
 __all__ = [
     "ReferenceArea",
     "ReferenceGraph",
     "ReferenceMask",
+    "causal_stone_propagation",
+    "incidence",
+    "jump_features",
     "masked_softmax",
     "paper_adjacency",
     "paper_factored_scores",
@@ -146,4 +159,8 @@ __all__ = [
     "released_propagated_scores",
     "released_scores",
     "released_top_queries",
+    "standard_scores",
+    "stone_attention",
+    "stone_pairs",
+    "stone_propagation",
 ]
