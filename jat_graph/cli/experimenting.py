@@ -22,7 +22,9 @@ def experiment_command(
     name: Annotated[
         str, typer.Argument(help=f"One of {', '.join(grid_names())}; or a file FILE.toml.")
     ],
-    model: Annotated[str | None, typer.Option(help="Folder or Hub name of the model.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or Hub name of the model, if one is needed.")
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder that holds the tasks' original files.")
     ] = None,
@@ -48,16 +50,20 @@ def experiment_command(
     on when it is given again; finished cells are not repeated.
     """
     from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
+    from jat_graph.lab.studies.cells import SCRATCH
     from jat_graph.lab.studies.grid import grid_path
+    from jat_graph.lab.studies.kinds import kind_of
     from jat_graph.lab.studies.running import check_jobs
 
     grid = load_grid(name)
     if copy is not None:
         _copy(grid_path(name), copy)
         return
-    if model is None:
+    if model is None and not kind_of(grid).from_scratch:
         raise ValueError("an experiment needs --model, a folder or a Hub name")
-    plan = Plan(grid if seeds is None else grid.with_seeds(seeds), model, data_dir, device)
+    plan = Plan(
+        grid if seeds is None else grid.with_seeds(seeds), model or SCRATCH, data_dir, device
+    )
     index, count = _read_part(part)
     check_jobs(plan, jobs)
     folder = output or Path(f"experiment-{grid.name}")

@@ -13,6 +13,7 @@ from jat_graph.tasks.hyperpartisan import HyperpartisanTask
 from jat_graph.tasks.imdb import ImdbTask
 from jat_graph.tasks.language import LanguageModelTask, TinyShakespeareTask, WikiText2Task
 from jat_graph.tasks.listops import ListOpsTask, evaluate_listops
+from jat_graph.tasks.recall import FarRecallTask, IdSequences, PartnersTask, RecallTask
 from jat_graph.tasks.squad import SQUAD, SQUAD2, SquadTask
 from jat_graph.tasks.stepping_stones import SteppingStonesLesson, SteppingStonesTask
 from jat_graph.tasks.superglue import (
@@ -35,6 +36,8 @@ _TASKS: dict[str, Task] = {
         SteppingStonesTask(name="steppingstonesone", steps=(1,)),
         SteppingStonesLesson(name="steppingstonesfirst"),
         SteppingStonesLesson(name="steppingstonesboth", both=True),
+        PartnersTask(),
+        FarRecallTask(),
         BrownTask(),
         ImdbTask(),
         HyperpartisanTask(),
@@ -82,13 +85,17 @@ __all__ = [
     "ConllTask",
     "CopaTask",
     "CovidQATask",
+    "FarRecallTask",
     "GlueTask",
     "HyperpartisanTask",
+    "IdSequences",
     "ImdbTask",
     "LabelledTask",
     "LanguageModelTask",
     "ListOpsTask",
+    "PartnersTask",
     "QuestionTask",
+    "RecallTask",
     "SquadTask",
     "SteppingStonesLesson",
     "SteppingStonesTask",

@@ -6,6 +6,7 @@ from jat_graph.tasks import (
     ClassificationTask,
     LanguageModelTask,
     QuestionTask,
+    RecallTask,
     TaggingTask,
     get_task,
 )
@@ -33,6 +34,8 @@ METRICS = {
     "steppingstonesone": ("accuracy",),
     "steppingstonesfirst": ("f1", "precision", "recall"),
     "steppingstonesboth": ("f1", "precision", "recall"),
+    "partners": ("accuracy",),
+    "farrecall": ("accuracy",),
     "brown": ("accuracy", "macro_f1"),
     "imdb": ("accuracy",),
     "hyperpartisan": ("f1", "accuracy"),
@@ -50,6 +53,7 @@ LANGUAGE_MODELS = ("wikitext2", "tinyshakespeare", "chorales", "choralesquarter"
 QUESTIONS = ("covidqa", "squad", "squad2")
 TAGS = ("wnut17", "conll2003", "steppingstonesfirst", "steppingstonesboth")
 CHOICES = ("copa",)
+RECALL = ("partners", "farrecall")
 
 
 @pytest.mark.parametrize("name", TASK_NAMES)
@@ -62,7 +66,8 @@ def test_each_name_gives_its_task(name: str) -> None:
     assert isinstance(task, QuestionTask) == (name in QUESTIONS)
     assert isinstance(task, TaggingTask) == (name in TAGS)
     assert isinstance(task, ChoiceTask) == (name in CHOICES)
-    if name not in LANGUAGE_MODELS + QUESTIONS + TAGS + CHOICES:
+    assert isinstance(task, RecallTask) == (name in RECALL)
+    if name not in LANGUAGE_MODELS + QUESTIONS + TAGS + CHOICES + RECALL:
         assert isinstance(task, ClassificationTask)
         assert len(task.text_columns) in (1, 2)
 

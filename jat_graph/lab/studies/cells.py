@@ -16,6 +16,9 @@ from jat_graph.training.pretrained import has_own_heads, load_config
 
 RUNS_FOLDER = "runs"
 
+# In place of a model, where cells make their own.
+SCRATCH = "from scratch"
+
 logger = logging.getLogger(__name__)
 
 
@@ -44,13 +47,14 @@ class Plan:
 
     Args:
         grid: Which arms are trained on which tasks, and how often.
-        model: Folder or Hub name of the model.
+        model: Folder or Hub name of the model. (default: ``"from scratch"``, for grids whose cells
+            make their own)
         data_dir: Folder with the tasks' files. (default: None, the tasks' own source)
         device: ``"auto"`` or ``"cpu"``. (default: "auto")
     """
 
     grid: Grid
-    model: str
+    model: str = SCRATCH
     data_dir: Path | None = None
     device: str = "auto"
 
@@ -71,6 +75,8 @@ class Plan:
         Raises:
             ValueError: If there is no such model, it has jump heads, or does not say its size.
         """
+        if self.model == SCRATCH:
+            raise ValueError(f"experiment {self.grid.name} needs a model, a folder or a Hub name")
         config = load_config(self.model)
         if has_own_heads(config):
             raise ValueError(f"model {self.model!r} must have no jump heads to be the base")

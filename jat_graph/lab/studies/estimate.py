@@ -72,7 +72,7 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
         ValueError: If the folder holds another experiment, or a run cannot begin.
         OSError: If data cannot be read.
     """
-    plan.check()
+    kind_of(plan.grid).check_plan(plan)
     finished = Store(plan, output).finished()
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in plan.cells if cells is None else cells:

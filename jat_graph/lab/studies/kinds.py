@@ -35,12 +35,18 @@ class Kind:
     task: str | None = None
     # Whether a table has each task's primary metric only, where its grid names no columns.
     primary_only = False
+    # Whether cells make their models and their data: no model is named, and nothing is read.
+    from_scratch = False
     # The only split whose scores a table has; None for all.
     reported: str | None = None
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse a grid that could not be run, or whose table would lack what it asks for."""
         raise NotImplementedError
+
+    def check_plan(self, plan: Plan) -> None:
+        """Refuse a model that some arm does not fit, before anything is run."""
+        plan.check()
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         """Run a cell; what was interrupted goes on."""

@@ -73,7 +73,7 @@ def run_experiment(
     check_alone()
     check_jobs(plan, jobs)
     cells = plan.part(*part)
-    plan.check()
+    kind_of(plan.grid).check_plan(plan)
     store = Store(plan, Path(output))
     finished = store.finished()
     todo = [cell for cell in cells if cell not in finished]
@@ -112,9 +112,11 @@ def show_results(results: Results, folder: Path) -> None:
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
     """Refuse data that cannot be read, before anything is run or written."""
-    task = kind_of(plan.grid).task
+    kind = kind_of(plan.grid)
+    if kind.from_scratch:
+        return
     for cell in {cell.task: cell for cell in cells}.values():
-        count_examples(plan.options(cell, Path("output"), task=task or cell.task))
+        count_examples(plan.options(cell, Path("output"), task=kind.task or cell.task))
 
 
 def check_jobs(plan: Plan, jobs: int) -> None:

@@ -9,6 +9,7 @@ from jat_graph.tasks import (
     ClassificationTask,
     LanguageModelTask,
     QuestionTask,
+    RecallTask,
     TaggingTask,
     Task,
 )
@@ -34,4 +35,8 @@ def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
         return QuestionAnswering(task, options)
     if isinstance(task, TaggingTask):
         return Tagging(task, options)
+    if isinstance(task, RecallTask):
+        raise ValueError(
+            f"task {task.name} has ids that no model of texts reads: use jat-graph experiment"
+        )
     raise TypeError(f"task {task.name} must be of a known kind, got {type(task).__name__}")

@@ -1,0 +1,183 @@
+"""Cells of the kinds ``partners`` and ``far-recall``: small models from scratch recall values."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from jat_graph.checks.numbers import check_choice
+from jat_graph.config import JatConfig
+from jat_graph.lab.parsing import parse
+from jat_graph.lab.studies.arms import GridArm, build_heads
+from jat_graph.lab.studies.cells import SCRATCH, Cell, Plan
+from jat_graph.lab.studies.grid import Grid, check_columns
+from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
+from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.studies.small_reader import HEADS, ReaderTraining, SmallReader, learning_curve
+from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
+from jat_graph.training.options import TrainingOptions
+
+REPORTED = "test"
+_TIMED = 10  # steps
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a cell's task says: how deep the model is, and the sequences."""
+
+    layers: int
+    task: RecallTask
+
+
+class Recall(Kind):
+    """A small model from scratch learns a task of ids and is tested on the way.
+
+    A cell's task names the number of layers and the sequences, as ``"1 layer, 5 pairs"``. The table
+    of the kind's name has the fields of :class:`jat_graph.experiments.ReaderTraining`. Beside the
+    last test, ``scores["step 100"]`` and so on have the ones on the way.
+    """
+
+    from_scratch = True
+    reported = REPORTED
+
+    def __init__(self, name: str, unit: str, make: Callable[[int], RecallTask]) -> None:
+        self.name, self.unit, self.make = name, unit, make
+        self.task = make(1).name
+
+    def check(self, grid: Grid, where: str) -> None:
+        """Refuse settings that cannot be read, and arms that differ in more than their heads."""
+        parse(ReaderTraining, grid.own, f"{where}, [{self.name}]")
+        if grid.training or grid.task_training:
+            raise ValueError(f"{where} must have no [training]: options are in [{self.name}]")
+        settings = [self.setting(name, where) for name in grid.tasks]
+        sizes = {f"accuracy_{size}" for setting in settings for size in setting.task.sizes}
+        check_columns(grid, ("accuracy", *sorted(sizes)), where)
+        for arm in grid.arms:
+            _check_arm(arm, settings[0].task, f"{where}, arm {arm.name!r}")
+
+    def check_plan(self, plan: Plan) -> None:
+        """Refuse a model and a device that are none of ours."""
+        if plan.model != SCRATCH:
+            raise ValueError(
+                f"experiment {plan.grid.name} makes its own models, so that it takes no model, got "
+                f"{plan.model!r}"
+            )
+        check_choice("device", plan.device, ("auto", "cpu"))
+
+    def setting(self, name: str, where: str) -> Setting:
+        """Read the name of a setting."""
+        found = re.fullmatch(rf"([1-9]\d?) layers?, ([1-9]\d*) {self.unit}", name)
+        if found is None:
+            raise ValueError(f"{where}: tasks must be '1 layer, 5 {self.unit}' …, got {name!r}")
+        return Setting(int(found[1]), self.make(int(found[2])))
+
+    def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
+        """Train and test a model; it is not kept."""
+        setting, training = self._chosen(cell, plan)
+        heads, device = _heads(plan.grid.arm(cell.arm)), _device(plan)
+        begin = time.monotonic()
+        curve = dict(
+            learning_curve(
+                setting.task,
+                heads,
+                layers=setting.layers,
+                training=training,
+                seed=cell.seed,
+                device=device,
+            )
+        )
+        by_step = {f"step {step}": scores for step, scores in curve.items()}
+        return Record(
+            task=cell.task,
+            arm=cell.arm,
+            seed=cell.seed,
+            scores={REPORTED: curve[training.steps], **by_step},
+            seconds=time.monotonic() - begin,
+            steps=training.steps,
+            device=device,
+            heads=None if heads is None else heads.to_dict(),
+            examples={
+                "train": training.steps * training.batch_size,
+                REPORTED: setting.task.test_size,
+            },
+        )
+
+    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float:
+        """Time a few steps, and the tests between them."""
+        _, training = self._chosen(cell, plan)
+        one, more = (self._time(cell, plan, every) for every in (1, 1 + _TIMED))
+        step = (more - one) / _TIMED
+        return training.steps * step + training.steps / training.every * max(0.0, one - step)
+
+    def _time(self, cell: Cell, plan: Plan, every: int) -> float:
+        """The seconds of so many steps and a test."""
+        setting, training = self._chosen(cell, plan)
+        curve = learning_curve(
+            setting.task,
+            _heads(plan.grid.arm(cell.arm)),
+            layers=setting.layers,
+            training=replace(training, steps=2 * every, every=every),
+            device=_device(plan),
+        )
+        next(curve)  # compiles what has to be
+        begin = time.monotonic()
+        next(curve)
+        return time.monotonic() - begin
+
+    def caption(self, results: Results) -> Caption:
+        """Say what chance is."""
+        settings = [self.setting(name, "grid") for name in results.grid.tasks]
+        chances = {
+            size: f"{setting.task.chance(size):.1%}"
+            for setting in settings
+            for size in setting.task.sizes
+        }
+        known = ", ".join(f"{chance} with {size}" for size, chance in sorted(chances.items()))
+        values = settings[0].task.values
+        return Caption(
+            models="Small models from scratch",
+            data="sequences made by the library",
+            remarks=(
+                f"To guess any value is right once in {values} times; the commonest of the values "
+                f"that may be the answer is right {known}.",
+            ),
+        )
+
+    def _chosen(self, cell: Cell, plan: Plan) -> tuple[Setting, ReaderTraining]:
+        where = f"grid {plan.grid.name!r}"
+        own = parse(ReaderTraining, plan.grid.own, f"{where}, [{self.name}]")
+        return self.setting(cell.task, where), own
+
+
+enter_kind("partners", Recall("partners", "pairs", lambda pairs: PartnersTask(pairs=pairs)))
+enter_kind(
+    "far-recall", Recall("far-recall", "filler", lambda filler: FarRecallTask(filler=filler))
+)
+
+
+def _check_arm(arm: GridArm, task: RecallTask, where: str) -> None:
+    """Refuse what a small model's layers cannot have, or what sets arms apart beside them."""
+    asked = [name for name in ("options", "tune", "density") if getattr(arm, name)]
+    if asked:
+        raise ValueError(f"{where} must have no {asked[0]}: arms differ in their heads alone")
+    if arm.heads == "triplet":
+        raise ValueError(f"{where} must have jump heads or none, got triplet heads")
+    try:
+        SmallReader(task, 1, _heads(arm))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _heads(arm: GridArm) -> JatConfig | None:
+    heads = build_heads(arm, layers=1, heads=HEADS)
+    return heads if isinstance(heads, JatConfig) else None
+
+
+def _device(plan: Plan) -> str:
+    found = None if plan.device == "cpu" else torch.accelerator.current_accelerator()
+    return "cpu" if found is None else found.type

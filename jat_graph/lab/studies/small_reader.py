@@ -1,0 +1,170 @@
+"""A small model from scratch that answers what is asked of tokens, and how it learns to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jat_graph.checks.numbers import check_inside, check_integer
+from jat_graph.config import JatConfig
+from jat_graph.lab.parsing import STRICT
+from jat_graph.nn import JumpSelfAttention
+
+if TYPE_CHECKING:
+    from jat_graph.tasks.recall import IdSequences, RecallTask
+
+HEADS = 4
+_CHANNELS = 64
+_TESTED = 500  # sequences at a time
+
+
+@dataclass(frozen=True)
+class ReaderTraining:
+    """How a small model is trained from scratch.
+
+    Args:
+        steps: Steps of AdamW without weight decay. (default: 1000)
+        every: Steps from one test to the next. (default: 100)
+        batch_size: Sequences in a step, drawn anew. (default: 64)
+        learning_rate: Of all weights but learned strengths. (default: 1e-3)
+        strength_lr: Of learned strengths. (default: 0.1)
+    """
+
+    __pydantic_config__ = STRICT
+
+    steps: int = 1000
+    every: int = 100
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    strength_lr: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "every", "batch_size"):
+            check_integer(name, getattr(self, name), least=1)
+        for name in ("learning_rate", "strength_lr"):
+            check_inside(name, getattr(self, name), 0.0, math.inf)
+
+
+class SmallReader(torch.nn.Module):
+    """A transformer of 64 features and 4 heads without positions: a token is the sum of its ids."""
+
+    def __init__(self, task: RecallTask, layers: int, config: JatConfig | None) -> None:
+        super().__init__()
+        self.names = torch.nn.Embedding(task.num_names + 1, _CHANNELS, padding_idx=0)
+        self.values = torch.nn.Embedding(task.values + 1, _CHANNELS, padding_idx=0)
+        self.layers = torch.nn.ModuleList(_Layer(config) for _ in range(layers))
+        self.answer = torch.nn.Sequential(
+            torch.nn.LayerNorm(_CHANNELS), torch.nn.Linear(_CHANNELS, task.values)
+        )
+
+    def forward(
+        self,
+        first: Tensor,  # [B, L]
+        second: Tensor,  # [B, L]
+        value: Tensor,  # [B, L]
+    ) -> Tensor:  # logits of the values from 1 on, [B, L, V]
+        """Say of each token which value is the answer."""
+        x = self.names(first) + self.names(second) + self.values(value)
+        for layer in self.layers:
+            x = layer(x, first > 0)
+        logits: Tensor = self.answer(x)
+        return logits
+
+
+class _Layer(torch.nn.Module):
+    """A layer that normalizes first."""
+
+    def __init__(self, config: JatConfig | None) -> None:
+        super().__init__()
+        self.attention = JumpSelfAttention(_CHANNELS, HEADS, config)
+        self.norm = torch.nn.LayerNorm(_CHANNELS)
+        self.inner = torch.nn.Sequential(
+            torch.nn.LayerNorm(_CHANNELS),
+            torch.nn.Linear(_CHANNELS, 2 * _CHANNELS),
+            torch.nn.GELU(),
+            torch.nn.Linear(2 * _CHANNELS, _CHANNELS),
+        )
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.attention(self.norm(x), mask)
+        out: Tensor = x + self.inner(x)
+        return out
+
+
+def learning_curve(
+    task: RecallTask,
+    config: JatConfig | None = None,
+    *,
+    layers: int = 1,
+    training: ReaderTraining | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Train a small model from scratch, and tell how well it does on the way.
+
+    It has 64 features, 4 heads and no positions, and adds up the embeddings of what a token has.
+    Training sequences are drawn anew for each step, of all the task's sizes.
+
+    Args:
+        task: What it learns, as :class:`jat_graph.tasks.PartnersTask`.
+        config: The settings of all its layers; None if no head jumps. (default: None)
+        layers: Number of layers. (default: 1)
+        training: How long it is trained, and how. (default: None, as they come)
+        seed: Of the first weights and the training sequences. (default: 0)
+        device: Name of a device. (default: "cpu")
+
+    Yields:
+        The number of steps, and what the task's ``measure`` gives on its test split after them.
+
+    Raises:
+        ValueError: If the config does not fit.
+    """
+    training = training or ReaderTraining()
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        model = SmallReader(task, layers, config).to(device)
+    optimizer = torch.optim.AdamW(_groups(model, training), weight_decay=0.0)
+    source = np.random.default_rng([*b"learning", seed])
+    asked = task.sequences("test")
+    for step in range(1, training.steps + 1):
+        sizes = source.choice(task.sizes, training.batch_size)
+        loss = _loss(model, task.draw(sizes, source), device)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if step % training.every == 0 or step == training.steps:
+            yield step, task.measure(_answers(model, asked, device), asked)
+
+
+def _groups(model: SmallReader, training: ReaderTraining) -> list[dict[str, object]]:
+    """The parameters, learned strengths apart."""
+    strengths: list[Tensor] = []
+    rest: list[Tensor] = []
+    for name, parameter in model.named_parameters():
+        (strengths if name.endswith(".strength") else rest).append(parameter)
+    groups: list[dict[str, object]] = [{"params": rest, "lr": training.learning_rate}]
+    return [*groups, {"params": strengths, "lr": training.strength_lr}] if strengths else groups
+
+
+def _loss(model: SmallReader, drawn: IdSequences, device: str) -> Tensor:
+    right = torch.from_numpy(drawn.answer).to(device) - 1  # [B, L]; -1 where nothing is asked
+    logits = model(*_ids(drawn, device))
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), right.flatten(), ignore_index=-1)
+
+
+@torch.no_grad()
+def _answers(model: SmallReader, asked: IdSequences, device: str) -> np.ndarray:  # [N, L]
+    """What a model says of each token."""
+    columns = zip(*(torch.split(ids, _TESTED) for ids in _ids(asked, device)), strict=True)
+    said = torch.cat([model(*ids).argmax(-1) for ids in columns])
+    return (said + 1).cpu().numpy()
+
+
+def _ids(drawn: IdSequences, device: str) -> list[Tensor]:
+    return [torch.from_numpy(ids).to(device) for ids in (drawn.first, drawn.second, drawn.value)]
