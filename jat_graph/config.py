@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.config_fields import (
+    LEARNED,
     HopWeights,
+    Strength,
+    Triple,
     check_field,
     check_version,
     hops_by_position,
@@ -20,7 +23,20 @@ from jat_graph.files import read_object, write_text
 from jat_graph.patterns.base import Pattern
 from jat_graph.patterns.parsing import parse_pattern
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2
+# Fields of the second version. A config that leaves them alone is written as one of the first, so
+# that older versions of the library read it.
+SECOND_VERSION = (
+    "graph",
+    "standardize",
+    "incidence",
+    "sides",
+    "self_weight",
+    "strength",
+    "hops",
+    "silent_tokens",
+)
+THRESHOLDS = {"pairs": 6.0, "stones": 1.0}
 
 
 @dataclass(frozen=True)
@@ -29,14 +45,15 @@ class JatConfig:
 
     Args:
         threshold: ρ of Eq. 2, at least 0, in units of squared scaled scores. A number, or the table
-            ``[jump layer][jump head]`` that :func:`jat_graph.calibrate` returns. (default: 6.0)
+            ``[jump layer][jump head]`` that :func:`jat_graph.calibrate` returns. With stones t, at
+            least 0, in standard deviations of the scores. (default: 6.0, and 1.0 with stones)
         vote_rate: Replaces ``threshold`` by the ρ that lets this share of the products vote,
             measured per sequence and head; in (0, 1). (default: None)
         hop_weights: Weight of each hop, index = hop: ``(1,)`` is ordinary attention, ``(0, 1)`` the
             paper's jump attention, ``(0.5, 0.5)`` the released code's mixture. Or a mapping from
             tuples of heads to such weights. (default: (0.0, 1.0))
-        heads: Which heads jump: a number (the first n), ``"even:n"`` (heads 0, 2, 4 …) or indices.
-            (default: 4)
+        heads: Which heads jump: a number (the first n), ``"all"``, ``"even:n"`` (heads 0, 2, 4 …)
+            or indices. (default: 4)
         layers: Indices of the layers that jump, from 0; None for all. (default: None)
         key_selection: Which keys vote: ``"all"``, ``"significance"`` (JAT†, Eq. 8), ``"sampled"``
             (the same over sampled queries), ``"strided"``, or ``"sampled_queries"`` (the released
@@ -51,22 +68,40 @@ class JatConfig:
         inclusive: Vote when the product equals ρ, too. (default: False)
         nodes: ``"all"`` tokens are nodes of the graph, or only the ``"selected"`` voting positions.
             (default: "all")
-        soft_temperature: τ of the differentiable vote sigmoid((X_ij X_kj − ρ)/τ), above 0.
-            (default: None, hard votes)
-        backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
+        soft_temperature: τ of the differentiable vote sigmoid((X_ij X_kj − ρ)/τ), above 0, or with
+            stones of the incidence ``"sigmoid"``. (default: None, hard votes; 0.5 for stones)
+        backend: ``"dense"``, ``"sparse"``, ``"threshold"`` (pairs only), or ``"auto"``.
+            (default: "auto")
         seed: Seed of every sample that is drawn. (default: 0)
         pattern: Where scores are read, though not votes: a :class:`jat_graph.patterns.Pattern` or
             its spec, as ``"window:256+global:1"``, which is kept. (default: None, everywhere)
+        graph: What a jump goes along: ``"pairs"`` of tokens, the paper's, or ``"stones"``, from a
+            token to a key that it scores unusually high, and on to another token that does.
+            (default: "pairs")
+        standardize: Vote by standard scores: centred, and in standard deviations of their sequence
+            and head. Stones always do. (default: False)
+        incidence: How a token of standard score z stands on a stone: ``"excess"`` max(0, z − t),
+            ``"hard"`` 1[z > t], or ``"sigmoid"`` σ((z − t)/τ). (default: "excess")
+        sides: ``"both"``: unusually low scores link, too, to stones of their own; or
+            ``"positive"``. (default: "both")
+        self_weight: ε, the weight with which a token stays where it is, at least 0. (default: 0.1)
+        strength: θ, how strongly each hop changes queries, keys and values: ``"learned"``, a
+            number, or three of either; with more hops, a tuple of three for each. With pairs it
+            replaces ``hop_weights``. (default: None, which with stones means "learned")
+        hops: Number of hops, with a strength each. (default: 1)
+        silent_tokens: Token ids that never vote and are never stones, as ``[CLS]`` and ``[SEP]``.
+            (default: none)
 
     Raises:
-        ValueError: If a field is out of its range; the message names field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together; the message names
+            field, wanted and got.
 
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
-        NeurIPS 2022.
+        NeurIPS 2022. Stones are this library's own.
     """
 
-    threshold: float | tuple[tuple[float, ...], ...] = 6.0
+    threshold: float | tuple[tuple[float, ...], ...] = None  # type: ignore[assignment]
     vote_rate: float | None = None
     hop_weights: HopWeights | dict[tuple[int, ...], HopWeights] = (0.0, 1.0)
     heads: int | str | tuple[int, ...] = 4
@@ -83,11 +118,26 @@ class JatConfig:
     backend: str = "auto"
     seed: int = 0
     pattern: str | Pattern | None = None
+    graph: str = "pairs"
+    standardize: bool = False
+    incidence: str = "excess"
+    sides: str = "both"
+    self_weight: float = 0.1
+    strength: Strength | Triple | tuple[Triple, ...] | None = None
+    hops: int = 1
+    silent_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            checked = check_field(field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, checked)
+        checked = {
+            field.name: check_field(field.name, getattr(self, field.name)) for field in fields(self)
+        }
+        if checked["threshold"] is None:
+            checked["threshold"] = THRESHOLDS[checked["graph"]]
+        if checked["graph"] == "stones":
+            checked["standardize"] = True
+            checked["strength"] = LEARNED if checked["strength"] is None else checked["strength"]
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         self._check_combinations()
 
     @classmethod
@@ -132,6 +182,24 @@ class JatConfig:
         return cls._preset(preset, overrides)
 
     @classmethod
+    def stones(cls, **overrides: Any) -> JatConfig:
+        """Return the settings for jumps along stepping stones, learned from none at all.
+
+        Every head of every layer jumps with strengths that begin at 0, so that a pretrained model
+        is its base until training says otherwise.
+
+        Args:
+            overrides: Fields to replace.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If a field is unknown or out of its range.
+        """
+        return cls._preset({"graph": "stones", "heads": "all"}, overrides)
+
+    @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> JatConfig:
         """Return the config that :meth:`to_dict` described.
 
@@ -155,7 +223,11 @@ class JatConfig:
         Returns:
             A dictionary that :meth:`from_dict` reads back to an equal config.
         """
-        settings = {"version": CONFIG_VERSION} | asdict(self)
+        settings = asdict(self)
+        untouched = all(settings[name] == _DEFAULTS[name] for name in SECOND_VERSION)
+        if untouched:
+            settings = {k: v for k, v in settings.items() if k not in SECOND_VERSION}
+        settings = {"version": 1 if untouched else CONFIG_VERSION} | settings
         if isinstance(self.hop_weights, dict):
             settings["hop_weights"] = [[heads, w] for heads, w in self.hop_weights.items()]
         return dict(to_plain(settings))
@@ -209,6 +281,8 @@ class JatConfig:
         """
         if isinstance(self.heads, tuple):
             chosen: Sequence[int] = self.heads
+        elif self.heads == "all":
+            chosen = range(num_heads)
         elif isinstance(self.heads, str):
             chosen = range(0, 2 * int(self.heads.removeprefix("even:")), 2)
         else:
@@ -277,6 +351,20 @@ class JatConfig:
         weights = self.hop_weights
         return hops_by_position(weights, heads) if isinstance(weights, dict) else {heads: weights}
 
+    def strengths(self) -> tuple[Triple, ...]:
+        """Return θ of queries, keys and values for each hop, a number or ``"learned"`` each.
+
+        Returns:
+            As many triples as there are hops; none where the hop weights say it all.
+        """
+        strength = self.strength
+        if strength is None:
+            return ()
+        if not isinstance(strength, tuple):
+            return ((strength, strength, strength),) * self.hops
+        nested = [entry for entry in strength if isinstance(entry, tuple)]
+        return tuple(nested) or (strength,)  # type: ignore[return-value]
+
     @classmethod
     def _preset(cls, preset: Mapping[str, Any], overrides: Mapping[str, Any]) -> JatConfig:
         settings = {**preset, **overrides}
@@ -299,6 +387,56 @@ class JatConfig:
             raise ValueError(
                 f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
             )
+        self._refuse_of_other_graphs()
+        self._check_strength()
+
+    def _refuse_of_other_graphs(self) -> None:
+        """Refuse what only the other kind of graph knows."""
+        other = "pairs" if self.graph == "stones" else "stones"
+        for name in _ONLY[other]:
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise ValueError(f"{name} needs graph={other!r}, got {getattr(self, name)!r}")
+        if self.graph == "pairs":
+            return
+        if self.backend == "threshold":
+            raise ValueError("backend 'threshold' needs graph='pairs'; use 'dense' or 'sparse'")
+        if self.soft_temperature is not None and self.incidence != "sigmoid":
+            raise ValueError(
+                f"soft_temperature needs incidence='sigmoid' with stones, got {self.incidence!r}"
+            )
+        if self.incidence == "sigmoid" and self.backend == "sparse":
+            raise ValueError("incidence 'sigmoid' is never 0; backend must be 'dense' or 'auto'")
+
+    def _check_strength(self) -> None:
+        if self.strength is None:
+            if self.hops != 1:
+                raise ValueError(f"hops needs a strength, or hop_weights, got hops={self.hops}")
+            return
+        if len(self.strengths()) != self.hops:
+            raise ValueError(
+                f"strength must have three numbers for each of {self.hops} hops, "
+                f"got {self.strength!r}"
+            )
+        for name in ("hop_weights", "nodes"):
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise ValueError(
+                    f"{name} must be left alone with strength, got {getattr(self, name)!r}"
+                )
+
+
+_DEFAULTS = {field.name: field.default for field in fields(JatConfig)}
+# What one kind of graph has and the other has not.
+_ONLY = {
+    "stones": ("incidence", "sides", "self_weight"),
+    "pairs": (
+        "vote_rate",
+        "hop_weights",
+        "same_sign_only",
+        "normalize_keys",
+        "inclusive",
+        "nodes",
+    ),
+}
 
 
 def check_config(config: object) -> None:

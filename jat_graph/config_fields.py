@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from jat_graph.checks.numbers import (
     check_choice,
+    check_finite,
     check_flag,
     check_indices,
     check_inside,
@@ -22,6 +23,13 @@ from jat_graph.patterns.base import Pattern
 from jat_graph.patterns.parsing import parse_pattern
 
 HopWeights: TypeAlias = tuple[float, ...]
+Strength: TypeAlias = float | str  # how strongly one hop changes queries, keys or values
+Triple: TypeAlias = tuple[Strength, Strength, Strength]
+
+LEARNED = "learned"
+GRAPHS = ("pairs", "stones")
+INCIDENCES = ("excess", "hard", "sigmoid")
+SIDES = ("both", "positive")
 
 KEY_SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 NODE_CHOICES = ("all", "selected")
@@ -36,13 +44,15 @@ def check_field(name: str, value: Any) -> Any:
 
 
 def check_heads(value: Any) -> int | str | tuple[int, ...]:
-    """Return a number of heads, ``"even:n"``, or indices."""
+    """Return a number of heads, ``"all"``, ``"even:n"``, or indices."""
     if is_integer(value):
         return check_integer("heads", value, least=1)
+    if value == "all":
+        return "all"
     if isinstance(value, str):
         number = value.removeprefix("even:")
         if number == value or not number.isdecimal() or int(number) < 1:
-            raise ValueError(f"heads must be a number, 'even:n' or indices, got {value!r}")
+            raise ValueError(f"heads must be a number, 'all', 'even:n' or indices, got {value!r}")
         return value
     return check_indices("heads", value)
 
@@ -84,6 +94,30 @@ def check_hops(value: Any) -> HopWeights | dict[tuple[int, ...], HopWeights]:
     if len(set(named)) != len(named):
         raise ValueError(f"hop_weights must name each head once, got {sorted(named)}")
     return groups
+
+
+def check_strength(value: Any) -> Strength | Triple | tuple[Triple, ...]:
+    """Return one strength, three for queries, keys and values, or three for each hop."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return _check_one_strength(value)
+    if value and all(isinstance(e, Sequence) and not isinstance(e, str) for e in value):
+        return tuple(_check_triple(entry) for entry in value)
+    return _check_triple(value)
+
+
+def _check_triple(value: Any) -> Triple:
+    if len(value) != 3:
+        raise ValueError(
+            f"strength must be three numbers, for queries, keys and values, got {value!r}"
+        )
+    query, key, values = (_check_one_strength(entry) for entry in value)
+    return query, key, values
+
+
+def _check_one_strength(value: Any) -> Strength:
+    if isinstance(value, str):
+        return check_choice("strength", value, (LEARNED,))
+    return check_inside("strength", value, -math.inf, math.inf)
 
 
 def check_pattern(value: Any) -> str:
@@ -148,7 +182,21 @@ def _check_hop_tuple(value: Any) -> HopWeights:
     return weights
 
 
-_OPTIONAL = ("layers", "vote_rate", "num_keys", "key_step", "soft_temperature", "pattern")
+def _check_tokens(value: Any) -> tuple[int, ...]:
+    """Return token ids, which may be none."""
+    return () if value in ((), []) else check_indices("silent_tokens", value)
+
+
+_OPTIONAL = (
+    "threshold",
+    "layers",
+    "vote_rate",
+    "num_keys",
+    "key_step",
+    "soft_temperature",
+    "pattern",
+    "strength",
+)
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "threshold": check_threshold,
@@ -168,4 +216,12 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "backend": lambda value: check_choice("backend", value, BACKENDS),
     "seed": lambda value: check_integer("seed", value, least=0),
     "pattern": check_pattern,
+    "graph": lambda value: check_choice("graph", value, GRAPHS),
+    "standardize": lambda value: check_flag("standardize", value),
+    "incidence": lambda value: check_choice("incidence", value, INCIDENCES),
+    "sides": lambda value: check_choice("sides", value, SIDES),
+    "self_weight": lambda value: check_finite("self_weight", value, least=0.0),
+    "strength": check_strength,
+    "hops": lambda value: check_integer("hops", value, least=1),
+    "silent_tokens": _check_tokens,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,12 +17,21 @@ class TokenMask:
         causal: A query sees itself and what comes before it.
         pairs: M itself, ``[B|1, H|1, L, L]`` bool, if it is neither padding nor causal; else None.
         bias: Finite additive biases, ``[B|1, H|1, L, L]``, for the final scores only; else None.
+        silent: Tokens that never vote and are never stones, ``[B|1, H|1, L]`` bool; else None.
     """
 
     valid: Tensor | None = None
     causal: bool = False
     pairs: Tensor | None = None
     bias: Tensor | None = None
+    silent: Tensor | None = None
+
+    @property
+    def voting(self) -> Tensor | None:
+        """Tokens whose keys may vote, ``[B|1, H|1, L]`` bool; None if all may."""
+        if self.silent is None:
+            return self.valid
+        return ~self.silent if self.valid is None else self.valid & ~self.silent
 
     def allowed(self, length: int, device: torch.device) -> Tensor | None:
         """Return M between valid tokens as one bool tensor, or None if everything is allowed.
@@ -87,7 +96,9 @@ class TokenMask:
         def cut(tensor: Tensor | None) -> Tensor | None:
             return tensor if tensor is None or tensor.size(1) == 1 else tensor[:, index]
 
-        return TokenMask(cut(self.valid), self.causal, cut(self.pairs), cut(self.bias))
+        return TokenMask(
+            cut(self.valid), self.causal, cut(self.pairs), cut(self.bias), cut(self.silent)
+        )
 
 
 def resolve_mask(
@@ -112,6 +123,21 @@ def resolve_mask(
     if allowed.size(-2) == 1:
         return TokenMask(valid=allowed.squeeze(-2), causal=is_causal, bias=bias)
     return _recognise(allowed, is_causal, bias)
+
+
+def silence(
+    mask: TokenMask,
+    silent: Tensor | None,  # bool [B, L]
+    query: Tensor,  # [B, H, L, D]
+) -> TokenMask:
+    """Return the mask with tokens that never vote and are never stones."""
+    if silent is None:
+        return mask
+    wanted = query.size(0), query.size(2)
+    if silent.dtype != torch.bool or silent.shape != wanted:
+        got = f"{silent.dtype} {list(silent.shape)}"
+        raise ValueError(f"silent must be bool {list(wanted)}, got {got}")
+    return replace(mask, silent=silent.unsqueeze(1).to(query.device))
 
 
 def shared_row(mask: Tensor) -> Tensor:  # [B|1, H|1, 1, L]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig
 from jat_graph.config import CONFIG_VERSION
-from jat_graph.config_fields import BACKENDS, KEY_SELECTIONS
+from jat_graph.config_fields import BACKENDS, INCIDENCES, KEY_SELECTIONS, SIDES
 
 thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
 hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
@@ -56,7 +56,36 @@ def any_config(draw):
     return JatConfig(**settings)
 
 
-@given(config=any_config())
+def strengths(hops):
+    """Draw any strengths for some hops."""
+    one = st.just("learned") | st.floats(-9, 9)
+    triple = st.tuples(one, one, one)
+    nested = st.lists(triple, min_size=hops, max_size=hops).map(tuple)
+    return one | nested | (triple if hops == 1 else nested)
+
+
+@st.composite
+def any_stones(draw):
+    """Draw any config of stepping stones."""
+    hops = draw(st.integers(1, 3))
+    incidence = draw(st.sampled_from(INCIDENCES))
+    sigmoid = incidence == "sigmoid"
+    return JatConfig.stones(
+        threshold=draw(thresholds),
+        heads=draw(st.just("all") | st.integers(1, 99) | indices),
+        key_selection=draw(st.sampled_from(KEY_SELECTIONS)),
+        incidence=incidence,
+        soft_temperature=draw(st.none() | st.floats(1e-6, 1e6)) if sigmoid else None,
+        backend=draw(st.sampled_from(("auto", "dense") if sigmoid else ("auto", "sparse"))),
+        sides=draw(st.sampled_from(SIDES)),
+        self_weight=draw(st.floats(0, 9)),
+        hops=hops,
+        strength=draw(strengths(hops)),
+        silent_tokens=draw(st.lists(st.integers(0, 99), max_size=3, unique=True)),
+    )
+
+
+@given(config=any_config() | any_stones())
 def test_json_and_back(config, tmp_path_factory):
     text = json.dumps(config.to_dict(), allow_nan=False)
     assert JatConfig.from_dict(json.loads(text)) == config
@@ -64,7 +93,10 @@ def test_json_and_back(config, tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "jat.json"
     config.save(path)
     assert JatConfig.load(path) == config
-    assert json.loads(path.read_text())["version"] == CONFIG_VERSION
+    written = json.loads(path.read_text())
+    # What the first version of the format can say is written in it.
+    assert written["version"] == (CONFIG_VERSION if config.graph == "stones" else 1)
+    assert ("strength" in written) == (config.graph == "stones")
 
 
 def test_lists_are_taken_as_tuples_and_indices_are_sorted():
@@ -77,6 +109,15 @@ def test_lists_are_taken_as_tuples_and_indices_are_sorted():
 def test_a_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         JatConfig().threshold = 3.0
+
+
+def test_stones_begin_at_no_jump_and_vote_by_standard_scores():
+    config = JatConfig.stones()
+    assert (config.graph, config.threshold, config.standardize) == ("stones", 1.0, True)
+    assert config.strengths() == (("learned",) * 3,)
+    assert config.head_indices(3) == (0, 1, 2)
+    assert JatConfig.stones(strength=0.5, hops=2).strengths() == ((0.5,) * 3,) * 2
+    assert JatConfig().strengths() == ()
 
 
 def test_presets():
@@ -120,8 +161,8 @@ def test_presets():
         ({"heads": 0}, "heads must be at least 1, got 0"),
         ({"heads": -2}, "heads must be at least 1, got -2"),
         ({"heads": 2.0}, "heads must be a sequence of indices, got 2.0"),
-        ({"heads": "odd:2"}, "heads must be a number, 'even:n' or indices, got 'odd:2'"),
-        ({"heads": "even:0"}, "heads must be a number, 'even:n' or indices, got 'even:0'"),
+        ({"heads": "odd:2"}, "heads must be a number, 'all', 'even:n' or indices, got 'odd:2'"),
+        ({"heads": "even:0"}, "heads must be a number, 'all', 'even:n' or indices, got 'even:0'"),
         ({"heads": ()}, r"heads must be one or more indices from 0, got \(\)"),
         ({"heads": (1, 1)}, r"heads must not name an index twice, got \(1, 1\)"),
         ({"layers": (-1,)}, r"layers must be one or more indices from 0, got \(-1,\)"),
@@ -148,8 +189,35 @@ def test_presets():
         ),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"seed": 2**63}, "seed must be below"),
+        ({"graph": "stones", "vote_rate": 0.1}, "vote_rate needs graph='pairs', got 0.1"),
+        ({"graph": "stones", "hop_weights": (1, 1)}, "hop_weights needs graph='pairs', got"),
+        ({"graph": "stones", "backend": "threshold"}, "backend 'threshold' needs graph='pairs'"),
+        (
+            {"graph": "stones", "soft_temperature": 1.0},
+            "soft_temperature needs incidence='sigmoid'",
+        ),
+        (
+            {"graph": "stones", "incidence": "sigmoid", "backend": "sparse"},
+            "incidence 'sigmoid' is never 0; backend must be 'dense' or 'auto'",
+        ),
+        ({"sides": "positive"}, "sides needs graph='stones', got 'positive'"),
+        ({"self_weight": 0.5}, "self_weight needs graph='stones', got 0.5"),
+        ({"self_weight": math.inf}, "self_weight must be finite, got inf"),
+        ({"graph": "webs"}, "graph must be one of pairs, stones, got 'webs'"),
+        ({"hops": 2}, "hops needs a strength, or hop_weights, got hops=2"),
+        ({"strength": "much"}, "strength must be one of learned, got 'much'"),
+        ({"strength": (1, 2)}, "strength must be three numbers, for queries, keys and values, got"),
+        (
+            {"strength": (1, 2, 3), "hops": 2},
+            "strength must have three numbers for each of 2 hops, got",
+        ),
+        (
+            {"strength": 1.0, "hop_weights": (1.0,)},
+            "hop_weights must be left alone with strength, got",
+        ),
+        ({"silent_tokens": (1, 1)}, "silent_tokens must not name an index twice, got"),
         ({"temperature": 1}, "unknown config field 'temperature', wanted one of .*'threshold'"),
-        ({"version": CONFIG_VERSION + 1}, "config version must be at most 1 .* got 2; install"),
+        ({"version": CONFIG_VERSION + 1}, "config version must be at most 2 .* got 3; install"),
         ({"version": 0}, "config version must be a positive integer, got 0"),
         ({"version": "1"}, "config version must be a positive integer, got '1'"),
         ({"hop_weights": [[[0], [0, 1], 2]]}, "hop_weights must be numbers or pairs"),

@@ -6,7 +6,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads, add_carried
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import (
     explain_backend,
@@ -17,8 +17,8 @@ from jat_graph.attention.propagation import (
 from jat_graph.attention.softmax import attend
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks import TokenMask, resolve_mask
-from jat_graph.operators import BackendChoice, NormalizedOperator
+from jat_graph.masks import TokenMask, resolve_mask, silence
+from jat_graph.operators import BackendChoice, Operator
 
 
 def jump_attention(
@@ -31,8 +31,13 @@ def jump_attention(
     is_causal: bool = False,
     dropout_p: float = 0.0,
     scale: float | None = None,
+    strength: Tensor | None = None,
+    silent: Tensor | None = None,
 ) -> Tensor:
     r"""Return softmax(scale · Σ_p w_p Âᵖ Q Kᵀ (Âᵖ)ᵀ) V, every head jumping.
+
+    With strengths θ, as stones always have them, it is softmax(scale · Q' K'ᵀ) V + Σ_p θᵛ_p Pᵖ V,
+    where Q' = Q + Σ_p θ^q_p (Pᵖ Q − Q), and K' likewise. Where all are 0 it is plain attention.
 
     The shape of :func:`torch.nn.functional.scaled_dot_product_attention`; ``config.heads`` and
     ``config.layers`` are not read here. With ``config.pattern`` the propagated scores are read only
@@ -48,6 +53,10 @@ def jump_attention(
         is_causal: Mask later tokens, too. (default: False)
         dropout_p: Dropout of the attention probabilities. (default: 0.0)
         scale: Factor of the scores. (default: None, which means 1/√D)
+        strength: θ of queries, keys and values, ``[3, hops, H]``, where the config says
+            ``"learned"``. (default: None)
+        silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None; the
+            config's ``silent_tokens`` are ids, which are not known here)
 
     Returns:
         The heads' outputs, in the dtype of ``value``.
@@ -66,9 +75,11 @@ def jump_attention(
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
+    mask = silence(mask, silent, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
-    return attend_heads(query, key, value, jumping, mask=mask, dropout_p=dropout_p, scale=scale)
+    options = {"dropout_p": dropout_p, "scale": scale}
+    return attend_heads(query, key, value, jumping, mask=mask, strength=strength, **options)
 
 
 def attend_heads(
@@ -80,14 +91,17 @@ def attend_heads(
     mask: TokenMask,
     dropout_p: float,
     scale: float,
+    strength: Tensor | None = None,  # [3, hops, heads that jump]
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of heads some of which jump, under a mask and within their pattern."""
-    groups = head_groups(query, key, jumping, mask=mask, scale=scale)
+    groups = head_groups(query, key, jumping, mask=mask, scale=scale, strength=strength)
     options = {"dropout_p": dropout_p, "scale": scale}
     if jumping.pattern is not None:
-        return attend_within(jumping.pattern, groups, value, mask=mask, **options)
-    attn_mask, is_causal = mask.attention_mask(query.size(2), query)
-    return attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
+        output = attend_within(jumping.pattern, groups, value, mask=mask, **options)
+    else:
+        attn_mask, is_causal = mask.attention_mask(query.size(2), query)
+        output = attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
+    return add_carried(output, groups, value)
 
 
 @overload
@@ -99,8 +113,9 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
+    silent: Tensor | None = None,
     explain: Literal[False] = False,
-) -> NormalizedOperator: ...
+) -> Operator: ...
 @overload
 def jump_operator(
     query: Tensor,
@@ -110,8 +125,9 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
+    silent: Tensor | None = None,
     explain: Literal[True],
-) -> tuple[NormalizedOperator, BackendChoice]: ...
+) -> tuple[Operator, BackendChoice]: ...
 def jump_operator(
     query: Tensor,
     key: Tensor,
@@ -120,9 +136,10 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
+    silent: Tensor | None = None,
     explain: bool = False,
-) -> NormalizedOperator | tuple[NormalizedOperator, BackendChoice]:
-    r"""Return Â as an operator; A is its ``base``.
+) -> Operator | tuple[Operator, BackendChoice]:
+    r"""Return Â as an operator, whose ``base`` is A; with stones P, whose ``links`` are B.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -132,12 +149,13 @@ def jump_operator(
             (default: None)
         is_causal: Mask later tokens, too. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
+        silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None)
         explain: Also return which backend was chosen and why; :func:`jump_attention` and attached
             models choose alike. (default: False)
 
     Returns:
-        Â = D̃^-½ (A + I) D̃^-½, and with ``explain`` a :class:`jat_graph.operators.BackendChoice`,
-        which prints as one line.
+        Â = D̃^-½ (A + I) D̃^-½, or P = (D + εI)⁻¹ (B S⁻¹ Bᵀ + εI), and with ``explain`` a
+        :class:`jat_graph.operators.BackendChoice`, which prints as one line.
 
     Raises:
         ValueError: If a shape, a value, the mask, the config or the backend does not fit.
@@ -152,6 +170,7 @@ def jump_operator(
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
+    mask = silence(mask, silent, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     jumping = JumpHeads.everyone(config, query.size(1))
     operator, ballot = graph_operator(query, key, jumping, mask, scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ class JumpHeads:
         groups = {tuple(sorted(group)): weights for group, weights in by_weights.items()}
         object.__setattr__(self, "hop_groups", groups)
         highest = max(len(weights) for weights in groups.values()) - 1
-        object.__setattr__(self, "highest_hop", highest)
+        strong = self.config.strength is not None
+        object.__setattr__(self, "highest_hop", self.config.hops if strong else highest)
         object.__setattr__(self, "is_ordinary", not self.heads or self._stays_ordinary())
         object.__setattr__(self, "pattern", self.config.attention_pattern())
 
@@ -43,6 +45,8 @@ class JumpHeads:
         return cls(config, tuple(range(num_heads)))
 
     def _stays_ordinary(self) -> bool:
+        if self.config.strength is not None:
+            return not any(any(triple) for triple in self.config.strengths())
         thresholds = head_thresholds(self.config, len(self.heads))
         fixed = self.config.vote_rate is None
         isolated = [fixed and threshold == math.inf for threshold in thresholds]
@@ -60,6 +64,8 @@ class HeadGroup(NamedTuple):
     query: Tensor  # [B, len(heads), L, F]
     key: Tensor  # [B, len(heads), L, F]
     jumps: bool  # False for ordinary heads, whose features are those that were given
+    # What they add to their outputs, of their values; None if they add nothing.
+    carry: Callable[[Tensor], Tensor] | None = None
 
 
 def split_heads(
@@ -114,6 +120,26 @@ def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
         jumps=True,
     )
     return [whole, *(group for group in groups if group.query.size(-1) != width)]
+
+
+def add_carried(
+    output: Tensor,  # [B, H, L, Dv]
+    groups: list[HeadGroup],
+    value: Tensor,  # [B, H, L, Dv]
+) -> Tensor:  # [B, H, L, Dv]
+    """Add to the outputs of all heads what some of them carry along their graph."""
+    carrying = [group for group in groups if group.carry is not None]
+    if not carrying:
+        return output
+    everyone = tuple(range(output.size(1)))
+    for group in carrying:
+        assert group.carry is not None
+        if group.heads == everyone:
+            output = output + group.carry(value)
+        else:
+            index = torch.tensor(group.heads, device=output.device)
+            output = output.index_add(1, index, group.carry(value[:, list(group.heads)]))
+    return output
 
 
 def neighbours(heads: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -16,7 +16,8 @@ from jat_graph.masks import TokenMask
 from jat_graph.operators import NormalizedOperator
 from jat_graph.voting.ballot import Ballot, open_ballot
 from jat_graph.voting.rule import sum_soft_votes
-from jat_graph.voting.scores import QueryKeyScores, full_precision
+from jat_graph.voting.scores import full_precision
+from jat_graph.voting.standard import score_source
 
 Hop: TypeAlias = tuple[Tensor, Tensor]
 
@@ -97,8 +98,9 @@ class PastTokens:
         rows = slice(self.length, first[0].size(2))
         soft = jumping.config.soft_temperature is not None
         with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
-            source = QueryKeyScores(*first, scale)
-            ballot = open_ballot(jumping.config, source, mask.select_heads(jumping.heads))
+            own = mask.select_heads(jumping.heads)
+            source = score_source(jumping.config, *first, scale, own)
+            ballot = open_ballot(jumping.config, source, own)
             weights = self._adjacency(ballot, rows)
             root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
             earlier = [] if self.inverse_root is None else [self.inverse_root]

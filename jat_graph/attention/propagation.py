@@ -9,18 +9,22 @@ from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, JumpHeads, neighbours, split_heads
 from jat_graph.attention.past import PastTokens
+from jat_graph.attention.strengths import VALUES, Strengths
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
 from jat_graph.masks import TokenMask
 from jat_graph.operators import (
     BackendChoice,
     NormalizedOperator,
+    Operator,
+    StoneOperator,
     Workload,
     build_operator,
     choose_backend,
 )
 from jat_graph.voting.ballot import Ballot, open_ballot
-from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.voting.links import LinkRule
+from jat_graph.voting.standard import score_source
 
 
 def head_groups(
@@ -31,6 +35,7 @@ def head_groups(
     mask: TokenMask,
     scale: float,
     past: PastTokens | None = None,
+    strength: Tensor | None = None,  # [3, hops, heads that jump]; None for those of the config
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together.
 
@@ -41,11 +46,11 @@ def head_groups(
     if jumping.is_ordinary:
         return [HeadGroup(everyone, query, key, jumps=False)]
     if jumping.heads == everyone:
-        return _jump_groups(query, key, jumping, mask, scale, past)
+        return _jump_groups(query, key, jumping, mask, scale, past, strength)
     others = neighbours(tuple(head for head in everyone if head not in jumping.heads))
     names = [jumping.heads, *others]
     queries, keys = (split_heads(tensor, names) for tensor in (query, key))
-    groups = _jump_groups(queries[0], keys[0], jumping, mask, scale, past)
+    groups = _jump_groups(queries[0], keys[0], jumping, mask, scale, past, strength)
     ordinary = zip(others, queries[1:], keys[1:], strict=True)
     return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
 
@@ -57,14 +62,19 @@ def _jump_groups(
     mask: TokenMask,
     scale: float,
     past: PastTokens | None,
+    strength: Tensor | None,
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
+    if jumping.config.strength is not None:
+        theta = Strengths.of(jumping.config, strength, query)
+        return [_strong_group(query, key, jumping, mask, scale, theta)]
     members = list(jumping.hop_groups)
     if past is not None and past.length:
         found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
     else:
         own = mask.select_heads(jumping.heads)
         operator, ballot = graph_operator(query, key, jumping, own, scale)
+        assert isinstance(operator, NormalizedOperator)
         found, nodes = list(_propagate(operator, query, key, jumping.highest_hop)), ballot.nodes
         if past is not None:
             past.keep(found, operator, mask)
@@ -79,6 +89,35 @@ def _jump_groups(
         names = tuple(jumping.heads[place] for place in group)
         groups.append(HeadGroup(names, queries.to(query.dtype), keys.to(key.dtype), jumps=True))
     return groups
+
+
+def _strong_group(
+    query: Tensor,
+    key: Tensor,
+    jumping: JumpHeads,
+    mask: TokenMask,
+    scale: float,
+    theta: Strengths,
+) -> HeadGroup:
+    """Return the features of heads that jump as strongly as θ says, and what they carry."""
+    if theta.are_zero():
+        return HeadGroup(jumping.heads, query, key, jumps=False)
+    operator, _ = graph_operator(query, key, jumping, mask.select_heads(jumping.heads), scale)
+    hops = list(_propagate(operator, query, key, jumping.highest_hop))
+    queries, keys = (
+        theta.features(side, [hop[side] for hop in hops]).to(query.dtype) for side in (0, 1)
+    )
+
+    def carry(value: Tensor) -> Tensor:
+        carried: Tensor = torch.zeros((), device=value.device)
+        far = value.to(operator.dtype)
+        for hop in range(jumping.highest_hop):
+            far = operator.matmul(far)
+            carried = carried + theta.of_hop(VALUES, hop) * far
+        return carried.to(value.dtype)
+
+    carries = carry if theta.sides[VALUES] else None
+    return HeadGroup(jumping.heads, queries, keys, jumps=True, carry=carries)
 
 
 def _nodes_between(
@@ -99,13 +138,17 @@ def graph_operator(
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-) -> tuple[NormalizedOperator, Ballot]:  # [B, H, L, L]
-    """Return Â of heads that all jump (Eq. 2 to 4), and the ballot it comes from."""
+) -> tuple[Operator, Ballot]:  # [B, H, L, L]
+    """Return Â of heads that all jump (Eq. 2 to 4), or P of stones, and the ballot of it."""
     config, backward = jumping.config, needs_gradient(query, key)
-    soft = config.soft_temperature is not None
+    stones = config.graph == "stones"
+    soft = config.soft_temperature is not None or stones
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         # Hard votes are piecewise constant: no gradient flows through them.
-        ballot = open_ballot(config, QueryKeyScores(query, key, scale), mask)
+        ballot = open_ballot(config, score_source(config, query, key, scale, mask), mask)
+        if stones:
+            links = ballot.links(LinkRule.of(config, ballot.source))
+            return StoneOperator(links, config.self_weight, mask.causal), ballot
         backend = explain_backend(jumping, ballot, query.size(-1), backward).backend
         return NormalizedOperator(build_operator(config, ballot, backend)), ballot
 
@@ -132,7 +175,7 @@ def needs_gradient(*tensors: Tensor) -> bool:
 
 
 def _propagate(
-    operator: NormalizedOperator, query: Tensor, key: Tensor, highest: int
+    operator: Operator, query: Tensor, key: Tensor, highest: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield ÂᵖQ and ÂᵖK for each hop p, queries and keys multiplied at once."""
     yield query, key

@@ -30,6 +30,14 @@ def check_inside(name: str, value: Any, low: float, high: float) -> float:
     return number
 
 
+def check_finite(name: str, value: Any, *, least: float) -> float:
+    """Return a finite number of at least ``least``."""
+    number = check_number(name, value, least=least)
+    if math.isinf(number):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return number
+
+
 def check_integer(name: str, value: Any, *, least: int, below: int = 2**63) -> int:
     """Return an integer of at least ``least`` and below ``below``."""
     if not is_integer(value):

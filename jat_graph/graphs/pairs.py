@@ -14,7 +14,8 @@ from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.sparse import vote_edges
 from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores, QueryKeyScores, ScoreSource
+from jat_graph.voting.scores import ScoreSource
+from jat_graph.voting.standard import map_source, score_source
 
 MAP_KINDS = ("scores", "probabilities")
 
@@ -71,6 +72,8 @@ def attention_graph(
         Eq. 2 and 3 of the JAT paper.
     """
     check_config(config)
+    if config.graph != "pairs":
+        raise ValueError(f"graph must be 'pairs' here, got {config.graph!r}; use stone_graph")
     check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
@@ -127,7 +130,7 @@ def _read_source(
         mask = resolve_mask(attention_mask, is_causal, query)
         query, key = clean_padding(mask.valid, query=query, key=key)
         scale = check_scale(scale, query.size(-1))
-        return QueryKeyScores(query, key, scale), mask
+        return score_source(config, query, key, scale, mask), mask
     if query is not None or key is not None or scale is not None:
         raise ValueError("query, key and scale must be None with scores, got one of them")
     _check_map(scores, kind, config)
@@ -139,7 +142,7 @@ def _read_source(
     (scores,) = clean_padding(None, scores=scores)
     if kind == "probabilities" and bool((scores < 0).any()):
         raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
-    return MapScores(scores), mask
+    return map_source(config, scores, mask), mask
 
 
 def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:

@@ -17,7 +17,8 @@ from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.operators import DenseOperator
 from jat_graph.voting.ballot import Ballot, open_ballot
-from jat_graph.voting.scores import QueryKeyScores, attention_scores
+from jat_graph.voting.scores import attention_scores
+from jat_graph.voting.standard import score_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -78,7 +79,8 @@ def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
 def layer_ballot(layer: CapturedLayer) -> Ballot:
     """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
     config = replace(layer.config, soft_temperature=None)
-    return open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
+    source = score_source(config, layer.query, layer.key, layer.scale, layer.mask)
+    return open_ballot(config, source, layer.mask)
 
 
 def layer_graph(layer: CapturedLayer) -> tuple[Ballot, Tensor]:  # A [B, H, L, L]

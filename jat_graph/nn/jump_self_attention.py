@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from jat_graph.attention.api import attend_heads
 from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.strengths import new_strength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
@@ -27,7 +29,11 @@ class JumpSelfAttention(SelfAttention):
     thresholds must have one row, with an entry for each jump head. A stack of layers takes one
     config each. ``config.pattern`` limits what all heads read, those that do not jump, too. In a
     layer trained from scratch the scores start near 0, so that a fixed threshold joins nothing:
-    take ``vote_rate``.
+    take ``vote_rate``, or stones, whose threshold fits scores of any size.
+
+    Where the config's ``strength`` is ``"learned"``, the module owns a parameter ``strength``
+    ``[3, hops, jump heads]``, for queries, keys and values, that begins at 0. Train it without
+    weight decay and with a learning rate of its own.
 
     Args:
         channels: Size C of each input and output sample.
@@ -73,13 +79,27 @@ class JumpSelfAttention(SelfAttention):
         self.jump_heads = () if config is None else config.head_indices(heads)
         layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
+        self.strength = new_strength(layer_config, len(self.jump_heads))
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, and learn from no jump at all again."""
+        super().reset_parameters()
+        if self.strength is not None:
+            torch.nn.init.zeros_(self.strength)
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
         scale = default_scale(self.head_channels)
         return attend_heads(
-            query, key, value, self._jumping, mask=token_mask, dropout_p=0.0, scale=scale
+            query,
+            key,
+            value,
+            self._jumping,
+            mask=token_mask,
+            dropout_p=0.0,
+            scale=scale,
+            strength=self.strength,
         )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, select_keys
+from jat_graph.voting.links import LinkRule
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import ScoreSource
 from jat_graph.voting.thresholds import adaptive_threshold
@@ -58,6 +59,12 @@ class Ballot:
         """Yield :meth:`columns` of the voting keys in blocks of so many scores."""
         for keys in key_slices(self.source, self.num_keys, elements):
             yield self.columns(keys)
+
+    def links(self, rule: LinkRule) -> Tensor:  # [B, H, L, U], or 2U with both sides
+        """Return how the tokens stand on the voting keys as stones; 0 where masked."""
+        everything = slice(None)
+        scores = self.source.columns(self.keys.positions(everything, self.source))
+        return rule.links(scores, self._visible(everything, everything))
 
     def voters(self) -> Tensor:  # [B|1, H|1, L|1]
         """Return how many voting keys each query sees, at least 1, for the share of Eq. 3."""

@@ -62,18 +62,17 @@ def select_keys(
     if reasons:
         raise ValueError(reasons[0])
     if config.key_selection == "all":
-        return VotingKeys(None, mask.valid)
+        return VotingKeys(None, mask.voting)
     batch, heads, length = source.shape
-    valid = mask.valid
-    if valid is None:
-        valid = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
-    count = valid.sum(-1, keepdim=True)  # [B|1, H|1, 1]
+    everyone = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
+    valid = everyone if mask.valid is None else mask.valid
+    voting = everyone if mask.voting is None else mask.voting
     if config.key_selection == "strided":
-        return _strided_keys(config, valid, count, (batch, heads))
+        return _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
     measure = (_query_measure if config.key_selection == "sampled_queries" else _key_measure)(
-        config, source, valid, count
+        config, source, valid, valid.sum(-1, keepdim=True)
     )
-    return _top_keys(config, measure.masked_fill(~valid, -torch.inf), valid, count)
+    return _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
@@ -176,8 +175,9 @@ def _sample(
     return position.expand(batch, heads, -1), seen
 
 
-def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor, count: Tensor) -> VotingKeys:
+def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor) -> VotingKeys:
     """Return the positions of the largest measures; ties go to the lower index."""
+    count = valid.sum(-1, keepdim=True)  # [B|1, H|1, 1]
     length = valid.size(-1)
     most = number_of_keys(config, length)  # it never falls with the number of tokens
     order = measure.argsort(dim=-1, descending=True, stable=True)[..., :most]

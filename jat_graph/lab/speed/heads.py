@@ -116,6 +116,7 @@ def check_head(what: str, heads: Heads, config: JatConfig) -> dict[str, Fact]:
     scale = default_scale(heads.query.size(-1))
     jumping = JumpHeads.everyone(config, heads.query.size(1))
     operator, ballot = graph_operator(heads.query, heads.key, jumping, TokenMask(), scale)
+    assert isinstance(operator, NormalizedOperator)
     work = _work(heads, config, ballot)
     work.require(what)
     rows = sampled_tokens(heads.length, heads.query.device)

@@ -1,0 +1,59 @@
+"""Links: how a token stands on the stones, the keys that it scores unusually high."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.voting.rule import head_thresholds
+from jat_graph.voting.scores import ScoreSource
+
+TEMPERATURE = 0.5  # τ of a sigmoid link, in standard deviations, where the config has none
+
+
+@dataclass(frozen=True)
+class LinkRule:
+    """How much a standard score is worth as a link."""
+
+    threshold: Tensor  # t, [1, H, 1, 1], in the dtype of the scores
+    incidence: str = "excess"
+    both_sides: bool = True  # unusually low scores link, too, to stones of their own
+    temperature: float = TEMPERATURE
+
+    @classmethod
+    def of(cls, config: JatConfig, source: ScoreSource) -> LinkRule:
+        """Return the rule of a config."""
+        row = head_thresholds(config, source.shape[1])
+        threshold = torch.tensor(row, dtype=source.dtype, device=source.device)
+        return cls(
+            threshold[None, :, None, None],
+            config.incidence,
+            config.sides == "both",
+            config.soft_temperature or TEMPERATURE,
+        )
+
+    def links(
+        self,
+        scores: Tensor,  # standard scores, [B, H, L, U]
+        visible: Tensor | None,  # which of them there are, [B|1, H|1, L|1, U], or None for all
+    ) -> Tensor:  # b, [B, H, L, U], or [B, H, L, 2U] with both sides
+        """Return the links of every token to every stone."""
+        columns = scores.mT  # the scores of one key lie together
+        sides = (columns, -columns) if self.both_sides else (columns,)
+        links = [self._link(side) for side in sides]
+        if visible is not None:
+            links = [link.masked_fill(~visible.mT, 0.0) for link in links]
+        return torch.cat(links, dim=-2).mT
+
+    def _link(self, scores: Tensor) -> Tensor:
+        above = scores - self.threshold
+        if self.incidence == "sigmoid":
+            return torch.sigmoid(above / self.temperature)
+        excess = above.relu()
+        if self.incidence == "excess":
+            return excess
+        hard = (above > 0).to(scores.dtype)
+        return hard + (excess - excess.detach())  # the gradient goes straight through
