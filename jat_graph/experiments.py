@@ -1,45 +1,4 @@
 """The paper's experiments; the code is in :mod:`jat_graph.lab.studies`."""
 
-from jat_graph.lab.studies import (
-    Cell,
-    CellsFailedError,
-    Estimate,
-    Grid,
-    GridArm,
-    Paper,
-    Plan,
-    ReaderTraining,
-    Record,
-    Results,
-    Tuning,
-    estimate_cells,
-    grid_names,
-    learning_curve,
-    load_grid,
-    read_results,
-    results_frame,
-    run_experiment,
-    write_results,
-)
-
-__all__ = [
-    "Cell",
-    "CellsFailedError",
-    "Estimate",
-    "Grid",
-    "GridArm",
-    "Paper",
-    "Plan",
-    "ReaderTraining",
-    "Record",
-    "Results",
-    "Tuning",
-    "estimate_cells",
-    "grid_names",
-    "learning_curve",
-    "load_grid",
-    "read_results",
-    "results_frame",
-    "run_experiment",
-    "write_results",
-]
+from jat_graph.lab.studies import *  # noqa: F403
+from jat_graph.lab.studies import __all__ as __all__

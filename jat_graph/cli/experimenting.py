@@ -103,7 +103,7 @@ def _print_estimates(
 ) -> None:
     from jat_graph.lab.studies.estimate import describe_time
 
-    table = Table("task", "arm", "seeds to run", "finished", "trials of ρ", "one run", "from")
+    table = Table("task", "arm", "seeds to run", "finished", "shared", "one run", "from")
     for entry in estimates:
         table.add_row(
             entry.task,
@@ -119,7 +119,7 @@ def _print_estimates(
     left, trials = sum(len(e.seeds) for e in estimates), sum(e.trials for e in estimates)
     console.print(
         f"{len(cells)} cells, {len(cells) - left} of them finished; {left} to run, and {trials} "
-        f"runs that choose ρ. {_say_total(estimates, jobs)}",
+        f"trainings that they share. {_say_total(estimates, jobs)}",
         soft_wrap=True,
     )
     if grid.budget:
@@ -131,7 +131,7 @@ def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
 
     totals = [entry.total for entry in estimates]
     known = [total for total in totals if total is not None]
-    if not any(entry.seeds or entry.trials for entry in estimates):
+    if not any(entry.seeds for entry in estimates):
         return "Nothing is left to do."
     if not known or (len(known) < len(totals) and not any(known)):
         return "How long it takes is not known before a cell is finished."
@@ -140,7 +140,5 @@ def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
     how = "one after another" if jobs == 1 else f"{jobs} at a time if they do not slow each other"
     time = describe_time(sum(known) / jobs)
     shared = sum(entry.lessons for entry in estimates)
-    lessons = f", of which lessons {describe_time(shared / jobs)}" if shared else ""
-    return (
-        f"About {time} of training here{lessons}, {how}{rest}; loading and measuring come on top."
-    )
+    first = f", of which {describe_time(shared / jobs)} are shared" if shared else ""
+    return f"About {time} of training here{first}, {how}{rest}; loading and measuring come on top."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -99,7 +99,7 @@ def _read(name: str, value: Any) -> Any:
     return _READERS[name](value) if name in _READERS else value
 
 
-def _option(help_text: str, *names: str, panel: str = PANEL) -> Any:
+def _option(help_text: str, *names: str, panel: str | None = PANEL) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
 
@@ -221,17 +221,25 @@ class TripletOptions:
 
 
 _TYPES: dict[str, Any] = get_type_hints(TrainingOptions) | {"trainer": list[str] | None}
+# Those with a text of help; the command has its own words for the others.
+_LISTED = {entry.name: entry for entry in fields(TrainingOptions) if "help" in entry.metadata}
 
-# Fields of TrainingOptions with a text of help; the command has its own words for the others.
-RunOptions = make_dataclass(
-    "RunOptions",
-    [
-        (
-            entry.name,
-            Annotated[_TYPES[entry.name], _option(entry.metadata["help"], panel=TRAINING_PANEL)],
-            None if entry.default is MISSING else entry.default,
-        )
-        for entry in fields(TrainingOptions)
-        if "help" in entry.metadata
-    ],
+
+def _fields(title: str, names: Iterable[str], panel: str | None, **flags: str) -> type:
+    """Fields of TrainingOptions as options of a command, some of them with a flag of its own."""
+    listed = []
+    for name in names:
+        entry, own = _LISTED[name], [flags[name]] if name in flags else []
+        option = _option(entry.metadata["help"], *own, panel=panel)
+        default = None if entry.default is MISSING else entry.default
+        listed.append((name, Annotated[_TYPES[name], option], default))
+    return make_dataclass(title, listed)
+
+
+RunOptions = _fields("RunOptions", _LISTED, TRAINING_PANEL)
+EvalOptions = _fields(
+    "EvalOptions",
+    ("eval_batch_size", "max_length", "stride", "max_eval_samples", "mixed_precision", "device"),
+    panel=None,
+    eval_batch_size="--batch-size",
 )

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jat_graph.cli.inputs import ModelOption, has_terminal
-from jat_graph.cli.options import JatOptions, RunOptions, TripletOptions, gather
+from jat_graph.cli.options import EvalOptions, JatOptions, RunOptions, TripletOptions, gather
 from jat_graph.tasks import TASK_NAMES
 from jat_graph.training import Metrics, TrainingOptions
 from jat_graph.training.storage import write_json
@@ -83,43 +83,23 @@ def train_command(
             Console().print(f"Model and results are in {options.output_dir}.")
 
 
+@gather(run=EvalOptions)
 def eval_command(
     model: ModelOption,
     task: TaskOption,
+    run: Any,
     data_dir: DataOption = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Sequences per batch. Default: 8192 tokens.")
-    ] = None,
-    max_length: Annotated[
-        int, typer.Option(help="Tokens of a text, pair, block or window; take that of training.")
-    ] = 128,
-    stride: Annotated[int, typer.Option(help="Tokens that windows of a long context share.")] = 128,
-    max_eval_samples: Annotated[
-        int | None, typer.Option(help="Evaluate on this many texts.")
-    ] = None,
-    mixed_precision: Annotated[str, typer.Option(help="no, bf16 or fp16.")] = "no",
-    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the scores to this file.")
     ] = None,
 ) -> None:
-    """Score a trained model on the dev sets of a task."""
+    """Score a trained model on the dev sets of a task, with the --max-length of its training."""
     from jat_graph.training import evaluate
     from jat_graph.training.processes import is_main, one_voice
 
     with one_voice():
-        metrics = evaluate(
-            model,
-            task,
-            None if data_dir is None else str(data_dir),
-            eval_batch_size=batch_size,
-            max_length=max_length,
-            stride=stride,
-            max_eval_samples=max_eval_samples,
-            mixed_precision=mixed_precision,
-            device=device,
-            progress=has_terminal(),
-        )
+        folder = None if data_dir is None else str(data_dir)
+        metrics = evaluate(model, task, folder, **asdict(run), progress=has_terminal())
         _print_metrics(metrics)
         if json_file is not None and is_main():
             write_json(json_file, {"model": model, "task": task, "metrics": metrics})

@@ -27,10 +27,10 @@ from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
 from jat_graph.training.runner import require_extra, train
 from jat_graph.training.storage import (
-    ANSWERS_FILE,
     MODEL_FOLDER,
     RESULTS_FILE,
     prepare_folder,
+    read_answers,
     read_json,
     write_json,
 )
@@ -301,8 +301,8 @@ def compare(
             run = replace(options, seed=seed, output_dir=str(place), resume=True, **arm.options)
             logger.info("seed %d, arm %s", seed, name)
             runs[name].append(train(run, arm.config, progress=progress))
-            said = processes.on_main(partial(read_json, place / ANSWERS_FILE))
-            answers[name].append(said or {})
+            said = processes.on_main(partial(read_answers, place))
+            answers[name].append(said)
             if not keep_models and processes.is_main:
                 shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)
     first = runs[BASE][0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.files import parse_object, write_text
-from jat_graph.training.storage import prepare_folder
+from jat_graph.training.storage import difference, prepare_folder
 
 _DIGITS = 12
 
@@ -28,13 +28,8 @@ def check_same(
     remedy: str = "name another folder",
 ) -> None:
     """Refuse settings that are not those asked for."""
-    found, asked = dict(_flat(old)), dict(_flat(new))
-    for name in sorted({*found, *asked}):
-        if found.get(name) != asked.get(name):
-            raise ValueError(
-                f"{where} holds results with {name}={found.get(name)!r}, not {asked.get(name)!r}: "
-                f"{remedy}"
-            )
+    if changed := difference(old, new):
+        raise ValueError(f"{where} holds results with {changed}: {remedy}")
 
 
 def write_lines(path: str | Path, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -71,12 +66,3 @@ def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of nested tables, their names joined by dots."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

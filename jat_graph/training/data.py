@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.tasks import LabelledTask, Task
-from jat_graph.training.objectives.base import Encoded, Objective, draw_groups
+from jat_graph.tasks import LabelledTask, Task, get_task
+from jat_graph.training.objectives.base import Encoded, Objective, draw, draw_groups
 from jat_graph.training.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -29,17 +29,8 @@ def dev_splits(task: Task, options: TrainingOptions) -> tuple[str, ...]:
 def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, Encoded]:
     """A task's splits by name, encoded; if texts are longer than the limit, one warning says so."""
     options = objective.options
-    folder = None if options.data_dir is None else Path(options.data_dir)
-    splits = objective.task.load(folder, [name for name in names if name != HELD_OUT])
-    if options.held_out:
-        splits |= _hold_out(splits[TRAIN], objective.task, options.held_out)
-    encoded = {
-        name: objective.encode(
-            splits[name],
-            options.max_train_samples if name == TRAIN else options.max_eval_samples,
-        )
-        for name in names
-    }
+    splits = _read_splits(objective.task, options, names)
+    encoded = {name: objective.encode(splits[name], _limit(options, name)) for name in names}
     cuts = {name: split.cut for name, split in encoded.items()}
     said = [f"of {name}, {cut}" for name, cut in cuts.items() if cut is not None and cut.documents]
     if said:
@@ -47,9 +38,36 @@ def load_splits(objective: Objective[Any], names: tuple[str, ...]) -> dict[str, 
     return encoded
 
 
+def drawn_rows(options: TrainingOptions) -> dict[str, tuple[Dataset, Dataset]]:
+    """Of each split that a run reads, the rows that it uses and all."""
+    task = get_task(options.task)
+    splits = _read_splits(task, options, (TRAIN, *dev_splits(task, options)))
+    return {
+        name: (draw(rows, _limit(options, name), group_of(task)), rows)
+        for name, rows in splits.items()
+    }
+
+
+def group_of(task: Task) -> str | None:
+    """The column whose value the rows of one example share; None where a row is an example."""
+    return task.group if isinstance(task, LabelledTask) else None
+
+
+def _read_splits(
+    task: Task, options: TrainingOptions, names: tuple[str, ...]
+) -> dict[str, Dataset]:
+    folder = None if options.data_dir is None else Path(options.data_dir)
+    splits = task.load(folder, [name for name in names if name != HELD_OUT])
+    return splits | (_hold_out(splits[TRAIN], task, options.held_out) if options.held_out else {})
+
+
+def _limit(options: TrainingOptions, name: str) -> int | None:
+    return options.max_train_samples if name == TRAIN else options.max_eval_samples
+
+
 def _hold_out(rows: Dataset, task: Task, share: float) -> dict[str, Dataset]:
     """Split training data in two, rows about one text or of one example together."""
-    column = task.source or (task.group if isinstance(task, LabelledTask) else None)
+    column = task.source or group_of(task)
     groups = range(len(rows)) if column is None else rows[column]
     held, kept = draw_groups(groups, round(share * len(rows)))
     if not held or not kept:

@@ -298,6 +298,8 @@ def _read(parser: HfArgumentParser, name: str, key: str, given: Any) -> Any:
         raise ValueError(f"{name}: {key} got {given!r}: {why}") from None
     if rest:
         raise ValueError(f"{name}: {key} must be one value, got {given!r}")
+    if key == "eval_accumulation_steps" and value < 1:  # by which the Trainer divides
+        raise ValueError(f"{name}: {key} must be a positive integer, got {given!r}")
     return value
 
 

@@ -25,6 +25,7 @@ from jat_graph.training.storage import (
     MODEL_FOLDER,
     RESULTS_FILE,
     RUN_FILE,
+    difference,
     last_checkpoint,
     prepare_folder,
     read_json,
@@ -176,25 +177,20 @@ def _finished_run(
         )
     found = {"processes": 1} | found
     if any(found.get(part) != asked[part] for part in ("fingerprint", "processes")):
-        raise ValueError(
-            f"output_dir {folder} holds a run with {_difference(found, asked)}: name another folder"
-        )
+        changes = map(difference, _settings(found), _settings(asked))
+        changed = next(filter(None, changes), "other settings")
+        raise ValueError(f"output_dir {folder} holds a run with {changed}: name another folder")
     if results is None:
         return None
     _discard(folder)
     return RunResult.from_dict(results)
 
 
-def _difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
-    """The first setting in which a run differs from what is asked for."""
-    if found["processes"] != asked["processes"]:
-        return f"processes={found['processes']}, not {asked['processes']}"
-    for part in ("options", "config"):
-        old, new = found.get(part) or {}, asked[part] or {}
-        for name in sorted(set(old) | set(new)):
-            if name not in ("output_dir", "resume") and old.get(name) != new.get(name):
-                return f"{name}={old.get(name)!r}, not {new.get(name)!r}"
-    return "other settings"
+def _settings(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the result of a run depends on, part by part."""
+    elsewhere = dict.fromkeys(("output_dir", "resume"))  # which changes nothing
+    options = (run.get("options") or {}) | elsewhere
+    return [{"processes": run["processes"]}, options, run.get("config") or {}]
 
 
 def _description(

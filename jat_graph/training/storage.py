@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,42 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return read_object(path, "file")
     except FileNotFoundError:
         return None
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """The first setting that is another one, with its old value and the new one, if any is."""
+    found, asked = dict(_flat(old)), dict(_flat(new))
+    for name in sorted({*found, *asked}):
+        if found.get(name) != asked.get(name):
+            return f"{name}={found.get(name)!r}, not {asked.get(name)!r}"
+    return None
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of nested tables, their names joined by dots."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def read_answers(folder: Path) -> dict[str, dict[str, list[Any]]]:
+    """What a run said of each example of its dev sets, beside what is right, if it kept that."""
+    path = folder / ANSWERS_FILE
+    answers = read_json(path) or {}
+    check_answers(answers, f"{path}: ")
+    return answers
+
+
+def check_answers(answers: Mapping[str, Any], where: str = "") -> None:
+    """Refuse answers without what is right, or for other examples."""
+    for split, both in answers.items():
+        sides = both if isinstance(both, Mapping) else {}
+        counts = {name: len(side) for name, side in sides.items() if isinstance(side, list | tuple)}
+        if counts.keys() != {"said", "right"} or len({*counts.values()}) != 1:
+            wanted = "said and right, equally many"
+            raise ValueError(f"{where}answers.{split} must have {wanted}, got {counts or both!r}")
 
 
 @contextmanager

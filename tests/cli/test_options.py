@@ -1,17 +1,18 @@
 """Options listed once, shared by several commands; from options to a config."""
 
-from dataclasses import asdict, dataclass
+import inspect
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from jat_graph.cli.options import JatOptions, RunOptions, TripletOptions, gather
+from jat_graph.cli.options import EvalOptions, JatOptions, RunOptions, TripletOptions, gather
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig
-from jat_graph.training import TrainingOptions
+from jat_graph.training import TrainingOptions, evaluate
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,21 @@ def test_every_field_of_a_run_has_its_option_and_default() -> None:
     own = {"model", "task", "output_dir", "data_dir"}
     said = {name: value for name, value in plain.to_dict().items() if name not in own}
     assert asdict(RunOptions()) == said | {"trainer": None}
+
+
+def test_options_of_eval_are_those_of_train_that_evaluation_takes() -> None:
+    taken = {
+        name: parameter.default
+        for name, parameter in inspect.signature(evaluate).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name != "progress"
+    }
+    assert asdict(EvalOptions()) == taken
+    trained = {field.name: field for field in fields(RunOptions)}
+    for field in fields(EvalOptions):
+        same = trained[field.name]
+        kind, option = get_args(field.type)
+        assert (kind, option.help) == (get_args(same.type)[0], get_args(same.type)[1].help)
+        assert field.default == same.default
 
 
 def test_triplet_heads() -> None:

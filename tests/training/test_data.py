@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jat_graph.tasks import ClassificationTask, get_task
-from jat_graph.training.data import dev_splits, load_splits
+from jat_graph.training.data import dev_splits, drawn_rows, load_splits
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Cut, draw
 from tests.training.support import Options
@@ -41,6 +41,28 @@ def test_limits_are_drawn_from_both_sides(options: Options) -> None:
     chosen = options(held_out=0.25, max_train_samples=10, max_eval_samples=5)
     splits = load_splits(objective_for(get_task("cola"), chosen), ("train", "held_out"))
     assert {name: len(split.rows) for name, split in splits.items()} == {"train": 10, "held_out": 5}
+
+
+@given(
+    share=st.sampled_from([0.0, 0.25, 0.5]),
+    train=st.one_of(st.none(), st.integers(1, 60)),
+    dev=st.one_of(st.none(), st.integers(1, 60)),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+def test_the_rows_of_a_run_are_those_that_are_encoded(
+    options: Options, share: float, train: int | None, dev: int | None
+) -> None:
+    chosen = options(held_out=share, max_train_samples=train, max_eval_samples=dev)
+    task = get_task("cola")
+    names = ("train", *dev_splits(task, chosen))
+    encoded = load_splits(objective_for(task, chosen), names)
+    found = drawn_rows(chosen)
+    assert list(found) == list(names)
+    for name, (drawn, every) in found.items():
+        assert list(drawn["sentence"]) == list(encoded[name].rows["sentence"])
+        assert set(drawn["sentence"]) <= set(every["sentence"])
+        assert len(drawn) == min(len(every), (train if name == "train" else dev) or len(every))
+    assert len(found["train"][1]) == 48 * (1 - share)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,14 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
         ("trainer", {"output_dir": "x"}, "trainer must leave output_dir to the option output_dir"),
         ("trainer", {"data_seed": 1}, "trainer must leave data_seed to the option seed"),
         ("trainer", {"bf16": True}, "trainer must leave bf16 to the option mixed_precision"),
+        *(
+            (
+                "trainer",
+                {"eval_accumulation_steps": few},
+                f"must be a positive integer, got '{few}'",
+            )
+            for few in ("0", "-1")
+        ),
         ("trainer", {"label_names": ["x"]}, "trainer must leave out label_names: all examples are"),
     ],
 )

@@ -2,14 +2,18 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors import SafetensorError
 
 from jat_graph.training.storage import (
     last_checkpoint,
     one_line_errors,
     prepare_folder,
+    read_answers,
     read_json,
     reason,
     replacing_folder,
@@ -30,6 +34,39 @@ def test_a_full_disk_is_found_before_work_starts(
     monkeypatch.setattr("jat_graph.training.storage.tempfile.TemporaryFile", full)
     with pytest.raises(OSError, match="one can write to: No space left on device"):
         prepare_folder(tmp_path)
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+SIDES = st.fixed_dictionaries({}, optional={"said": JSON, "right": JSON, "more": JSON})
+
+
+@given(st.dictionaries(st.sampled_from(["validation", "test"]), JSON | SIDES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_answers_have_two_sides_or_are_refused_in_one_line(
+    tmp_path: Path, answers: dict[str, Any]
+) -> None:
+    def fits(both: Any) -> bool:
+        if not isinstance(both, dict) or both.keys() != {"said", "right"}:
+            return False
+        sides = list(both.values())
+        return all(isinstance(side, list) for side in sides) and len(sides[0]) == len(sides[1])
+
+    write_json(tmp_path / "answers.json", answers)
+    if all(map(fits, answers.values())):
+        assert read_answers(tmp_path) == answers
+        return
+    with pytest.raises(ValueError, match=r"must have said and right, equally many") as caught:
+        read_answers(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'answers.json'}: answers.")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_wrote_no_answers_has_none(tmp_path: Path) -> None:
+    assert read_answers(tmp_path) == {}
 
 
 def test_json_round_trip(tmp_path: Path) -> None:

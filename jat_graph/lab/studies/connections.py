@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jat_graph.hf import attach, attached_config
 from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.fine_tuning import Chosen, choose_heads, make_record
+from jat_graph.lab.studies.fine_tuning import Chosen, FineTuning, choose_heads, make_record
 from jat_graph.lab.studies.grid import Grid, check_columns, check_tasks, task_metrics
-from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
+from jat_graph.lab.studies.kinds import Caption, enter_kind
 from jat_graph.lab.studies.links import (
     ALL,
     DIFFERENT,
@@ -55,7 +55,7 @@ class _Own:
     model: Literal["trained", "pretrained"] = "trained"
 
 
-class Connections(Kind):
+class Connections(FineTuning):
     """A tagger of named entities is trained, and it is measured which words its heads link.
 
     Figure 7 is about links between tokens of different entity types, so the model is trained for
@@ -101,7 +101,12 @@ class Connections(Kind):
 
     def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
         """Time a training, if there is one."""
-        return super().time(cell, plan, lesson) if _is_trained(plan.grid) else None
+        is_run = lesson is not None or _is_trained(plan.grid)
+        return super().time(cell, plan, lesson) if is_run else None
+
+    def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
+        """All that was scored and measured."""
+        return record.scores
 
     def caption(self, results: Results) -> Caption:
         """Say so where nothing was trained."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.fine_tuning import TRIAL_FILE, tuning_folders
 from jat_graph.lab.studies.kinds import Kind, kind_of
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Record
@@ -29,11 +28,11 @@ class Estimate:
         arm: Name of the arm.
         seeds: Seeds of the cells that are not finished.
         finished: Number of finished cells.
-        trials: Runs that choose ρ and are not finished.
+        trials: Runs that the cells wait for and are not finished, as lessons or trials of ρ. Those
+            that the cells of several arms wait for are counted for the first of them.
         seconds: Time of one training; None if nothing is known.
         source: What the time is from.
-        lessons: Time of what the cells wait for and share with those of other arms, which are
-            not counted for it. (default: 0.0)
+        lessons: Time of these trials. (default: 0.0)
     """
 
     task: str
@@ -48,10 +47,9 @@ class Estimate:
     @property
     def total(self) -> float | None:
         """Time of all that is left; None if nothing is known."""
-        runs = len(self.seeds) + self.trials
-        if runs == 0:
+        if not self.seeds:
             return 0.0
-        return None if self.seconds is None else self.lessons + runs * self.seconds
+        return None if self.seconds is None else self.lessons + len(self.seeds) * self.seconds
 
 
 def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None) -> list[Estimate]:
@@ -77,7 +75,7 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in plan.cells if cells is None else cells:
         groups.setdefault((cell.task, cell.arm), []).append(cell)
-    seen: set[Path] = set()
+    seen: set[str] = set()
     return [_estimate(plan, output, mine, finished, seen) for mine in groups.values()]
 
 
@@ -94,19 +92,18 @@ def _estimate(
     output: Path,
     cells: Sequence[Cell],
     finished: Mapping[Cell, Record],
-    seen: set[Path],
+    seen: set[str],
 ) -> Estimate:
     """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
     left = [cell for cell in cells if cell not in finished]
-    trials = _trials(plan, left, output) - seen
     kind = kind_of(plan.grid)
     lessons = {
-        Path(run.output_dir): (cell, run)
+        run.output_dir: (cell, run)
         for cell in left
         for run in kind.lessons(cell, plan, output)
+        if run.output_dir not in seen
     }
-    waiting = [lesson for place, lesson in lessons.items() if place not in seen]
-    seen |= trials | lessons.keys()
+    seen.update(lessons)
     same = (cells[0].task, cells[0].arm)
     mine = (record for c, record in finished.items() if (c.task, c.arm) == same)
     times = [record.seconds for record in mine if record.steps]  # else nothing was trained
@@ -120,20 +117,14 @@ def _estimate(
         arm=cells[0].arm,
         seeds=tuple(cell.seed for cell in left),
         finished=len(cells) - len(left),
-        trials=len(trials),
+        trials=len(lessons),
         seconds=statistics.mean(times) if times else timed,
         source=source,
-        lessons=_time_lessons(kind, plan, waiting),
+        lessons=_time_lessons(kind, plan, lessons.values()),
     )
 
 
-def _trials(plan: Plan, cells: Sequence[Cell], output: Path) -> set[Path]:
-    """Return the folders of the trials that the cells wait for."""
-    folders = {folder for cell in cells for folder in tuning_folders(plan, cell, output).values()}
-    return {folder for folder in folders if not (folder / TRIAL_FILE).exists()}
-
-
-def _time_lessons(kind: Kind, plan: Plan, lessons: Sequence[tuple[Cell, TrainingOptions]]) -> float:
+def _time_lessons(kind: Kind, plan: Plan, lessons: Iterable[tuple[Cell, TrainingOptions]]) -> float:
     """The seconds of lessons, of which those that differ in the seed alone take the same."""
     alike: dict[TrainingOptions, list[tuple[Cell, TrainingOptions]]] = {}
     for cell, run in lessons:

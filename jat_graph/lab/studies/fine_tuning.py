@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jat_graph.config import JatConfig
 from jat_graph.lab.store import check_same, locked
@@ -23,20 +23,19 @@ from jat_graph.lab.studies.records import describe_trial, plan_fingerprint
 from jat_graph.lab.studies.results import Record
 from jat_graph.lab.studies.timing import warm_up
 from jat_graph.lab.tables import SECONDS
-from jat_graph.tasks import LabelledTask, get_task
-from jat_graph.training.data import TRAIN, dev_splits
+from jat_graph.tasks import get_task
+from jat_graph.training.data import drawn_rows, group_of
 from jat_graph.training.measuring import calibrate_on_task
-from jat_graph.training.objectives.base import draw
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.results import RunResult
 from jat_graph.training.runner import train
 from jat_graph.training.storage import (
-    ANSWERS_FILE,
     CHECKPOINT_FOLDER,
     MODEL_FOLDER,
     RESULTS_FILE,
     RUN_FILE,
     prepare_folder,
+    read_answers,
     read_json,
     write_json,
 )
@@ -64,8 +63,6 @@ class Chosen:
 class FineTuning(Kind):
     """The plan's model is trained on a task, and scored on its dev sets."""
 
-    primary_only = True
-
     def check(self, grid: Grid, where: str) -> None:
         """Refuse unknown tasks, and columns that no task has."""
         check_tasks(grid, where)
@@ -84,6 +81,16 @@ class FineTuning(Kind):
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         return make_record(cell, chosen, result)
 
+    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
+        """Time a training; a lesson is one of the arm that chooses ρ."""
+        chooser = None if lesson is None else _chooser(plan, cell)
+        return super().time(chooser or cell, plan, lesson)
+
+    def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
+        """The trials of ρ that are not finished, which all seeds share."""
+        trials = trials_of(plan, cell, output).values()
+        return [run for run in trials if not (Path(run.output_dir) / TRIAL_FILE).exists()]
+
 
 enter_kind("train", FineTuning())
 
@@ -91,7 +98,7 @@ enter_kind("train", FineTuning())
 def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen:
     """Choose or measure thresholds where the arm asks for it."""
     threshold, tuning = None, None
-    if trial_of(plan, cell) is not None:
+    if plan.grid.arm(cell.arm).tune is not False:
         threshold, tuning = choose_threshold(plan, cell, output_of(folder), progress=progress)
     options = plan.options(cell, folder)
     heads = _calibrated(plan, cell, options, plan.heads(cell, threshold))
@@ -100,9 +107,11 @@ def choose_heads(cell: Cell, plan: Plan, folder: Path, progress: bool) -> Chosen
 
 def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
     """Put together what a trained cell says about itself."""
-    answers: dict[str, Any] = read_json(Path(chosen.options.output_dir) / ANSWERS_FILE) or {}
+    answers = read_answers(Path(chosen.options.output_dir))
     answered = {split: len(both["right"]) for split, both in answers.items()}
-    used, whole = count_examples(chosen.options)
+    group = group_of(get_task(chosen.options.task))
+    rows = drawn_rows(chosen.options)
+    used = {split: _examples(drawn, group) for split, (drawn, _) in rows.items()}
     return Record(
         task=cell.task,
         arm=cell.arm,
@@ -116,8 +125,12 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
         examples=used | answered,
         threshold=chosen.threshold,
         tuning=chosen.tuning,
-        all_examples=whole,
+        all_examples={split: _examples(every, group) for split, (_, every) in rows.items()},
     )
+
+
+def _examples(rows: Dataset, group: str | None) -> int:
+    return len(rows) if group is None else len(set(rows[group]))
 
 
 def _begin_anew(folder: Path) -> None:
@@ -149,7 +162,7 @@ def _calibrated(
     return config
 
 
-def trial_of(plan: Plan, cell: Cell) -> Cell | None:
+def _chooser(plan: Plan, cell: Cell) -> Cell | None:
     """Whose runs decide a cell's ρ: its arm's or another one's, with a seed that no cell has."""
     tune = plan.grid.arm(cell.arm).tune
     if tune is False:
@@ -157,13 +170,16 @@ def trial_of(plan: Plan, cell: Cell) -> Cell | None:
     return Cell(cell.task, tune if isinstance(tune, str) else cell.arm, TUNING_SEED)
 
 
-def tuning_folders(plan: Plan, cell: Cell, output: Path) -> dict[float, Path]:
-    """Where the runs are that decide a cell's ρ."""
-    trial, tuning = trial_of(plan, cell), plan.grid.tuning
+def trials_of(plan: Plan, cell: Cell, output: Path) -> dict[float, TrainingOptions]:
+    """The runs that decide a cell's ρ, by the ρ that each of them tries."""
+    trial, tuning = _chooser(plan, cell), plan.grid.tuning
     if trial is None or tuning is None:
         return {}
-    place = cell_folder(output, trial).parent / "tuning"
-    return {threshold: place / f"threshold-{threshold:g}" for threshold in tuning.thresholds}
+    place, held_out = cell_folder(output, trial).parent / "tuning", tuning.held_out
+    return {
+        threshold: plan.options(trial, place / f"threshold-{threshold:g}", held_out=held_out)
+        for threshold in tuning.thresholds
+    }
 
 
 def choose_threshold(
@@ -175,18 +191,18 @@ def choose_threshold(
     cell has, and scored on that part. All seeds of an arm share the choice. Several processes
     share the work.
     """
-    trial, folders = trial_of(plan, cell), tuning_folders(plan, cell, output)
+    trial, runs = _chooser(plan, cell), trials_of(plan, cell, output)
     if trial is None:
         raise ValueError(f"tune must be set to choose a threshold for {cell}, got nothing")
     scores: dict[float, float | None] = {}
     for wait in (False, True):  # first what nobody else is at, then what others have finished
-        for threshold, folder in folders.items():
+        for threshold, run in runs.items():
             if threshold in scores:
                 continue
-            with locked(folder, wait=wait) as free:
+            with locked(Path(run.output_dir), wait=wait) as free:
                 if free:
-                    scores[threshold] = _score(plan, trial, threshold, folder, progress)
-    in_order = {threshold: scores[threshold] for threshold in folders}
+                    scores[threshold] = _score(plan, trial, threshold, run, progress)
+    in_order = {threshold: scores[threshold] for threshold in runs}
     best = best_threshold(in_order, greater_is_better=get_task(cell.task).greater_is_better)
     return best, {f"{threshold:g}": score for threshold, score in in_order.items()}
 
@@ -201,33 +217,18 @@ def best_threshold(scores: Mapping[float, float | None], *, greater_is_better: b
     return max(defined, key=lambda rho: defined[rho])
 
 
-def _score(plan: Plan, trial: Cell, threshold: float, folder: Path, progress: bool) -> float | None:
+def _score(
+    plan: Plan, trial: Cell, threshold: float, run: TrainingOptions, progress: bool
+) -> float | None:
     """The score of one ρ on the held-out part of the training data."""
-    described, path = describe_trial(plan.grid, trial), folder / TRIAL_FILE
+    described, path = describe_trial(plan.grid, trial), Path(run.output_dir) / TRIAL_FILE
     asked = {"fingerprint": plan_fingerprint(plan), "threshold": threshold, **described}
     if (found := read_json(path)) is not None:
         score: float | None = found.pop("score", None)
         check_same(found, asked, str(path))
         return score
     logger.info("%s, %s: trying threshold %g", trial.task, trial.arm, threshold)
-    options = plan.options(trial, folder, held_out=described["held_out"])
-    result = train(options, plan.heads(trial, threshold), progress=progress)
-    shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+    result = train(run, plan.heads(trial, threshold), progress=progress)
+    shutil.rmtree(path.with_name(MODEL_FOLDER), ignore_errors=True)
     write_json(path, {**asked, "score": result.primary})
     return result.primary
-
-
-def count_examples(options: TrainingOptions) -> tuple[dict[str, int], dict[str, int]]:
-    """Count the examples of each split that a run uses, and all that there are."""
-    task = get_task(options.task)
-    folder = None if options.data_dir is None else Path(options.data_dir)
-    group = task.group if isinstance(task, LabelledTask) else None
-    limits = dict.fromkeys(dev_splits(task, options), options.max_eval_samples)
-    limits = {TRAIN: options.max_train_samples, **limits}
-    splits = task.load(folder, list(limits))
-    used = {name: _examples(draw(splits[name], limits[name], group), group) for name in limits}
-    return used, {name: _examples(splits[name], group) for name in limits}
-
-
-def _examples(rows: Dataset, group: str | None) -> int:
-    return len(rows) if group is None else len(set(rows[group]))

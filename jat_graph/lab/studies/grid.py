@@ -14,7 +14,8 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.lab.grids import FOLDER, grid_names
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys, check_table, parse
 from jat_graph.lab.studies.arms import GridArm, check_arm, check_options
-from jat_graph.tasks import get_task
+from jat_graph.tasks import TASK_NAMES, Task, get_task
+from jat_graph.tasks.tables import plain_name
 
 # What a grid is trained with where it says nothing: weights are not chosen on the dev set that is
 # then reported.
@@ -68,7 +69,7 @@ class Grid:
         name: What the command calls it.
         title: What it asks, in a few words.
         kind: How a cell is run, see :class:`jat_graph.lab.studies.kinds.Kind`.
-        tasks: The tasks; for ``"stepping-stones"`` the settings.
+        tasks: The tasks; where the kind has the name of one, the settings.
         arms: The arms; the first is the base.
         seeds: Number of seeds: 0, 1, 2 … (default: 3)
         source: Where the paper has it. (default: "")
@@ -268,6 +269,11 @@ def check_tasks(grid: Grid, where: str) -> None:
             raise ValueError(f"{where}: {error}") from None
         if known != name:  # names are keys of other tables, too
             raise ValueError(f"{where}: task must be written {known!r}, got {name!r}")
+
+
+def task_of(grid: Grid, name: str) -> Task:
+    """What cells are trained on: the task of a name, or of a kind that has the name of one."""
+    return get_task(grid.kind if plain_name(grid.kind) in TASK_NAMES else name)
 
 
 def task_metrics(grid: Grid) -> Iterator[str]:

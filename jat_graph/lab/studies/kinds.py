@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.grid import KIND_CHECKS, Grid
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.timing import time_run
+from jat_graph.tasks import get_task
 from jat_graph.training.options import TrainingOptions
 
 # By name; the module of each enters it, and the package imports them all.
@@ -31,14 +33,8 @@ class Kind:
     What a kind says nothing about is as where each cell trains the plan's model on its task.
     """
 
-    # The task of all cells, where their names are of something else; None where these name it.
-    task: str | None = None
-    # Whether a table has each task's primary metric only, where its grid names no columns.
-    primary_only = False
     # Whether cells make their models and their data: no model is named, and nothing is read.
     from_scratch = False
-    # The only split whose scores a table has; None for all.
-    reported: str | None = None
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse a grid that could not be run, or whose table would lack what it asks for."""
@@ -59,6 +55,10 @@ class Kind:
     def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
         """The trainings that a cell waits for and shares with others."""
         return []
+
+    def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
+        """The metrics of each split that a table has, if its grid names none: the primary one."""
+        return dict.fromkeys(record.scores, (get_task(record.task).primary_metric,))
 
     def caption(self, results: Results) -> Caption:
         """What has to be known to read a table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,11 +43,9 @@ class Recall(Kind):
     """
 
     from_scratch = True
-    reported = REPORTED
 
     def __init__(self, name: str, unit: str, make: Callable[[int], RecallTask]) -> None:
         self.name, self.unit, self.make = name, unit, make
-        self.task = make(1).name
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse settings that cannot be read, and arms that differ in more than their heads."""
@@ -128,6 +126,10 @@ class Recall(Kind):
         begin = time.monotonic()
         next(curve)
         return time.monotonic() - begin
+
+    def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
+        """What the last test said."""
+        return {REPORTED: record.scores[REPORTED]}
 
     def caption(self, results: Results) -> Caption:
         """Say what chance is."""

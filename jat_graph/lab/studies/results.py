@@ -12,6 +12,7 @@ from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.store import read_lines, write_lines
 from jat_graph.lab.studies.cells import Cell
 from jat_graph.lab.studies.grid import Grid
+from jat_graph.training.storage import check_answers
 
 RESULTS_VERSION = 1
 RESULTS_FILE = "results.jsonl"
@@ -61,11 +62,7 @@ class Record:
     machine: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for split, both in self.answers.items():
-            if both.keys() != {"said", "right"} or len(both["said"]) != len(both["right"]):
-                wanted = "said and right, equally many"
-                got = {name: len(entries) for name, entries in both.items()}
-                raise ValueError(f"answers.{split} must have {wanted}, got {got}")
+        check_answers(self.answers)
 
     @property
     def cell(self) -> Cell:

@@ -20,11 +20,10 @@ from jat_graph.lab.statistics import (
 )
 from jat_graph.lab.studies.arms import GridArm
 from jat_graph.lab.studies.curriculum import has_passed
-from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.grid import Grid, task_of
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.tables import SECONDS, is_share
-from jat_graph.tasks import get_task
 
 MEAN = "mean of tasks"
 
@@ -134,10 +133,10 @@ class Scores:
                 record = next(iter(self.cells[task, arm.name].values()))
                 if SECONDS in self.grid.columns:
                     yield Place(task, "", SECONDS)
-                for split, scores in record.scores.items():
-                    if self.kind.reported in (None, split):
-                        names = self._metrics(task, scores)
-                        yield from (Place(task, split, name) for name in names)
+                for split, names in self.kind.shown(record).items():
+                    for name in self.grid.columns or names:
+                        if name in record.scores[split]:
+                            yield Place(task, split, name)
 
     def row(self, place: Place, arm: GridArm) -> Row:
         """Return the row of an arm."""
@@ -155,11 +154,6 @@ class Scores:
             paper_change=paper_change,
             threshold=first.threshold,
         )
-
-    def _metrics(self, task: str, scores: Mapping[str, float | None]) -> list[str]:
-        if self.grid.columns:
-            return [name for name in self.grid.columns if name in scores]
-        return [get_task(task).primary_metric] if self.kind.primary_only else list(scores)
 
     def _paper(self, place: Place, arm: GridArm) -> tuple[float | None, float | None]:
         """Return the paper's number, and its change against the paper's base."""
@@ -186,7 +180,7 @@ class Scores:
         if place.metric == SECONDS:
             return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
         by_seed = {s: a - b for s, (a, b) in known.items()}
-        measure = getattr(get_task(self.kind.task or place.task), "measure", None)
+        measure = getattr(task_of(self.grid, place.task), "measure", None)
         if measure is None or not self._same_examples(place, arm, base, by_seed):
             return over_seeds(by_seed)
         ours, theirs = (
@@ -225,8 +219,7 @@ def _printed(grid: Grid, place: Place, arm: GridArm) -> float | None:
     found = grid.paper.scores.get(arm.name, {}).get(place.task)
     if isinstance(found, Mapping):
         return found.get(place.metric)
-    is_primary = kind_of(grid).primary_only and place.metric == get_task(place.task).primary_metric
-    return found if is_primary else None
+    return found if place.metric == task_of(grid, place.task).primary_metric else None
 
 
 def group_rows(rows: Sequence[Row], key: Callable[[Row], str]) -> list[list[Row]]:
@@ -247,12 +240,9 @@ def mean_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:
     """Yield the mean over the tasks of each arm that has all of them, each of the same weight."""
     metrics = {row.metric for row in rows}
     alike = metrics == {SECONDS} or all(is_share(name) for name in metrics)
-    if (
-        not kind_of(grid).primary_only
-        or not alike
-        or len(grid.tasks) < 2
-        or not _has_mean(grid, rows)
-    ):
+    if len({task_of(grid, name).name for name in grid.tasks}) < 2:  # settings are of one
+        return
+    if not alike or not _has_mean(grid, rows):
         return
     for arm in grid.arms:
         of_tasks = [[r for r in rows if (r.task, r.arm) == (task, arm)] for task in grid.tasks]
@@ -264,7 +254,8 @@ def _has_mean(grid: Grid, rows: Sequence[Row]) -> bool:
     """Tell whether a mean over the tasks is wanted: exact match and F1 together say little."""
     if grid.mean is not None:
         return grid.mean
-    return len({(row.task, row.metric) for row in rows}) == len({row.task for row in rows})
+    found = {(row.task, row.metric, row.number) for row in rows}  # each layer is another measure
+    return len(found) == len({row.task for row in rows})
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:

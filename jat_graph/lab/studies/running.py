@@ -16,7 +16,7 @@ from pathlib import Path
 from jat_graph.files import write_text
 from jat_graph.lab.store import locked
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.fine_tuning import count_examples
+from jat_graph.lab.studies.grid import task_of
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.picture import can_draw, draw_experiment
 from jat_graph.lab.studies.records import RECORD_FILE, Store
@@ -24,6 +24,7 @@ from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.lab.studies.tables import counted, experiment_markdown
 from jat_graph.lab.tables import SECONDS
+from jat_graph.training.data import drawn_rows
 from jat_graph.training.runner import require_extra
 from jat_graph.training.storage import prepare_folder, reason
 from jat_graph.viz import save_figure
@@ -112,11 +113,10 @@ def show_results(results: Results, folder: Path) -> None:
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
     """Refuse data that cannot be read, before anything is run or written."""
-    kind = kind_of(plan.grid)
-    if kind.from_scratch:
+    if kind_of(plan.grid).from_scratch:
         return
     for cell in {cell.task: cell for cell in cells}.values():
-        count_examples(plan.options(cell, Path("output"), task=kind.task or cell.task))
+        drawn_rows(plan.options(cell, Path("output"), task=task_of(plan.grid, cell.task).name))
 
 
 def check_jobs(plan: Plan, jobs: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from jat_graph.lab.studies.curriculum import (
     passing_line,
 )
 from jat_graph.lab.studies.fine_tuning import Chosen, make_record
-from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.grid import Grid, task_of
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.small_encoder import layers_of, write_encoder
@@ -51,9 +51,6 @@ class SteppingStones(Kind):
     they differ in nothing but their heads, which come with the questions of all numbers of steps,
     see :class:`jat_graph.tasks.SteppingStonesTask`.
     """
-
-    task = "steppingstones"
-    reported = REPORTED
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse encoders, lessons and arms that do not fit each other."""
@@ -89,7 +86,7 @@ class SteppingStones(Kind):
 
     def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float:
         """Time questions or a lesson with first weights, as those of a run may not be there."""
-        run = lesson or plan.options(cell, Path("output"), task=self.task)
+        run = lesson or plan.options(cell, Path("output"), task=task_of(plan.grid, cell.task).name)
         heads = None if lesson is not None else plan.heads(cell)
         layers = layers_of(cell.task)
         if layers is None:
@@ -101,6 +98,10 @@ class SteppingStones(Kind):
     def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
         """The lessons that are not learnt, without those of attempts that may come."""
         return _waiting(cell, plan, cell_folder(output, cell))
+
+    def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
+        """What was scored on the test set, of each number of steps, too."""
+        return {REPORTED: record.scores[REPORTED]}
 
     def caption(self, results: Results) -> Caption:
         """Name the encoders, what chance is, and with which encoders arms were compared."""
@@ -166,7 +167,8 @@ def _runs(cell: Cell, plan: Plan, folder: Path, attempt: int) -> list[TrainingOp
         output = place / name
         runs.append(plan.options(cell, output, seed=seed, **begin | asked))
         begin = {"model": str(output / MODEL_FOLDER)}
-    return [*runs, plan.options(cell, folder, task=SteppingStones.task, depth=layers, **begin)]
+    asked = {"task": task_of(plan.grid, cell.task).name, "depth": layers}
+    return [*runs, plan.options(cell, folder, **asked | begin)]
 
 
 def _metrics(lesson: TrainingOptions) -> dict[str, Any] | None:

@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
-from jat_graph.training.data import TRAIN, dev_splits, load_splits
+from jat_graph.training.data import TRAIN, drawn_rows, load_splits
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.options import Heads, TrainingOptions
@@ -36,7 +35,8 @@ def time_run(options: TrainingOptions, heads: Heads | None) -> float:
     with _first_rows(options, _STEPS + 1) as (objective, encoded):
         features = list(encoded.features)
         times = _time_steps(objective, features, heads, _STEPS + 1)
-    rows, dev_rows = _count_rows(options)
+    counts = {name: len(used) for name, (used, _) in drawn_rows(options).items()}
+    rows, dev_rows = counts.pop(TRAIN), sum(counts.values())
     # long contexts are cut into windows
     ratio = len(features) / max(1, min((_STEPS + 1) * options.batch_size, rows))
     steps = options.epochs * math.ceil(rows * ratio / options.batch_size)
@@ -65,18 +65,6 @@ def _first_rows(options: TrainingOptions, batches: int) -> Iterator[tuple[Object
             yield objective, load_splits(objective, (TRAIN,))[TRAIN]
     finally:
         data.removeFilter(silent)
-
-
-def _count_rows(options: TrainingOptions) -> tuple[int, int]:
-    """Return the rows that a run trains on, and those that it is scored on."""
-    task = get_task(options.task)
-    dev = dev_splits(task, options)
-    folder = None if options.data_dir is None else Path(options.data_dir)
-    splits = task.load(folder, (TRAIN, *dev))
-    limit = options.max_eval_samples
-    dev_rows = sum(min(len(splits[name]), limit or len(splits[name])) for name in dev)
-    rows = len(splits[TRAIN])
-    return min(rows, options.max_train_samples or rows), dev_rows
 
 
 def _time_steps(

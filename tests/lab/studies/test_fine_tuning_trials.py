@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.lab.store import locked
-from jat_graph.lab.studies import Cell, Plan
+from jat_graph.lab.studies import Cell, Plan, running
 from jat_graph.lab.studies import fine_tuning as module
-from jat_graph.lab.studies.fine_tuning import best_threshold, choose_threshold, tuning_folders
+from jat_graph.lab.studies.fine_tuning import best_threshold, choose_threshold, trials_of
 from jat_graph.lab.studies.grid import TUNING_SEED
+from jat_graph.lab.studies.kinds import KINDS
 from tests.lab.studies.conftest import Plans
 
 TUNED: dict[str, Any] = {
@@ -92,8 +93,8 @@ def test_processes_share_the_trials(
     plans: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, cell, order = plans(**TUNED), Cell("cola", "JAT", 0), []
-    first = tuning_folders(plan, cell, tmp_path)[4.0]
-    theirs = locked(first, wait=False)
+    first = trials_of(plan, cell, tmp_path)[4.0]
+    theirs = locked(Path(first.output_dir), wait=False)
 
     def score(plan: Plan, trial: Any, threshold: float, *rest: object) -> float:
         order.append(threshold)
@@ -107,8 +108,31 @@ def test_processes_share_the_trials(
     assert order == [0.5, 4.0]
 
 
+def test_cells_wait_for_trials_that_are_not_finished(
+    plans: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, kind = plans(**TUNED), KINDS["train"]
+    cells = [Cell("cola", arm, seed) for arm in ("JAT", "JAT†") for seed in (0, 1)]
+    both = list(trials_of(plan, cells[0], tmp_path).values())
+    assert len(both) == 2 and kind.lessons(Cell("cola", "base", 0), plan, tmp_path) == []
+    assert all(kind.lessons(cell, plan, tmp_path) == both for cell in cells)
+    base = Cell("cola", "base", 1)  # need not wait
+    assert running._choose([*cells[1:], base], cells[:1], plan, tmp_path) == base
+    assert running._choose(cells[1:], cells[:1], plan, tmp_path) == cells[1]  # shares the trials
+    done = Path(both[0].output_dir) / module.TRIAL_FILE
+    done.parent.mkdir(parents=True)
+    done.touch()
+    assert all(kind.lessons(cell, plan, tmp_path) == both[1:] for cell in cells)
+    timed = []
+    monkeypatch.setattr("jat_graph.lab.studies.kinds.time_run", lambda *a: timed.append(a))
+    kind.time(cells[2], plan, both[1])
+    kind.time(cells[2], plan)
+    assert [heads for _, heads in timed] == [plan.heads(cells[0]), plan.heads(cells[2])]
+    assert timed[0][1] != timed[1][1]  # a trial has the heads of the arm that chooses
+
+
 def test_other_arms_are_not_tuned(plans: Plans, tmp_path: Path) -> None:
     plan, cell = plans(**TUNED), Cell("cola", "base", 0)
-    assert tuning_folders(plan, cell, tmp_path) == {}
+    assert trials_of(plan, cell, tmp_path) == {}
     with pytest.raises(ValueError, match="tune must be set to choose a threshold for cola, base"):
         choose_threshold(plan, cell, tmp_path, progress=False)

@@ -106,7 +106,7 @@ def test_an_encoder_without_lessons_begins_with_the_questions(plan: Plans, tmp_p
     record = KIND.run_cell(cell, plan(**{"stepping-stones": {}}), folder, False)
     assert record.steps == 1
     options = read_json(folder / "results.json")["options"]  # type: ignore[index]
-    assert options["from_scratch"] and options["task"] == KIND.task
+    assert options["from_scratch"] and options["task"] == "steppingstones"
 
 
 def test_the_pretrained_model_has_its_lessons_with_options_of_its_own(
