@@ -1,0 +1,133 @@
+"""Draw on which stepping stones the tokens of a sentence stand in one head.
+
+``python -m examples.stepping_stones --model PATH --layer 1 --head 10 --output stones.png`` draws
+the tokens in the middle and their stones beside them: to the right the keys that they score
+unusually high, to the left those that they score unusually low. Stones on which all words named
+with ``--mark`` stand are marked, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from jat_graph import JatConfig, attach, jump_operator
+from jat_graph.hf import capture_scores
+from jat_graph.viz import save_figure
+
+SENTENCE = "Book costs more than pencil. Book costs less than computer."
+INK, FAINT, LINK, MARK = "#30415d", "#c4ccd8", "#8fa8c8", "#d81b60"
+LOW, HIGH = -1, 1  # where a stone is drawn, and how it was scored
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Who stands on which stones in one head, and where walks lead, special tokens left out.
+
+    Args:
+        words: The n tokens.
+        links: How much each stands on each, ``[n, n]``, by the side of the stone.
+        walk: P, ``[n, n]``.
+    """
+
+    words: list[str]
+    links: dict[int, Tensor]
+    walk: Tensor
+
+
+def main() -> None:
+    """Look at the head, and draw it."""
+    args = read_arguments()
+    try:
+        standing = look(args.model, args.sentence, args.layer, args.head, args.threshold)
+        save_figure(draw(standing, args.mark), args.output)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"stepping_stones: error: {str(error).splitlines()[0]}") from None
+
+
+def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> Standing:
+    """Return who stands on which stones in one head of the model; special tokens are none."""
+    loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+    loaded.eval()
+    batch = tokenizer(sentence, return_tensors="pt", return_special_tokens_mask=True)
+    special = batch.pop("special_tokens_mask").bool()  # [1, L]
+    attach(loaded, JatConfig.stones(threshold=threshold, strength=0.0))
+    with capture_scores(loaded) as layers, torch.no_grad():
+        loaded(**batch)
+    if not (0 <= layer < len(layers) and 0 <= head < len(layers[0].heads)):
+        raise ValueError(
+            f"layer and head must be below {len(layers)} and {len(layers[0].heads)}, "
+            f"got {layer} and {head}"
+        )
+    seen = layers[layer]
+    operator = jump_operator(
+        seen.query, seen.key, config=seen.config, scale=seen.scale, silent=special
+    )
+    shown = (~special[0]).nonzero().squeeze(-1)
+    high, low = operator.links[0, head].chunk(2, dim=-1)
+    words = tokenizer.convert_ids_to_tokens(batch["input_ids"][0, shown])
+    return Standing(
+        words,
+        {LOW: low[shown][:, shown], HIGH: high[shown][:, shown]},
+        operator.to_dense()[0, head][shown][:, shown],
+    )
+
+
+def draw(standing: Standing, marked: list[str]) -> Figure:
+    """Draw the tokens in the middle, stones on both sides, and the links between them."""
+    words = standing.words
+    figure = Figure(figsize=(6.0, 0.5 + 0.3 * len(words)), layout="constrained")
+    axis = figure.subplots()
+    bright = torch.tensor([word in marked for word in words])
+    for side, links in standing.links.items():
+        shared = bright.any() & (links[bright] > 0).all(dim=0)  # stones of all the marked words
+        for token, stone in links.nonzero().tolist():
+            together = bool(bright[token] & shared[stone])
+            axis.plot(
+                [0.14 * side, 0.86 * side],
+                [-token, -stone],
+                color=MARK if together else LINK,
+                linewidth=0.6 + 2 * float(links[token, stone]),
+                zorder=2 if together else 1,
+            )
+        for stone, word in enumerate(words):
+            used = bool(links[:, stone].any())
+            write(axis, side, stone, word, MARK if shared[stone] else INK if used else FAINT)
+    for token, word in enumerate(words):
+        write(axis, 0, token, word, MARK if word in marked else INK)
+    titles = {LOW: "scored unusually low", 0: "tokens", HIGH: "scored unusually high"}
+    for place, title in titles.items():
+        axis.text(place, 1, title, ha="center", va="center", fontsize=9, style="italic")
+    axis.set(xlim=(-1.3, 1.3), ylim=(0.5 - len(words), 1.4))
+    axis.set_axis_off()
+    return figure
+
+
+def write(axis: Axes, place: float, row: int, word: str, colour: str) -> None:
+    """Write a word in a box."""
+    box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": colour}
+    axis.text(place, -row, word, color=colour, ha="center", va="center", bbox=box, fontsize=9)
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
+    parser.add_argument("--sentence", default=SENTENCE, help="(default: the JAT paper's pair)")
+    parser.add_argument("--layer", type=int, required=True, help="layer, from 0")
+    parser.add_argument("--head", type=int, required=True, help="head, from 0")
+    parser.add_argument("--threshold", type=float, default=1.0, help="t (default: 1.0)")
+    parser.add_argument("--mark", nargs="*", default=["computer", "pencil"], help="words in colour")
+    parser.add_argument("--output", type=Path, required=True, help="PNG file to write")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
