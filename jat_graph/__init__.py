@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from jat_graph import nn, transforms
     from jat_graph.attention import jump_attention, jump_operator
     from jat_graph.config import JatConfig
-    from jat_graph.graphs import attention_graph
+    from jat_graph.graphs import attention_graph, stone_graph
     from jat_graph.hf import attach, detach, disabled, from_pretrained
     from jat_graph.inspection.calibration import calibrate
 
@@ -24,6 +24,7 @@ __all__ = [
     "jump_attention",
     "jump_operator",
     "nn",
+    "stone_graph",
     "transforms",
 ]
 
@@ -38,6 +39,7 @@ _MODULE_OF = {
     "from_pretrained": "jat_graph.hf",
     "jump_attention": "jat_graph.attention",
     "jump_operator": "jat_graph.attention",
+    "stone_graph": "jat_graph.graphs",
 }
 
 if not TYPE_CHECKING:  # a type checker would take this for every name there could be

@@ -30,6 +30,7 @@ PUBLIC_NAMES = [
     "jump_attention",
     "jump_operator",
     "nn",
+    "stone_graph",
     "transforms",
 ]
 

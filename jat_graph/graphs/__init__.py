@@ -1,5 +1,6 @@
 """Graphs of PyTorch Geometric from attention."""
 
 from jat_graph.graphs.pairs import attention_graph
+from jat_graph.graphs.stones import stone_graph
 
-__all__ = ["attention_graph"]
+__all__ = ["attention_graph", "stone_graph"]

@@ -111,6 +111,14 @@ def prune_edges(
     return keep & (strongest | torch.isin(forward, reverse[strongest]))
 
 
+def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]
+    """Return which tokens of each graph are its nodes: all but padding."""
+    valid = mask.valid
+    if valid is None:
+        valid = torch.ones(1, 1, 1, dtype=torch.bool, device=source.device)
+    return valid.expand(source.shape).flatten(0, 1)
+
+
 def _read_source(
     query: Tensor | None,
     key: Tensor | None,
@@ -170,10 +178,7 @@ def _split_graphs(
 ) -> Batch:
     """Cut one graph over all sequences and heads into a batch, padding taken out."""
     batch, heads, length = source.shape
-    valid = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
-    if mask.valid is not None:
-        valid = mask.valid
-    valid = valid.expand(batch, heads, length).flatten(0, 1)  # [BH, L]
+    valid = node_rows(source, mask)
     node = (valid.cumsum(-1) - 1).flatten()[edge_index]
     keep = prune_edges(edge_index, edge_weight, min_weight, max_neighbors)
     # Edges come sorted by target, and so by graph: each graph's lie together.

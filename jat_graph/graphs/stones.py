@@ -1,0 +1,137 @@
+"""Stepping stones as PyG hypergraphs: one graph per sequence and head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
+from jat_graph.config import JatConfig, check_config
+from jat_graph.graphs.pairs import node_rows
+from jat_graph.masks import resolve_mask, silence
+from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.links import LinkRule
+from jat_graph.voting.standard import score_source
+
+
+class StoneGraph(Data):  # type: ignore[misc]  # PyG is not typed
+    """A hypergraph of tokens, its nodes, on stones, its hyperedges; batches number both on."""
+
+    @property
+    def num_stones(self) -> int:
+        """Number of stones."""
+        return len(self.stone)
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key == "hyperedge_index":
+            return torch.tensor([[self.num_nodes], [self.num_stones]])
+        return super().__inc__(key, value, *args, **kwargs)
+
+
+def stone_graph(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    silent: Tensor | None = None,
+) -> Batch:
+    r"""Return how the tokens of every sequence and head stand on stones, as a PyG batch.
+
+    Nodes are the valid tokens in their order, hyperedges the stones that somebody stands on, those
+    of unusually high scores first. ``hyperedge_index`` has rows (token, stone), each link the
+    weight b in ``hyperedge_weight``. Sums over it give P: :math:`s_j = \sum_i b_{ij}`,
+    :math:`d_i = \sum_j b_{ij}` and, for two tokens, :math:`P_{ik} = \frac1{d_i + \varepsilon}
+    \sum_j b_{ij} b_{kj} / s_j`. A causal graph has the links of all tokens: for token i the sums
+    end at i.
+
+    PyG's ``HypergraphConv`` gives P for hard links and ε = 0. It knows no weights of links: leave
+    its ``hyperedge_weight``, a number for each hyperedge, alone.
+
+    Args:
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``.
+        config: The settings, with ``graph="stones"``; every head given gets a graph.
+        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``, that
+            says which tokens are padding. (default: None)
+        is_causal: No token stands on a later one. (default: False)
+        scale: Factor of the scores. (default: None, which means 1/√D)
+        silent: Tokens that are never stones, bool ``[B, L]``. (default: None)
+
+    Returns:
+        ``B · H`` graphs, sequence by sequence, with ``hyperedge_index``, ``hyperedge_weight``,
+        ``num_nodes``, ``num_stones``, ``token`` and ``stone`` (positions in the row of each node
+        and each stone's key), ``side`` (1 for stones of unusually high scores, -1 for those of
+        unusually low ones), ``sequence`` and ``head``. Gradients flow through the weights.
+
+    Raises:
+        ValueError: If a shape, a value, the mask or the config does not fit.
+
+    Shapes:
+        - **output:** graphs of n nodes and m stones; ``hyperedge_index`` ``[2, E]``,
+          ``hyperedge_weight`` ``[E]``, ``token`` ``[n]``, ``stone`` and ``side`` ``[m]``; the
+          batch's ``sequence`` and ``head`` are ``[B · H]``
+
+    Reference:
+        Bai, Zhang and Torr, *Hypergraph Convolution and Hypergraph Attention*, 2021. Stones are
+        this library's own.
+    """
+    check_config(config)
+    if config.graph != "stones":
+        raise ValueError(f"graph must be 'stones' here, got {config.graph!r}; use attention_graph")
+    check_heads(query, key)
+    scale = check_scale(scale, query.size(-1))
+    mask = silence(resolve_mask(attention_mask, is_causal, query), silent, query)
+    query, key = clean_padding(mask.valid, query=query, key=key)
+    ballot = open_ballot(config, score_source(config, query, key, scale, mask), mask)
+    return _split_graphs(ballot, LinkRule.of(config, ballot.source))
+
+
+def stone_places(ballot: Ballot, rule: LinkRule) -> tuple[Tensor, Tensor]:  # [B, H, m], [m]
+    """Return the position of each stone's key, and its side, 1 or -1."""
+    batch, heads, length = ballot.source.shape
+    index = ballot.keys.index
+    if index is None:
+        index = torch.arange(length, device=ballot.source.device).expand(batch, heads, -1)
+    sides = (1, -1) if rule.both_sides else (1,)
+    signs = torch.tensor(sides, device=index.device).repeat_interleave(index.size(-1))
+    return index.repeat(1, 1, len(sides)), signs
+
+
+def _split_graphs(ballot: Ballot, rule: LinkRule) -> Batch:
+    """Cut the links of all sequences and heads into a batch, padding and empty stones taken out."""
+    links = ballot.links(rule).flatten(0, 1)  # [BH, L, m]
+    places, sides = stone_places(ballot, rule)
+    valid, used = node_rows(ballot.source, ballot.mask), (links > 0).any(-2)
+    graph, row, column = links.nonzero(as_tuple=True)
+    token, stone = (part.cumsum(-1) - 1 for part in (valid, used))
+    index = torch.stack([token[graph, row], stone[graph, column]])
+    sizes = graph.bincount(minlength=len(links)).tolist()
+    parts = zip(
+        index.split_with_sizes(sizes, dim=1),
+        links[graph, row, column].split_with_sizes(sizes),
+        places.flatten(0, 1),
+        valid,
+        used,
+        strict=True,
+    )
+    heads = ballot.source.shape[1]
+    graphs = [
+        StoneGraph(
+            hyperedge_index=edges,
+            hyperedge_weight=weights,
+            num_nodes=int(own.sum()),
+            token=own.nonzero().squeeze(-1),
+            stone=positions[some],
+            side=sides[some],
+            sequence=number // heads,
+            head=number % heads,
+        )
+        for number, (edges, weights, positions, own, some) in enumerate(parts)
+    ]
+    return Batch.from_data_list(graphs)
