@@ -1,0 +1,86 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from jat_graph import JatConfig, jump_operator
+from jat_graph.operators import StoneOperator
+from jat_graph.operators.stones import running_product
+from jat_graph.reference import (
+    causal_stone_propagation,
+    incidence,
+    standard_scores,
+    stone_propagation,
+)
+from jat_graph.testing import OperatorContract
+
+
+class TestStoneOperator(OperatorContract):
+    causal = False
+    sides = "positive"
+    incidence = "excess"
+    self_weight = 0.1
+    threshold = 1.2
+
+    def config(self):
+        return JatConfig.stones(
+            threshold=self.threshold,
+            self_weight=self.self_weight,
+            key_selection="all",
+            sides=self.sides,
+            incidence=self.incidence,
+        )
+
+    def create_operator(self, query, key):
+        return jump_operator(query, key, config=self.config(), is_causal=self.causal)
+
+    def dense_truth(self, query, key):
+        scores = standard_scores(query, key, query.size(-1) ** -0.5, causal=self.causal)
+        links = incidence(
+            scores, self.threshold, self.incidence, self.sides, 0.5, causal=self.causal
+        )
+        walk = causal_stone_propagation if self.causal else stone_propagation
+        return walk(links, self.self_weight)
+
+
+class TestBothSides(TestStoneOperator):
+    sides = "both"
+    self_weight = 0.0
+
+
+class TestCausalStones(TestStoneOperator):
+    causal = True
+    sides = "both"
+    threshold = 0.5
+
+
+class TestHardLinks(TestStoneOperator):
+    incidence = "hard"
+
+
+@st.composite
+def drawn_links(draw, longest=90):
+    """Draw links, some tokens and stones without any."""
+    length, stones = draw(st.integers(1, longest)), draw(st.integers(1, 9))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    links = torch.randn(1, 2, length, stones, generator=generator).double().relu()
+    links = links * (torch.rand(length, 1, generator=generator) < 0.8)
+    return links * (torch.rand(stones, generator=generator) < 0.8)
+
+
+@given(links=drawn_links(), self_weight=st.sampled_from((0.0, 0.1, 3.0)), causal=st.booleans())
+def test_it_is_the_oracles_walk(links, self_weight, causal):
+    truth = (causal_stone_propagation if causal else stone_propagation)(links, self_weight)
+    operator = StoneOperator(links, self_weight, causal)
+    assert_close(operator.to_dense(), truth, atol=1e-10, rtol=0)
+    x = torch.randn(*links.shape[:3], 3).double()
+    assert_close(operator.rmatmul(x), truth.mT @ x, atol=1e-10, rtol=0)
+    assert_close(operator.degree, torch.ones(links.shape[:3]).double(), atol=1e-10, rtol=0)
+
+
+@given(length=st.integers(1, 200), stones=st.integers(1, 40), width=st.integers(1, 5))
+def test_a_running_product_in_blocks(length, stones, width):
+    left, right = torch.randn(2, 1, 2, length, stones).double()
+    x = torch.randn(1, 2, length, width).double()
+    expected = (left @ right.mT).tril() @ x
+    assert_close(running_product(left, right, x), expected, atol=1e-10, rtol=1e-10)
