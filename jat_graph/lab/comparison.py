@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jat_graph.config import JatConfig
+from jat_graph.files import read_object
 from jat_graph.lab.statistics import Difference, Summary, summarize, verdict
 from jat_graph.lab.store import fingerprint
 from jat_graph.lab.studies.arms import GridArm
-from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.fine_tuning import record_of
+from jat_graph.lab.studies.grid import Grid, check_seeds
+from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.rows import Place, Scores
+from jat_graph.lab.studies.running import finish_cell
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
@@ -25,15 +29,8 @@ from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
-from jat_graph.training.runner import require_extra, train
-from jat_graph.training.storage import (
-    MODEL_FOLDER,
-    RESULTS_FILE,
-    prepare_folder,
-    read_answers,
-    read_json,
-    write_json,
-)
+from jat_graph.training.runner import require_extra
+from jat_graph.training.storage import RESULTS_FILE, prepare_folder, read_json, write_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,8 +41,9 @@ Answers: TypeAlias = Mapping[str, Mapping[str, list[Any]]]
 BASE = "base"
 COMPARISON_VERSION = 2
 
-# What makes two arms comparable, or says where a run is.
-_NOT_AN_ARMS = ("task", "output_dir", "data_dir", "seed", "fully_sharded", "resume")
+# What says which run it is and where, and what else makes two arms comparable.
+_OF_A_CELL = ("task", "output_dir", "data_dir", "seed", "resume")
+_NOT_AN_ARMS = (*_OF_A_CELL, "fully_sharded")
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +103,9 @@ class Comparison:
     def results(self) -> Results:
         """The same as the results of an experiment, of a grid of one task."""
         runs = [run for own in self.runs.values() for run in own]
+        metrics = [metric for _, metric in self.measures]
         return Results(
-            grid=self._grid(),
+            grid=_grid(self.task, self.arms, self.seeds, columns=tuple(dict.fromkeys(metrics))),
             fingerprint=fingerprint(*(run.fingerprint for run in runs)),
             model=str(runs[0].options.get("model")),
             data=runs[0].options.get("data_dir"),
@@ -201,34 +200,13 @@ class Comparison:
         """The same as scores by arm and seed, which know how far two arms differ."""
         return Scores(self.results)
 
-    def _grid(self) -> Grid:
-        metrics = dict.fromkeys(metric for _, metric in self.measures)
-        return Grid(
-            name=self.task,
-            title=f"{self.task}: {', '.join(self.runs)}",
-            kind="train",
-            tasks=(self.task,),
-            arms=tuple(GridArm(name, options=self.arms[name].options) for name in self.runs),
-            seeds=len(self.seeds),
-            columns=tuple(metrics),
-        )
-
     def _records(self) -> Iterator[Record]:
         shared = self._shared_splits()
         for arm, runs in self.runs.items():
             said = self.answers.get(arm, [{}] * len(runs))
             for seed, run, answers in zip(self.seeds, runs, said, strict=True):
-                yield Record(
-                    task=self.task,
-                    arm=arm,
-                    seed=seed,
-                    scores=run.metrics,
-                    answers={split: answers[split] for split in shared},
-                    seconds=run.seconds,
-                    steps=run.steps,
-                    device=run.device,
-                    heads=run.config,
-                )
+                told = {split: answers[split] for split in shared}
+                yield record_of(Cell(self.task, arm, seed), run, answers=told)
 
     def _shared_splits(self) -> list[str]:
         """The dev sets that all runs were asked the same of: an arm's options may change that."""
@@ -244,7 +222,7 @@ class Comparison:
         statistics: dict[str, dict[str, Any]] = {}
         for split, metric in self.measures:
             summary = self.summary(arm, split, metric)
-            difference = None if arm == BASE else self.difference(arm, split, metric)
+            difference = self.difference(arm, split, metric)
             statistics.setdefault(split, {})[metric] = {
                 "summary": None if summary is None else asdict(summary),
                 "difference_to_base": None if difference is None else difference.to_dict(),
@@ -291,30 +269,17 @@ def compare(
     """
     require_extra()
     processes = join(options)
-    named = processes.agree(lambda: _checked_arms(options, arms, seeds))
-    folder = processes.on_main(lambda: _comparison_folder(options))
-    runs: dict[str, list[RunResult]] = {arm: [] for arm in named}
-    answers: dict[str, list[Answers]] = {arm: [] for arm in named}
-    for seed in seeds:  # all arms of a seed before the next: an early stop leaves whole pairs
-        for name, arm in named.items():
-            place = folder / name / f"seed-{seed}"
-            run = replace(options, seed=seed, output_dir=str(place), resume=True, **arm.options)
-            logger.info("seed %d, arm %s", seed, name)
-            runs[name].append(train(run, arm.config, progress=progress))
-            said = processes.on_main(partial(read_answers, place))
-            answers[name].append(said)
-            if not keep_models and processes.is_main:
-                shutil.rmtree(place / MODEL_FOLDER, ignore_errors=True)
-    first = runs[BASE][0]
-    comparison = Comparison(
-        task=first.task,
-        primary_metric=first.primary_metric,
-        seeds=tuple(seeds),
-        arms=named,
-        runs={arm: tuple(results) for arm, results in runs.items()},
-        answers=answers,
-    )
-    processes.on_main(lambda: write_json(folder / RESULTS_FILE, comparison.to_dict()))
+    named = processes.agree(lambda: _named_arms(arms))
+    plan = processes.agree(lambda: _plan(options, named, seeds))
+    plan = replace(plan, processes=processes, keep_models=keep_models)
+    output = Path(options.output_dir).expanduser().resolve()
+    store = Store(plan, output, lambda folder, cell: folder / cell.arm / f"seed-{cell.seed}")
+    processes.on_main(lambda: _check_folder(store))
+    for cell in plan.cells:
+        logger.info("seed %d, arm %s", cell.seed, cell.arm)
+        finish_cell(cell, store, progress, wait=True)
+    comparison = processes.on_main(lambda: _read(named, store))
+    processes.on_main(lambda: write_json(output / RESULTS_FILE, comparison.to_dict()))
     return comparison
 
 
@@ -354,22 +319,67 @@ def _text_frame(comparison: Comparison) -> DataFrame:
     return text_frame(comparison.results, comparison.scores.rows())
 
 
-def _checked_arms(
-    options: TrainingOptions, arms: Heads | Arms, seeds: Sequence[int]
-) -> dict[str, Arm]:
-    named = _named_arms(arms)
-    _check_seeds(seeds)
+def _plan(options: TrainingOptions, arms: Mapping[str, Arm], seeds: Sequence[int]) -> Plan:
+    """Arms and seeds as a grid's, on the model and the data of some options; all are checked."""
+    check_seeds(tuple(seeds))
     if has_own_heads(load_config(options.model)):
         raise ValueError(f"model {options.model!r} must have no jump heads to be the base")
-    return named
+    common = {k: v for k, v in options.to_dict().items() if k not in (*_OF_A_CELL, "model")}
+    grid = _grid(get_task(options.task).name, arms, seeds, training=common)
+    data = None if options.data_dir is None else Path(options.data_dir)
+    given = {name: arm.config for name, arm in arms.items()}
+    plan = Plan(grid, options.model, data, options.device, given=given)
+    for cell in plan.cells:
+        plan.options(cell, Path(options.output_dir))
+    return plan
 
 
-def _comparison_folder(options: TrainingOptions) -> Path:
-    folder = prepare_folder(options.output_dir)
+def _grid(task: str, arms: Mapping[str, Arm], seeds: Sequence[int], **more: Any) -> Grid:
+    """The arms of a comparison as those of a grid of one task."""
+    return Grid(
+        name=task,
+        title=f"{task}: {', '.join(arms)}",
+        kind="train",
+        tasks=(task,),
+        arms=tuple(_grid_arm(name, arm) for name, arm in arms.items()),
+        seeds=tuple(seeds),
+        **more,
+    )
+
+
+def _grid_arm(name: str, arm: Arm) -> GridArm:
+    if arm.config is None:
+        return GridArm(name, options=arm.options)
+    is_jump = isinstance(arm.config, JatConfig)
+    return GridArm(name, "paper" if is_jump else "triplet", arm.config.to_dict(), arm.options)
+
+
+def _read(arms: dict[str, Arm], store: Store) -> Comparison:
+    """The comparison that all finished cells are."""
+    grid, records = store.plan.grid, store.finished()
+    runs: dict[str, list[RunResult]] = {arm: [] for arm in arms}
+    answers: dict[str, list[Answers]] = {arm: [] for arm in arms}
+    for cell in store.plan.cells:
+        run = read_object(store.folder(cell) / RESULTS_FILE, "file")
+        runs[cell.arm].append(RunResult.from_dict(run))
+        answers[cell.arm].append(records[cell].answers)
+    return Comparison(
+        task=grid.name,
+        primary_metric=get_task(grid.name).primary_metric,
+        seeds=grid.all_seeds,
+        arms=arms,
+        runs={arm: tuple(results) for arm, results in runs.items()},
+        answers=answers,
+    )
+
+
+def _check_folder(store: Store) -> None:
+    """Refuse a folder that cannot be written to, or holds something else."""
+    folder = prepare_folder(store.output)
     found = read_json(folder / RESULTS_FILE)
     if found is not None and "arms" not in found:
         raise ValueError(f"output_dir {folder} holds a single run: name another folder")
-    return folder
+    store.finished()
 
 
 def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:
@@ -385,9 +395,3 @@ def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:
         if not re.fullmatch(r"[\w-][\w.-]*", name):
             raise ValueError(f"an arm's name must be usable as a folder, got {name!r}")
     return named
-
-
-def _check_seeds(seeds: Iterable[int]) -> None:
-    found = list(seeds)
-    if not found or len(set(found)) != len(found):
-        raise ValueError(f"seeds must be one or more different numbers, got {found}")

@@ -32,6 +32,15 @@ def check_same(
         raise ValueError(f"{where} holds results with {changed}: {remedy}")
 
 
+def pop_version(content: dict[str, Any], version: int, where: str, command: str) -> None:
+    """Take the version out of what a command has written, and refuse another one."""
+    if (found := content.pop("version", None)) != version:
+        raise ValueError(
+            f"{where} must be those of jat-graph {command}, version {version}, "
+            f"got version {found!r}"
+        )
+
+
 def write_lines(path: str | Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write JSON lines; the file appears whole or not at all, and NaN is never written."""
     texts = (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)

@@ -12,8 +12,17 @@ from rich.console import Console
 from scipy import stats
 
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
+from jat_graph.lab.studies import Plan
 from jat_graph.lab.studies.rows import experiment_rows
-from jat_graph.training import Arm, compare, comparison_markdown, comparison_table, train
+from jat_graph.training import (
+    Arm,
+    compare,
+    comparison_markdown,
+    comparison_table,
+    runner,
+    train,
+)
 from tests.lab.studies.support import narrow
 from tests.training.support import JUMP, Options, made_up
 
@@ -54,7 +63,7 @@ def test_a_comparison_is_written_and_resumed(
         return train(run, config, progress=progress)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("jat_graph.lab.comparison.train", stop_at_third)
+        patch.setattr("jat_graph.lab.studies.fine_tuning.train", stop_at_third)
         compare(chosen, JUMP, [1, 2], progress=False)
     assert calls == ["base", "jump", "base"]
     folder = Path(chosen.output_dir)
@@ -71,6 +80,48 @@ def test_a_comparison_is_written_and_resumed(
     assert not list(folder.rglob("model")) and not list(folder.rglob("checkpoints"))
     with pytest.raises(ValueError, match=r"threshold=4\.0, not 2\.0"):
         compare(chosen, replace(JUMP, threshold=2.0), [1, 2], progress=False)
+
+
+def test_a_comparison_of_an_older_version_goes_on(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, arms = options(epochs=1), {"base": None, "Jump": JUMP}
+    folder = Path(chosen.output_dir)
+    for arm, config in arms.items():  # which left runs and nothing else
+        run = replace(chosen, seed=4, output_dir=str(folder / arm / "seed-4"))
+        train(run, config, progress=False)
+    (folder / "results.json").write_text('{"version": 1, "arms": {}}')
+    before = {path: path.read_bytes() for path in folder.rglob("seed-4/*.json")}
+    assert len(before) == 4
+    fitted: list[str] = []
+    original = runner._fit
+
+    def fit(trainer: Any, place: Path, *arguments: Any, **settings: Any) -> None:
+        fitted.append(str(place.relative_to(folder)))
+        original(trainer, place, *arguments, **settings)
+
+    monkeypatch.setattr(runner, "_fit", fit)
+    comparison = compare(chosen, arms, [9, 4], progress=False)
+    assert fitted == ["base/seed-9", "Jump/seed-9"]
+    assert {path: path.read_bytes() for path in before} == before
+    assert [run.options["seed"] for run in comparison.runs["Jump"]] == [9, 4]
+    assert compare(chosen, arms, [4], progress=False).runs["base"] == comparison.runs["base"][1:]
+    assert len(fitted) == 2
+
+
+def test_a_model_need_not_say_its_size(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "shape", None)  # what grids are scaled to
+    arms = {"base": None, "triplet": TripletConfig(), "deep": Arm(JUMP, {"depth": 3})}
+    comparison = compare(options(epochs=1), arms, [0], progress=False)
+    configs = {arm: run.config for arm, (run,) in comparison.runs.items()}
+    assert configs == {"base": None, "triplet": TripletConfig().to_dict(), "deep": JUMP.to_dict()}
+
+
+def test_wrong_options_of_an_arm_are_refused_before_any_training(options: Options) -> None:
+    arms = {"base": None, "long": Arm(options={"max_length": -1})}
+    with pytest.raises(ValueError, match="max_length must be a positive integer, got -1"):
+        compare(options(), arms, [0], progress=False)
+    assert not Path(options().output_dir).exists()
 
 
 def test_one_seed_says_nothing(options: Options) -> None:

@@ -104,6 +104,15 @@ def no_arms(options: TrainingOptions) -> list[str]:
     return [message(lambda: compare(beside(options, "x"), {"base": None}, [0], progress=False))]
 
 
+def compared(options: TrainingOptions) -> list[Any]:
+    """Compare, and do it again, which trains nothing."""
+    run = beside(options, "compared", epochs=1)
+    found = compare(run, JUMP, [3], progress=False)
+    with patch("jat_graph.training.runner._fit", side_effect=AssertionError):
+        again = compare(run, JUMP, [3], progress=False)
+    return [[found == again, found.to_dict()["verdicts"], found.runs["jump"][0].processes]]
+
+
 def resumed(options: TrainingOptions) -> list[bool]:
     """Interrupt a run and go on with it."""
     settings = {"save_steps": 2, "group_by_length": True}
@@ -219,7 +228,7 @@ def main() -> None:
     assert processes.count == 2
     found = {}
     failing = (in_one_alone, diverging, no_scores, no_task, no_arms)
-    for part in (command, tagged, *failing, resumed, sharded_curves, sharded_run):
+    for part in (command, tagged, *failing, compared, resumed, sharded_curves, sharded_run):
         found[part.__name__] = gather_object(part(options))
     if processes.is_main:
         Path(sys.argv[3]).write_text(json.dumps(found), encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from jat_graph.training import RunResult, TrainingOptions, train
+from jat_graph.training import RunResult, TrainingOptions, compare, train
 from jat_graph.training.processes import (
     Processes,
     ReplicaError,
@@ -124,6 +124,17 @@ def test_what_fails_in_one_process_fails_in_both(launched: Launched) -> None:
     assert other == main.replace("ValueError", "ReplicaError")
     for main, other in (launched.found[name] for name in ("no_scores", "no_task", "no_arms")):
         assert other == main.replace("ValueError: ", "ReplicaError: in process 1 of 2: ") != main
+
+
+def test_two_processes_compare(launched: Launched) -> None:
+    first, second = launched.found["compared"]
+    same, verdicts, processes = first
+    assert first == second and same and processes == 2
+    folder = Path(launched.folder("compared"))
+    assert json.loads((folder / "results.json").read_text())["verdicts"] == verdicts
+    alone = replace(launched.options, output_dir=str(folder), epochs=1)
+    with pytest.raises(ValueError, match="holds results with processes=2, not 1"):
+        compare(alone, JUMP, [3], progress=False)
 
 
 def test_a_run_of_two_processes_resumes(launched: Launched) -> None:

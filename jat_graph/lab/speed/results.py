@@ -11,6 +11,7 @@ from typing import Any
 from jat_graph.files import read_object, write_text
 from jat_graph.lab.speed.series import Fact, Outcome
 from jat_graph.lab.speed.spread import slope
+from jat_graph.lab.store import pop_version
 
 RESULTS_VERSION = 1
 
@@ -134,12 +135,7 @@ def read_results(path: str | Path) -> Results:
         OSError: If it cannot be read.
     """
     content = read_object(path, "results")
-    version = content.pop("version", None)
-    if version != RESULTS_VERSION:
-        raise ValueError(
-            f"results {path} must be those of jat-graph bench, version {RESULTS_VERSION}, "
-            f"got version {version!r}"
-        )
+    pop_version(content, RESULTS_VERSION, f"results {path}", "bench")
     try:
         rows = tuple(_read_row(row) for row in content.pop("rows"))
         return Results(**content, rows=rows)

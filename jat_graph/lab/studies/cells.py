@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
@@ -13,6 +14,7 @@ from jat_graph.lab.studies.grid import Grid, folder_name
 from jat_graph.lab.studies.small_encoder import HEADS, layers_of
 from jat_graph.training.options import Heads, TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
+from jat_graph.training.processes import Processes
 
 RUNS_FOLDER = "runs"
 
@@ -51,12 +53,19 @@ class Plan:
             make their own)
         data_dir: Folder with the tasks' files. (default: None, the tasks' own source)
         device: ``"auto"`` or ``"cpu"``. (default: "auto")
+        processes: Those that train each cell together. (default: this one alone)
+        keep_models: Keep the weights of each run. (default: False)
+        given: Settings of heads by arm, which fit the model, in place of the grid's.
+            (default: nothing)
     """
 
     grid: Grid
     model: str = SCRATCH
     data_dir: Path | None = None
     device: str = "auto"
+    processes: Processes = field(default_factory=Processes)
+    keep_models: bool = False
+    given: Mapping[str, Heads | None] = field(default_factory=dict)
 
     @property
     def model_name(self) -> str:
@@ -91,7 +100,7 @@ class Plan:
         """All cells; those of a seed before the next, so that an early stop leaves whole pairs."""
         return tuple(
             Cell(task, arm.name, seed)
-            for seed in range(self.grid.seeds)
+            for seed in self.grid.all_seeds
             for task in self.grid.tasks
             for arm in self.grid.arms
         )
@@ -128,7 +137,8 @@ class Plan:
             ValueError: If one does not fit.
         """
         settings = self.grid.options(cell.task, self.grid.arm(cell.arm))
-        settings["depth"] = resolve_depth(settings.get("depth"), self._shape(cell)[0])
+        if isinstance(settings.get("depth"), str):  # else a model need not say its size
+            settings["depth"] = resolve_depth(settings["depth"], self._shape(cell)[0])
         run: dict[str, Any] = {
             "model": self.model,
             "task": cell.task,
@@ -153,6 +163,8 @@ class Plan:
         Raises:
             ValueError: If the model cannot have them.
         """
+        if cell.arm in self.given:
+            return self.given[cell.arm]
         arm, (own_layers, count) = self.grid.arm(cell.arm), self._shape(cell)
         depth = self.grid.options(cell.task, arm).get("depth")
         layers = resolve_depth(depth, own_layers) or own_layers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +81,7 @@ class Connections(FineTuning):
                 )
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-        """Train a tagger and measure its links; the trained weights are not kept.
+        """Train a tagger and measure its links.
 
         Beside the scores of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on
         have a share by what is counted; those of the example are among all layers'.
@@ -95,7 +94,6 @@ class Connections(FineTuning):
         if links is None:
             links = _measure_trained(folder, chosen.options)
             write_json(folder / LINKS_FILE, links)  # from here on the weights may go
-        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         record = make_record(cell, chosen, result)
         return replace(record, scores={**record.scores, **links})
 

@@ -72,13 +72,12 @@ class FineTuning(Kind):
             raise ValueError(f"{where}: columns must be {SECONDS} alone where times are, {asked}")
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-        """Train and score one cell; the trained weights are not kept."""
+        """Train and score one cell."""
         chosen = choose_heads(cell, plan, folder, progress)
         if SECONDS in plan.grid.columns and not (folder / RESULTS_FILE).exists():
             _begin_anew(folder)  # a run may go on where other things are running, too
             warm_up(plan.options(cell, folder), plan.heads(cell))
         result = train(chosen.options, chosen.heads, progress=progress)
-        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         return make_record(cell, chosen, result)
 
     def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
@@ -112,16 +111,10 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
     group = group_of(get_task(chosen.options.task))
     rows = drawn_rows(chosen.options)
     used = {split: _examples(drawn, group) for split, (drawn, _) in rows.items()}
-    return Record(
-        task=cell.task,
-        arm=cell.arm,
-        seed=cell.seed,
-        scores=result.metrics,
+    return record_of(
+        cell,
+        result,
         answers=answers,
-        seconds=result.seconds,
-        steps=result.steps,
-        device=result.device,
-        heads=None if chosen.heads is None else chosen.heads.to_dict(),
         examples=used | answered,
         threshold=chosen.threshold,
         tuning=chosen.tuning,
@@ -131,6 +124,21 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
 
 def _examples(rows: Dataset, group: str | None) -> int:
     return len(rows) if group is None else len(set(rows[group]))
+
+
+def record_of(cell: Cell, run: RunResult, **more: Any) -> Record:
+    """What a cell says about itself that is one run."""
+    return Record(
+        task=cell.task,
+        arm=cell.arm,
+        seed=cell.seed,
+        scores=run.metrics,
+        seconds=run.seconds,
+        steps=run.steps,
+        device=run.device,
+        heads=run.config,
+        **more,
+    )
 
 
 def _begin_anew(folder: Path) -> None:

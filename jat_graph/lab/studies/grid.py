@@ -71,7 +71,7 @@ class Grid:
         kind: How a cell is run, see :class:`jat_graph.lab.studies.kinds.Kind`.
         tasks: The tasks; where the kind has the name of one, the settings.
         arms: The arms; the first is the base.
-        seeds: Number of seeds: 0, 1, 2 … (default: 3)
+        seeds: Number of seeds, 0, 1, 2 …; or the seeds themselves. (default: 3)
         source: Where the paper has it. (default: "")
         budget: The time that the grid was made for, in a sentence. (default: "")
         columns: Metrics that a table shows. (default: none, which means the primary ones)
@@ -92,7 +92,7 @@ class Grid:
     kind: str
     tasks: tuple[str, ...]
     arms: tuple[GridArm, ...]
-    seeds: int = 3
+    seeds: int | tuple[int, ...] = 3
     source: str = ""
     budget: str = ""
     columns: tuple[str, ...] = ()
@@ -109,6 +109,11 @@ class Grid:
     def base(self) -> GridArm:
         """The arm that the others are compared with."""
         return self.arms[0]
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of an arm's runs on a task, in the order of the runs."""
+        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     def arm(self, name: str) -> GridArm:
         """Return an arm.
@@ -207,7 +212,11 @@ def _check_grid(grid: Grid, where: str) -> None:
         raise ValueError(f"{where}: name must be usable as a file name, got {grid.name!r}")
     if not grid.title.strip():
         raise ValueError(f"{where}: title must be a text, got {grid.title!r}")
-    check_integer(f"{where}: seeds", grid.seeds, least=1, below=TUNING_SEED)
+    if isinstance(grid.seeds, int):
+        check_integer(f"{where}: seeds", grid.seeds, least=1, below=TUNING_SEED)
+    check_seeds(grid.all_seeds, f"{where}: ")
+    for seed in grid.all_seeds:
+        check_integer(f"{where}: seeds", seed, least=0, below=TUNING_SEED)
     _check_names("tasks", grid.tasks, where)
     _check_names("arms", [arm.name for arm in grid.arms], where)
     check_keys(grid.task_training, grid.tasks, f"{where}, [training]")
@@ -220,6 +229,12 @@ def _check_grid(grid: Grid, where: str) -> None:
         check_arm(arm, f"{where}, arm {arm.name!r}")
         _check_chooser(grid, arm, f"{where}, arm {arm.name!r}")
     KIND_CHECKS[grid.kind](grid, where)
+
+
+def check_seeds(seeds: Sequence[int], where: str = "") -> None:
+    """Refuse no seeds, and seeds that are there twice."""
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"{where}seeds must be one or more different numbers, got {list(seeds)}")
 
 
 def _check_names(what: str, names: Sequence[str], where: str) -> None:

@@ -45,7 +45,7 @@ class Kind:
         plan.check()
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
-        """Run a cell; what was interrupted goes on."""
+        """Run a cell; what was interrupted goes on. Weights may stay in the folder's ``model/``."""
         raise NotImplementedError
 
     def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:

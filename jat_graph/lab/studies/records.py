@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,24 @@ _WEIGHTS = ("config.json", "*.safetensors", "*.bin")
 
 
 class Store:
-    """What the folder of an experiment holds.
+    """What the folder of an experiment holds, or of a comparison, whose cells lie elsewhere in it.
 
     Nothing is read before :meth:`finished`, nor written before :meth:`save` or :meth:`gather`.
     """
 
-    def __init__(self, plan: Plan, output: Path) -> None:
-        self.plan, self.output = plan, output
-        self.fingerprint = plan_fingerprint(plan)
+    def __init__(
+        self, plan: Plan, output: Path, place: Callable[[Path, Cell], Path] = cell_folder
+    ) -> None:
+        self.plan, self.output, self._place = plan, output, place
+
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """What the files of all cells have alike."""
+        return {
+            "version": RECORD_VERSION,
+            "fingerprint": plan_fingerprint(self.plan),
+            "processes": self.plan.processes.count,
+        }
 
     @property
     def path(self) -> Path:
@@ -56,7 +66,7 @@ class Store:
 
     def folder(self, cell: Cell) -> Path:
         """Return where a cell is run."""
-        return cell_folder(self.output, cell)
+        return self._place(self.output, cell)
 
     def finished(self) -> dict[Cell, Record]:
         """Return the finished cells, whether their own folders hold them or the common file."""
@@ -67,8 +77,7 @@ class Store:
         folder = prepare_folder(self.folder(record.cell))
         machine = describe_machine(torch.device(record.device))
         content = {
-            "version": RECORD_VERSION,
-            "fingerprint": self.fingerprint,
+            **self.shared,
             "settings": describe_cell(self.plan.grid, record.cell),
             "record": replace(record, machine=machine).to_dict(),
         }
@@ -88,22 +97,20 @@ class Store:
 
     def _results(self) -> Results:
         grid, path = self.plan.grid, self.path
-        common = read_results(path) if path.exists() else None
-        if common is not None:
-            check_results(common, self.plan, str(path))
-        records = {record.cell: record for record in (common.records if common else ())}
-        records |= {record.cell: record for record in self._found()}
-        if common is not None and common.records:
-            return replace(common, grid=grid, records=sort_records(grid, records.values()))
-        return Results(
+        results = Results(
             grid=grid,
-            fingerprint=self.fingerprint,
+            fingerprint=self.shared["fingerprint"],
             model=self.plan.model_name,
             data=self.plan.data_name,
             versions=versions(),
             machine=describe_machine(torch.device("cpu")),
-            records=sort_records(grid, records.values()),
         )
+        if path.exists():
+            common = read_results(path)
+            check_results(common, self.plan, str(path))
+            results = replace(common, grid=grid) if common.records else results
+        records = {record.cell: record for record in (*results.records, *self._found())}
+        return replace(results, records=sort_records(grid, records.values()))
 
     def _found(self) -> Iterator[Record]:
         """Yield the cells of the plan whose folders hold them."""
@@ -114,8 +121,8 @@ class Store:
                 yield self._read(content, cell, path)
 
     def _read(self, content: dict[str, Any], cell: Cell, path: Path) -> Record:
-        expected = {"version": RECORD_VERSION, "fingerprint": self.fingerprint}
-        check_same({name: content.get(name) for name in expected}, expected, str(path))
+        found = {"processes": 1} | content
+        check_same({name: found.get(name) for name in self.shared}, self.shared, str(path))
         asked = describe_cell(self.plan.grid, cell)
         settings = content.get("settings")
         check_same(settings if isinstance(settings, dict) else {}, asked, str(path))

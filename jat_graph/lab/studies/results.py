@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.lab.parsing import STRICT, parse
-from jat_graph.lab.store import read_lines, write_lines
+from jat_graph.lab.store import pop_version, read_lines, write_lines
 from jat_graph.lab.studies.cells import Cell
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.training.storage import check_answers
@@ -179,12 +179,7 @@ def read_results(path: str | Path) -> Results:
     where = f"results {path}"
     lines = read_lines(path, where)
     place, header = next(lines)
-    version = header.pop("version", None)
-    if version != RESULTS_VERSION:
-        raise ValueError(
-            f"{where} must be those of jat-graph experiment, version {RESULTS_VERSION}, "
-            f"got version {version!r}"
-        )
+    pop_version(header, RESULTS_VERSION, where, "experiment")
     found = parse(_Header, header, place)
     grid = Grid.from_dict(found.grid, f"{where}, grid")
     records = [parse(Record, content, place) for place, content in lines]
@@ -211,11 +206,7 @@ def _check_records(grid: Grid, records: list[Record], where: str) -> None:
     arms, seen = {arm.name for arm in grid.arms}, set()
     for record in records:
         cell = record.cell
-        if (
-            cell.task not in grid.tasks
-            or cell.arm not in arms
-            or cell.seed not in range(grid.seeds)
-        ):
+        if cell.task not in grid.tasks or cell.arm not in arms or cell.seed not in grid.all_seeds:
             raise ValueError(f"{where}: {cell} is no cell of its grid")
         if cell in seen:
             raise ValueError(f"{where}: {cell} is there twice")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections import deque
 from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -26,7 +28,7 @@ from jat_graph.lab.studies.tables import counted, experiment_markdown
 from jat_graph.lab.tables import SECONDS
 from jat_graph.training.data import drawn_rows
 from jat_graph.training.runner import require_extra
-from jat_graph.training.storage import prepare_folder, reason
+from jat_graph.training.storage import MODEL_FOLDER, prepare_folder, reason
 from jat_graph.viz import save_figure
 
 # What a cell may fail with without anything being wrong with the others.
@@ -184,7 +186,7 @@ def _run_pool(
 
     threads = max(1, torch.get_num_threads() // jobs)
     pool = ProcessPoolExecutor(
-        min(jobs, len(left)), get_context("spawn"), _limit_threads, (threads,)
+        min(jobs, len(left)), get_context("spawn"), torch.set_num_threads, (threads,)
     )
     running: dict[Future[Outcome], Cell] = {}
     with pool:
@@ -223,19 +225,21 @@ def _choose(left: Sequence[Cell], running: Collection[Cell], plan: Plan, output:
 def run_one(cell: Cell, plan: Plan, output: Path, progress: bool) -> Outcome:
     """Run one cell and write its record, unless another process is at it."""
     try:
-        store = Store(plan, output)
-        folder = store.folder(cell)
-        with locked(folder, wait=False) as free:
-            if not free:
-                return Outcome(cell, elsewhere=True)
-            if not (folder / RECORD_FILE).exists():  # another process may have finished it
-                store.save(kind_of(plan.grid).run_cell(cell, plan, folder, progress))
+        return Outcome(cell, elsewhere=not finish_cell(cell, Store(plan, output), progress))
     except _FAILURES as error:
         return Outcome(cell, reason(error))
-    return Outcome(cell)
 
 
-def _limit_threads(threads: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
+def finish_cell(cell: Cell, store: Store, progress: bool, *, wait: bool = False) -> bool:
+    """Run a cell and write its record, where there is none; False if another process is at it."""
+    plan, folder = store.plan, store.folder(cell)
+    main = plan.processes.on_main
+    with ExitStack() as stack:
+        if not main(lambda: stack.enter_context(locked(folder, wait=wait))):
+            return False
+        if not main((folder / RECORD_FILE).exists):  # another process may have finished it
+            record = kind_of(plan.grid).run_cell(cell, plan, folder, progress)
+            if plan.processes.is_main and not plan.keep_models:
+                shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
+            main(lambda: store.save(record))
+    return True

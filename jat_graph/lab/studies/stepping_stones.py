@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -61,7 +60,7 @@ class SteppingStones(Kind):
 
         Beside the scores of the questions, ``scores["lessons"]`` has that of each lesson. The
         answers are those of the test set, whose names no training text has. Time and steps are
-        those of the questions. The trained weights are not kept, but those of the lessons are.
+        those of the questions. The weights of the lessons are kept.
         """
         heads = plan.heads(cell)
         layers = layers_of(cell.task)
@@ -74,7 +73,6 @@ class SteppingStones(Kind):
                 train(waiting[0], progress=progress)
             *lessons, questions = _current_attempt(cell, plan, folder)
         result = train(questions, heads, progress=progress)
-        shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         record = make_record(cell, Chosen(questions, heads), result)
         return replace(
             record,

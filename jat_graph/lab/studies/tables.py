@@ -157,7 +157,7 @@ def _score(results: Results, row: Row) -> str:
     if row.summary.std is not None:
         text += f" ± {show_score(row.summary.std, row.metric)}"
     text += " s" if row.metric == SECONDS else ""
-    missing = len(row.values) < results.grid.seeds
+    missing = len(row.values) < len(results.grid.all_seeds)
     return text + (f" ({counted(len(row.values), 'seed')})" if missing else "")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig
-from jat_graph.lab.studies import Cell, Plan
+from jat_graph.lab.studies import Cell, Grid, Plan
 from jat_graph.lab.studies.cells import cell_folder, output_of
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import small_grid
@@ -21,6 +21,13 @@ def test_all_arms_of_a_seed_come_before_the_next_seed() -> None:
     assert cells[0] == Cell("cola", "base", 0)
     assert [cell.seed for cell in cells] == [0] * 4 + [1] * 4
     assert [cell.arm for cell in cells] == ["base", "JAT"] * 4
+
+
+@given(st.lists(st.integers(0, 9998), min_size=1, max_size=4, unique=True))
+def test_seeds_may_be_named(seeds: list[int]) -> None:
+    grid = small_grid(seeds=seeds)
+    assert [cell.seed for cell in Plan(grid, "model").cells[:: len(grid.arms)]] == seeds
+    assert Grid.from_dict(grid.to_dict()) == grid
 
 
 @given(st.integers(1, 12), st.integers(1, 5))

@@ -13,7 +13,9 @@ from jat_graph.lab.studies import connections
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.grid import Grid, load_grid
 from jat_graph.lab.studies.kinds import KINDS
+from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Results
+from jat_graph.lab.studies.running import finish_cell
 
 KIND = KINDS["connections"]
 
@@ -67,8 +69,9 @@ def plan(tiny_model: str, wnut_dir: Path) -> Plans:
 def test_a_cell_is_trained_and_measured_once(
     plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell, folder = Cell("wnut17", "paper", 0), tmp_path / "run"
-    record = KIND.run_cell(cell, plan(), folder, False)
+    cell, store = Cell("wnut17", "paper", 0), Store(plan(), tmp_path)
+    assert finish_cell(cell, store, False)
+    record, folder = store.finished()[cell], store.folder(cell)
     assert record.cell == cell and record.steps == 3
     assert record.examples == {"train": 24, "validation": 12}
     assert list(record.scores) == ["validation", "all layers", "layer 1", "layer 2"]

@@ -1,12 +1,14 @@
 """Finished cells on disk, written by several processes into one folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jat_graph.lab.studies import read_results
 from jat_graph.lab.studies.records import RECORD_FILE, Store
+from jat_graph.training.processes import Processes
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import made_up
 
@@ -82,6 +84,18 @@ def test_other_experiments_are_refused_and_left_alone(plans: Plans, tmp_path: Pa
         Store(plans(name="else"), tmp_path).finished()
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == {path: text for path, text in before.items() if path != store.path}
+
+
+def test_cells_of_another_number_of_processes_are_refused(plans: Plans, tmp_path: Path) -> None:
+    store = Store(plans(), tmp_path)
+    store.save(made_up())
+    path = store.folder(plans().cells[0]) / RECORD_FILE
+    content = json.loads(path.read_text())
+    del content["processes"]  # as records were before
+    path.write_text(json.dumps(content))
+    assert len(store.finished()) == 1
+    with pytest.raises(ValueError, match=r"record.json holds results with processes=1, not 2"):
+        Store(replace(plans(), processes=Processes(2)), tmp_path).finished()
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,16 @@ def test_finished_cells_are_not_run_again(
         run_experiment(plans(), tmp_path, progress=False)
 
 
+def test_seeds_that_are_named_may_be_added_to(
+    plans: Plans, tmp_path: Path, cells_run: list[str]
+) -> None:
+    run_experiment(plans(seeds=[7, 5]), tmp_path, progress=False)
+    more = run_experiment(plans(seeds=[7, 5, 9]), tmp_path, progress=False)
+    assert cells_run[4:] == ["cola, base, seed 9", "cola, JAT, seed 9"]
+    assert read_results(tmp_path / "results.jsonl") == more
+    assert [record.seed for record in more.of("cola", "JAT")] == [5, 7, 9]
+
+
 def test_parts_share_a_folder(plans: Plans, tmp_path: Path, cells_run: list[str]) -> None:
     counts = [
         len(run_experiment(plans(), tmp_path, part=(index, 3), progress=False).records)
