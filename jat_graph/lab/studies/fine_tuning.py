@@ -10,9 +10,9 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.config import JatConfig
 from jat_graph.lab.store import check_same, locked
@@ -129,9 +129,7 @@ def _examples(rows: Dataset, group: str | None) -> int:
 def record_of(cell: Cell, run: RunResult, **more: Any) -> Record:
     """What a cell says about itself that is one run."""
     return Record(
-        task=cell.task,
-        arm=cell.arm,
-        seed=cell.seed,
+        **asdict(cell),
         scores=run.metrics,
         seconds=run.seconds,
         steps=run.steps,
