@@ -34,7 +34,7 @@ def test_a_process_that_is_killed_takes_no_other_cell_with_it(
 ) -> None:
     monkeypatch.setattr(running, "run_one", run_or_die)
     monkeypatch.setattr(running, "get_context", lambda _: get_context("fork"))
-    monkeypatch.setattr(running, "_limit_threads", lambda _: None)
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
     found = {o.cell: o for o in run_cells(plans().cells, plans(), tmp_path, jobs=2)}
     killed, *others = (found[cell] for cell in plans().cells)
     assert str(killed) == "failed, its process was killed, as happens where memory runs out"
