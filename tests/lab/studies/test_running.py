@@ -1,6 +1,7 @@
 """An experiment from its grid to its files, on a tiny model."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 import pytest
 
 from jat_graph.config import JatConfig
+from jat_graph.lab.store import locked
 from jat_graph.lab.studies import CellsFailedError, Record, Results, read_results, run_experiment
 from jat_graph.lab.studies.cells import cell_folder
 from jat_graph.lab.studies.fine_tuning import FineTuning
+from jat_graph.lab.studies.records import Store
+from jat_graph.lab.studies.running import finish_cell
 from jat_graph.tasks import get_task
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT, made_up
@@ -135,12 +139,24 @@ def test_bad_data_fails_before_anything_is_written(plans: Plans, tmp_path: Path)
 def test_what_another_process_is_at_is_left_to_it(
     plans: Plans, tmp_path: Path, cells_run: list[str]
 ) -> None:
-    from jat_graph.lab.store import locked
-
     first = plans().cells[0]
     with locked(cell_folder(tmp_path, first), wait=False):
         results = run_experiment(plans(), tmp_path, progress=False)
     assert len(results.records) == 3 and str(first) not in cells_run
+
+
+def test_who_waits_for_another_process_finds_the_cell_finished(
+    plans: Plans, tmp_path: Path, cells_run: list[str]
+) -> None:
+    store, cell = Store(plans(), tmp_path), plans().cells[0]
+    with ThreadPoolExecutor() as pool:
+        with locked(store.folder(cell), wait=False):
+            waiting = pool.submit(finish_cell, cell, store, False, wait=True)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+            store.save(made_up())
+        assert waiting.result(timeout=60)
+    assert cells_run == []
 
 
 @pytest.mark.parametrize(
