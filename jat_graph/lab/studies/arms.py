@@ -12,7 +12,9 @@ from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys
 from jat_graph.training.options import Heads, TrainingOptions
 
-HeadKind = Literal["none", "paper", "released", "released-efficient", "efficient", "triplet"]
+HeadKind = Literal[
+    "none", "paper", "released", "released-efficient", "efficient", "stones", "triplet"
+]
 
 # Settings are checked on a model of this size before any model is loaded.
 _LAYERS = _HEADS = 12
@@ -35,8 +37,8 @@ class GridArm:
     Args:
         name: What the line is called.
         heads: ``"none"``; ``"paper"``, ``"released"`` and ``"released-efficient"``, the presets of
-            :class:`jat_graph.JatConfig`; ``"efficient"``, the paper's with its JAT† (Eq. 8); or
-            ``"triplet"``. (default: "none")
+            :class:`jat_graph.JatConfig`, and so ``"stones"``; ``"efficient"``, the paper's with
+            its JAT† (Eq. 8); or ``"triplet"``. (default: "none")
         settings: Fields of :class:`jat_graph.JatConfig` or :class:`jat_graph.hf.TripletConfig`;
             layers and heads may be scaled to the model. (default: nothing)
         options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's;
@@ -201,6 +203,8 @@ def _preset(name: str, settings: Mapping[str, Any]) -> JatConfig:
         return JatConfig.paper(**{"key_selection": "significance", **settings})
     if name == "paper":
         return JatConfig.paper(**settings)
+    if name == "stones":
+        return JatConfig.stones(**settings)
     return JatConfig.released(efficient=name == "released-efficient", **settings)
 
 

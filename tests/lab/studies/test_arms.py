@@ -85,6 +85,8 @@ def test_depths_are_absolute_relative_or_shares() -> None:
         ("released", {}, JatConfig.released(layers=(0, 1, 3, 5))),
         ("released", {"layers": [0]}, JatConfig.released(layers=(0,))),
         ("released-efficient", {}, JatConfig.released(efficient=True, layers=(0, 1, 3, 5))),
+        ("stones", {"hops": 2}, JatConfig.stones(hops=2)),
+        ("stones", {"heads": "1/3"}, JatConfig.stones(heads=2)),
         ("triplet", {}, TripletConfig()),
         ("triplet", {"heads": "12/12", "pairs": "sum"}, TripletConfig(heads=6, pairs="sum")),
         ("triplet", {"heads": "5/12"}, TripletConfig(heads=3)),

@@ -8,12 +8,18 @@ import pytest
 import torch
 
 from jat_graph import JatConfig
-from jat_graph.lab.studies.small_reader import ReaderTraining, SmallReader, learning_curve
+from jat_graph.lab.studies.small_reader import (
+    ReaderTraining,
+    SmallReader,
+    _groups,
+    learning_curve,
+)
 from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
 
 TASK = PartnersTask(pairs=2, names=6, values=3, test_size=60)
 SHORT = ReaderTraining(steps=5, every=2, batch_size=8)
 PAIRS = JatConfig(heads=4, threshold=1.0)
+STONES = JatConfig.stones()
 
 
 def ids(task: RecallTask) -> list[torch.Tensor]:
@@ -21,7 +27,7 @@ def ids(task: RecallTask) -> list[torch.Tensor]:
     return [torch.from_numpy(column) for column in (drawn.first, drawn.second, drawn.value)]
 
 
-@pytest.mark.parametrize("config", [None, PAIRS])
+@pytest.mark.parametrize("config", [None, PAIRS, STONES])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_padding_and_the_order_of_tokens_change_nothing(
     config: JatConfig | None, layers: int
@@ -71,7 +77,7 @@ def test_a_curve_is_tested_on_the_way_and_at_the_end() -> None:
         assert all(0 <= score <= 1 for score in scores.values())
 
 
-@pytest.mark.parametrize("config", [None, PAIRS])
+@pytest.mark.parametrize("config", [None, PAIRS, STONES])
 def test_the_seed_decides_and_leaves_torchs_alone(config: JatConfig | None) -> None:
     state = torch.get_rng_state()
     first = list(learning_curve(TASK, config, training=SHORT, seed=3))
@@ -88,6 +94,38 @@ def test_one_layer_finds_a_value_that_is_one_step_away() -> None:
     training = ReaderTraining(steps=80, every=80, learning_rate=3e-3)
     ((_, scores),) = learning_curve(task, training=training)
     assert scores["accuracy"] > 0.95 > task.chance(2)
+
+
+def test_one_layer_with_stones_finds_a_value_that_is_two_steps_away() -> None:
+    task = PartnersTask(pairs=3, names=12, values=4, test_size=300)
+    training = ReaderTraining(steps=100, every=100, learning_rate=3e-3)
+    ((_, plain),), ((_, stones),) = (
+        learning_curve(task, config, training=training) for config in (None, STONES)
+    )
+    assert plain["accuracy_1"] > 0.98 and stones["accuracy_1"] > 0.98  # the only other value
+    assert plain["accuracy_3"] < task.chance(3) + 0.1
+    assert stones["accuracy_3"] > task.chance(3) + 0.3
+
+
+def test_strengths_alone_have_a_rate_of_their_own() -> None:
+    model = SmallReader(TASK, 2, STONES)
+    rest, strengths = _groups(model, ReaderTraining(learning_rate=0.5, strength_lr=7.0))
+    assert (rest["lr"], strengths["lr"]) == (0.5, 7.0)
+    assert [tuple(one.shape) for one in strengths["params"]] == [(3, 1, 4)] * 2
+    found = [*rest["params"], *strengths["params"]]
+    assert {id(one) for one in found} == {id(one) for one in model.parameters()}
+    (alone,) = _groups(SmallReader(TASK, 2, PAIRS), SHORT)
+    assert alone["lr"] == SHORT.learning_rate
+
+
+@pytest.mark.parametrize("config", [None, STONES])
+def test_what_is_none_adds_nothing_and_stones_begin_as_the_base(config: JatConfig | None) -> None:
+    torch.manual_seed(0)
+    model = SmallReader(TASK, 1, config)
+    assert not model.names.weight[0].any() and not model.values.weight[0].any()
+    torch.manual_seed(0)
+    plain = SmallReader(TASK, 1, None)
+    torch.testing.assert_close(model(*ids(TASK)), plain(*ids(TASK)), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
