@@ -80,7 +80,7 @@ class PastTokens:
     def keep(self, hops: list[Hop], operator: NormalizedOperator, mask: TokenMask) -> None:
         """Take over what the first tokens computed all at once."""
         batch, _, length, _ = hops[0][0].shape
-        if mask.pairs is None and (mask.causal or _at_most_one(mask.valid, length)):
+        if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
             valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
             self.hops, self.inverse_root, self.valid = hops, operator.scale, valid
             self.scores = None
@@ -157,7 +157,7 @@ class PastTokens:
         return count_votes(kept, limits, rows)[..., : rows.stop]
 
 
-def _at_most_one(valid: Tensor | None, length: int) -> bool:
+def at_most_one(valid: Tensor | None, length: int) -> bool:
     """Tell whether no sequence has two tokens, which causal order could tell apart."""
     return length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, JumpHeads, neighbours, split_heads
 from jat_graph.attention.past import PastTokens
+from jat_graph.attention.past_stones import StonePast
 from jat_graph.attention.strengths import VALUES, Strengths
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
@@ -26,6 +28,13 @@ from jat_graph.voting.ballot import Ballot, open_ballot
 from jat_graph.voting.links import LinkRule
 from jat_graph.voting.standard import score_source
 
+Past: TypeAlias = PastTokens | StonePast
+
+
+def new_past(config: JatConfig) -> Past:
+    """Return what nothing leaves behind for heads that jump."""
+    return StonePast() if config.graph == "stones" else PastTokens()
+
 
 def head_groups(
     query: Tensor,  # [B, H, L, D]
@@ -34,7 +43,7 @@ def head_groups(
     *,
     mask: TokenMask,
     scale: float,
-    past: PastTokens | None = None,
+    past: Past | None = None,
     strength: Tensor | None = None,  # [3, hops, heads that jump]; None for those of the config
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together.
@@ -61,13 +70,14 @@ def _jump_groups(
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-    past: PastTokens | None,
+    past: Past | None,
     strength: Tensor | None,
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
     if jumping.config.strength is not None:
         theta = Strengths.of(jumping.config, strength, query)
-        return [_strong_group(query, key, jumping, mask, scale, theta)]
+        return [_strong_group(query, key, jumping, mask, scale, theta, past)]
+    assert past is None or isinstance(past, PastTokens)
     members = list(jumping.hop_groups)
     if past is not None and past.length:
         found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
@@ -98,8 +108,13 @@ def _strong_group(
     mask: TokenMask,
     scale: float,
     theta: Strengths,
+    past: Past | None,
 ) -> HeadGroup:
     """Return the features of heads that jump as strongly as θ says, and what they carry."""
+    if isinstance(past, StonePast):
+        if past.length and not theta.are_zero():
+            return past.extend(query, key, jumping, mask, scale, theta)
+        past.keep(query, mask)
     if theta.are_zero():
         return HeadGroup(jumping.heads, query, key, jumps=False)
     operator, _ = graph_operator(query, key, jumping, mask.select_heads(jumping.heads), scale)

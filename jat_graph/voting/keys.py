@@ -58,21 +58,38 @@ def select_keys(
     The number of entries depends on the padded length alone, so that nothing waits for the device;
     ``valid`` says how many of them each sequence really has.
     """
-    reasons = unsupported_selection(config, mask)
-    if reasons:
-        raise ValueError(reasons[0])
-    if config.key_selection == "all":
-        return VotingKeys(None, mask.voting)
-    batch, heads, length = source.shape
-    everyone = torch.ones(1, 1, length, dtype=torch.bool, device=source.device)
+    if config.key_selection in ("all", "strided"):
+        return spaced_keys(config, mask, source.shape, source.device)
+    _check_selection(config, mask)
+    everyone = torch.ones(1, 1, source.shape[2], dtype=torch.bool, device=source.device)
     valid = everyone if mask.valid is None else mask.valid
     voting = everyone if mask.voting is None else mask.voting
-    if config.key_selection == "strided":
-        return _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
     measure = (_query_measure if config.key_selection == "sampled_queries" else _key_measure)(
         config, source, valid, valid.sum(-1, keepdim=True)
     )
     return _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
+
+
+def spaced_keys(
+    config: JatConfig,
+    mask: TokenMask,
+    shape: tuple[int, int, int],  # B, H, L
+    device: torch.device,
+) -> VotingKeys:
+    """Return the keys that vote whatever their scores: all of them, or every so many."""
+    _check_selection(config, mask)
+    (batch, heads, length), voting = shape, mask.voting
+    if config.key_selection == "all":
+        return VotingKeys(None, voting)
+    if voting is None:
+        voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
+    return _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
+
+
+def _check_selection(config: JatConfig, mask: TokenMask) -> None:
+    reasons = unsupported_selection(config, mask)
+    if reasons:
+        raise ValueError(reasons[0])
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:

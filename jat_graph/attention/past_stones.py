@@ -1,0 +1,246 @@
+"""The same for stones: next tokens of a causal sequence, from what earlier ones left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from jat_graph.attention.heads import HeadGroup, JumpHeads
+from jat_graph.attention.past import LEAST_ROOM, at_most_one
+from jat_graph.attention.strengths import VALUES, Strengths
+from jat_graph.config import JatConfig
+from jat_graph.masks import TokenMask
+from jat_graph.operators.stones import running_product
+from jat_graph.voting.keys import spaced_keys
+from jat_graph.voting.links import LinkRule
+from jat_graph.voting.moments import Moments
+from jat_graph.voting.scores import QueryKeyScores, full_precision
+from jat_graph.voting.standard import causal_features
+
+BACK = 64  # tokens that a crop may take away at little cost
+
+
+class Known(NamedTuple):
+    """What the first tokens left behind; nothing but None if there are none."""
+
+    length: int = 0  # L
+    moments: Moments | None = None
+    stones: Tensor | None = None  # their standard keys, [B, H, U, D]
+    sizes: Tensor | None = None  # of the stones of each side, [B, H, sides, U, 1]
+    # Sums of queries and keys on each stone, by hop, [B, H, sides, U, 2D]; and those of values.
+    features: tuple[Tensor, ...] | None = None
+    values: tuple[Tensor, ...] | None = None
+
+
+class NextSteps:
+    """The rows of P that belong to tokens after others."""
+
+    def __init__(
+        self,
+        links: Tensor,  # [B, H, n, sides · U]
+        sides: int,
+        sizes: Tensor | None,  # before them, [B, H, sides, ≤ U, 1]; None if nothing was
+        self_weight: float,
+    ) -> None:
+        self.links, self.sides = links, sides
+        sums = links.cumsum(-2)
+        sums = sums if sizes is None else sums + self._grown(sizes).mT
+        self.sizes = sums[:, :, -1:].mT.unflatten(2, (sides, -1))
+        self.shares = links / sums.masked_fill(sums == 0, 1.0)
+        degree = links.sum(-1, keepdim=True)  # [B, H, n, 1]
+        self.loops = (degree == 0).to(links.dtype) if self_weight == 0 else self_weight
+        self.weight = 1 / (degree + self.loops)
+
+    def walk(
+        self,
+        x: Tensor,  # [B, H, n, D]
+        hops: int,
+        before: tuple[Tensor, ...] | None,  # the sums on stones, by hop, [B, H, sides, ≤ U, D]
+    ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        """Return x and its hops, and the sums on stones after them."""
+        found, after = [x], []
+        for hop in range(hops):
+            x = found[-1]
+            walked, sums = running_product(self.shares, self.links, x), self.links.mT @ x
+            if before is not None:
+                earlier = self._grown(before[hop])
+                walked, sums = walked + self.shares @ earlier, sums + earlier
+            found.append((walked + self.loops * x) * self.weight)
+            after.append(sums.unflatten(2, (self.sides, -1)))
+        return found, tuple(after)
+
+    def _grown(self, sums: Tensor) -> Tensor:  # [B, H, sides · U, D]
+        """Return sums on the first stones as those on all, with 0 on the later ones."""
+        more = self.links.size(-1) // self.sides - sums.size(3)
+        return F.pad(sums, (0, 0, 0, more)).flatten(2, 3)
+
+
+@dataclass
+class KeptRows:
+    """Rows of the first tokens, with room for more, so that none is copied for a new token."""
+
+    store: Tensor | None = None  # [B, H, ≥ L, D]
+
+    def put(self, start: int, rows: Tensor) -> Tensor:  # [B, H, n, D]
+        """Put rows from a position on, and return all up to the last of them."""
+        known = rows[:, :, :0] if self.store is None else self.store[:, :, :start]
+        if torch.is_grad_enabled() and (known.requires_grad or rows.requires_grad):
+            self.store = torch.cat([known, rows], dim=2)
+            return self.store
+        length = start + rows.size(2)
+        if self.store is None or self.store.size(2) < length or _is_frozen(self.store):
+            batch, heads, _, width = rows.shape
+            room = length + max(LEAST_ROOM, length // 8)
+            self.store = rows.new_empty(batch, heads, room, width)
+            self.store[:, :, :start] = known
+        self.store[:, :, start:length] = rows
+        return self.store[:, :, :length]
+
+
+@dataclass
+class StonePast:
+    """What the next tokens of a causal sequence need of the earlier ones.
+
+    A token adds itself to the sums of the stones that it stands on, and reads those of all tokens
+    so far: O(U · D) a hop. Sums cannot be taken back, so those of some tokens ago are kept, too;
+    where a crop goes further back, all begins again with the first token.
+    """
+
+    length: int = 0  # L
+    queries: list[Tensor] = field(default_factory=list)  # as they came, [B, H, ., D], in order
+    keys: KeptRows = field(default_factory=KeptRows)  # the features of keys
+    known: list[Known] = field(default_factory=list)  # of ever more tokens
+    valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
+    silent: Tensor | None = None  # those that are never stones, bool [B, H|1, L]; None if none are
+
+    def keep(self, query: Tensor, mask: TokenMask) -> None:
+        """Take the next tokens as they are."""
+        length = self.length + query.size(2)
+        if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
+            self.length = length
+            self.queries.append(query)
+            self.valid, self.silent = (
+                None if part is None else part.expand(len(query), -1, -1)
+                for part in (mask.valid, mask.silent)
+            )
+
+    def extend(
+        self,
+        query: Tensor,  # [B, H, n, D]
+        key: Tensor,  # of all tokens, [B, H, L + n, D]
+        jumping: JumpHeads,
+        mask: TokenMask,
+        scale: float,
+        theta: Strengths,
+    ) -> HeadGroup:
+        """Return the features of the next n queries and of all keys, and keep what they leave."""
+        hops, rows = jumping.highest_hop, slice(-query.size(2), None)
+        self.keep(query, mask)
+        while theta.sides[VALUES] and self.known and self.known[-1].values is None:
+            self.known.pop()
+        last = self.known[-1] if self.known else Known()
+        queries, keys = self._queries_from(last.length), key[:, :, last.length :]
+        with full_precision(query.device):
+            own = mask.select_heads(jumping.heads)
+            steps, moments, stones = _next_steps(queries, keys, jumping.config, own, scale, last)
+            both = torch.cat([queries, keys], dim=-1).to(steps.links.dtype)
+            found, sums = steps.walk(both, hops, last.features)
+            sides = zip(*(x.chunk(2, dim=-1) for x in found), strict=True)
+            new_queries, new_keys = (
+                theta.features(side, list(far)).to(query.dtype) for side, far in enumerate(sides)
+            )
+        self._remember(Known(self.length, moments, stones, steps.sizes, sums))
+
+        def carry(value: Tensor) -> Tensor:  # of all tokens, [B, H, L + n, Dv]
+            with full_precision(value.device):
+                near = value[:, :, last.length :].to(steps.links.dtype)
+                far, values = steps.walk(near, hops, last.values)
+                self.known[-1] = self.known[-1]._replace(values=values)
+                parts = [theta.of_hop(VALUES, hop) * x for hop, x in enumerate(far[1:])]
+                return torch.stack(parts).sum(0)[:, :, rows].to(value.dtype)
+
+        keys, carries = self.keys.put(last.length, new_keys), theta.sides[VALUES]
+        carried = carry if carries else None
+        return HeadGroup(jumping.heads, new_queries[:, :, rows], keys, jumps=True, carry=carried)
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from a position on."""
+        self.length = min(self.length, length)
+        self.known = [known for known in self.known if known.length <= length]
+        self._change(lambda x: x[:, :, : self.length])
+
+    def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Select, reorder or repeat the sequences of the batch."""
+        self.known = tree_map_only(Tensor, change, self.known)
+        self._change(change)
+
+    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change everything that is laid out ``[B, H, L, ...]``."""
+        if self.queries:
+            self.queries = [change(torch.cat(self.queries, dim=2))]
+        self.keys.store, self.valid, self.silent = (
+            None if part is None else change(part)
+            for part in (self.keys.store, self.valid, self.silent)
+        )
+
+    def _queries_from(self, start: int) -> Tensor:
+        """Return the queries of the tokens from a position on."""
+        newest = self.queries[-1]
+        if start < self.length - newest.size(2):
+            self.queries = [torch.cat(self.queries, dim=2)]
+            return self.queries[0][:, :, start:]
+        return newest
+
+    def _remember(self, after: Known) -> None:
+        """Keep what is known now, and what was known some tokens ago."""
+        if self.known:
+            *marks, last = self.known
+            if not marks or last.length - marks[-1].length >= BACK:
+                marks = [*marks[-1:], last]
+            self.known = marks
+        self.known.append(after)
+
+
+def _next_steps(
+    query: Tensor,  # [B, H, n, D]
+    key: Tensor,  # [B, H, n, D]
+    config: JatConfig,
+    mask: TokenMask,  # of all tokens
+    scale: float,
+    last: Known,
+) -> tuple[NextSteps, Moments, Tensor]:  # and the stones, [B, H, U, D]
+    """Return how tokens after others walk, and what is then left behind."""
+    valid = None if mask.valid is None else mask.valid[..., last.length :]
+    query, key, moments = causal_features(query, key, scale, valid, last.moments)
+    batch, heads, rows, _ = key.shape
+    length = last.length + rows
+    chosen = spaced_keys(config, mask, (batch, heads, length), key.device)
+    position = torch.arange(length, device=key.device)
+    index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
+    stones = key.take_along_dim((index - last.length).clamp(min=0).unsqueeze(-1), 2)
+    if last.stones is not None:
+        earlier = F.pad(last.stones, (0, 0, 0, stones.size(2) - last.stones.size(2)))
+        stones = torch.where((index < last.length).unsqueeze(-1), earlier, stones)
+    visible = index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1)  # [B, H, n, U]
+    if chosen.valid is not None:
+        visible = visible & chosen.valid.unsqueeze(-2)
+    if valid is not None:
+        visible = visible & valid.unsqueeze(-1)
+    source = QueryKeyScores(query, stones, scale)
+    rule = LinkRule.of(config, source)
+    links = rule.links(source.columns(None), visible)
+    steps = NextSteps(links, 1 + rule.both_sides, last.sizes, config.self_weight)
+    return steps, moments, stones
+
+
+def _is_frozen(tensor: Tensor) -> bool:
+    """Tell whether a tensor must not be written to here."""
+    return tensor.requires_grad or (
+        tensor.is_inference() and not torch.is_inference_mode_enabled()
+    )
