@@ -241,6 +241,4 @@ def _next_steps(
 
 def _is_frozen(tensor: Tensor) -> bool:
     """Tell whether a tensor must not be written to here."""
-    return tensor.requires_grad or (
-        tensor.is_inference() and not torch.is_inference_mode_enabled()
-    )
+    return tensor.requires_grad or (tensor.is_inference() and not torch.is_inference_mode_enabled())
