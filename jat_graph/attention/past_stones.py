@@ -51,7 +51,7 @@ class NextSteps:
         self.links, self.sides = links, sides
         sums = links.cumsum(-2)
         sums = sums if sizes is None else sums + self._grown(sizes).mT
-        self.sizes = sums[:, :, -1:].mT.unflatten(2, (sides, -1))
+        self.sizes = self._by_side(sums[:, :, -1:].mT)
         self.shares = links / sums.masked_fill(sums == 0, 1.0)
         degree = links.sum(-1, keepdim=True)  # [B, H, n, 1]
         self.loops = (degree == 0).to(links.dtype) if self_weight == 0 else self_weight
@@ -72,8 +72,11 @@ class NextSteps:
                 earlier = self._grown(before[hop])
                 walked, sums = walked + self.shares @ earlier, sums + earlier
             found.append((walked + self.loops * x) * self.weight)
-            after.append(sums.unflatten(2, (self.sides, -1)))
+            after.append(self._by_side(sums))
         return found, tuple(after)
+
+    def _by_side(self, sums: Tensor) -> Tensor:  # [B, H, sides, U, D]
+        return sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1))
 
     def _grown(self, sums: Tensor) -> Tensor:  # [B, H, sides · U, D]
         """Return sums on the first stones as those on all, with 0 on the later ones."""

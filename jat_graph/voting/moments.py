@@ -23,7 +23,7 @@ class Sums(NamedTuple):
 class Moments(NamedTuple):
     """What the standard scores of the next tokens need of the earlier ones."""
 
-    count: Tensor  # tokens that are no padding, [B, H|1, 1]
+    number: Tensor  # of tokens that are no padding, [B, H|1, 1]
     query: Sums
     key: Sums
 
@@ -50,8 +50,8 @@ def causal_moments(
     in_order = valid is None and before is None  # they stand in their blocks as they come
     before = Moments.of_nothing(query) if before is None else before
     inside = weights(valid, query)
-    number = before.count + inside.squeeze(-1).long().cumsum(-1)  # of a token, from 1, [B, H|1, L]
-    done = before.count // BLOCK * BLOCK  # tokens in complete blocks
+    number = before.number + inside.squeeze(-1).long().cumsum(-1)  # of a token, from 1, [B, H|1, L]
+    done = before.number // BLOCK * BLOCK  # tokens in complete blocks
     place = (number - done - 1).clamp(min=0)  # of a token behind them
     complete = (number[..., -1:] - done) // BLOCK  # blocks that become so
     means, blocks, spreads, after = [], [], [], []
@@ -88,7 +88,7 @@ def _in_blocks(
     else:  # padding, which is 0, may fall on any place
         room = F.pad(block, (0, 0, 0, -(-x.size(2) // BLOCK) * BLOCK))
         padded = room.scatter_add(2, place.unsqueeze(-1).expand_as(x), x)
-    return padded.unflatten(2, (-1, BLOCK))
+    return padded.view(*x.shape[:2], -1, BLOCK, x.size(-1))
 
 
 def _at(blocks: Tensor, index: Tensor) -> Tensor:
