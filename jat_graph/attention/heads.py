@@ -123,7 +123,7 @@ def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
 
 
 def add_carried(
-    output: Tensor,  # [B, H, L, Dv]
+    output: Tensor,  # of the heads of all groups, [B, H, L, Dv]
     groups: list[HeadGroup],
     value: Tensor,  # [B, H, L, Dv]
 ) -> Tensor:  # [B, H, L, Dv]
@@ -131,14 +131,15 @@ def add_carried(
     carrying = [group for group in groups if group.carry is not None]
     if not carrying:
         return output
-    everyone = tuple(range(output.size(1)))
+    everyone = sorted(head for group in groups for head in group.heads)
     for group in carrying:
         assert group.carry is not None
-        if group.heads == everyone:
-            output = output + group.carry(value)
+        if len(group.heads) == len(everyone):
+            output = output + group.carry(value).to(output.dtype)
         else:
-            index = torch.tensor(group.heads, device=output.device)
-            output = output.index_add(1, index, group.carry(value[:, list(group.heads)]))
+            places = [everyone.index(head) for head in group.heads]
+            carried = group.carry(value[:, places]).to(output.dtype)
+            output = output.index_add(1, torch.tensor(places, device=output.device), carried)
     return output
 
 

@@ -51,10 +51,7 @@ class Strengths:
 
     def are_zero(self) -> bool:
         """Tell whether no head jumps now, and none is learning to."""
-        if self.learned is None or torch.compiler.is_compiling():
-            return False
-        learning = torch.is_grad_enabled() and self.learned.requires_grad
-        return not learning and not _has_entries(self.learned)
+        return self.learned is not None and are_at_rest(self.learned)
 
     def of_hop(self, side: int, hop: int) -> Tensor:  # [H, 1, 1]
         """Return θ of each head."""
@@ -79,12 +76,20 @@ def new_strength(config: JatConfig, num_heads: int) -> torch.nn.Parameter | None
     return torch.nn.Parameter(torch.zeros(3, len(triples), num_heads))
 
 
+def are_at_rest(strength: Tensor) -> bool:
+    """Tell whether learned strengths are all 0, and not being learned just now."""
+    if torch.compiler.is_compiling():
+        return False
+    learning = torch.is_grad_enabled() and strength.requires_grad
+    return not learning and not _has_entries(strength)
+
+
 _seen: MutableMapping[Tensor, tuple[int, bool]] = WeakTensorKeyDictionary()
 
 
 def _has_entries(strength: Tensor) -> bool:
     """Tell whether a tensor has an entry but 0, and ask the device only after it has changed."""
-    if strength.is_inference():
+    if strength.is_inference() or strength.is_cpu:
         return bool(strength.any())
     version, found = _seen.get(strength, (-1, False))
     if version != strength._version:

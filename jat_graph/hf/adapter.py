@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,23 +19,32 @@ from jat_graph.hf.interface import (
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules, transformer_of
-from jat_graph.hf.switching import attached_parts, switch_off, switch_on
+from jat_graph.hf.silence import telling_hooks, with_silent_tokens
+from jat_graph.hf.switching import add_hooks, attached_parts, remove_hooks, switch_off, switch_on
 from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.hf.triplet_layer import TripletLayer
 from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer)
 
 
-def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
+def attach(
+    model: ModelT,
+    config: JatConfig | TripletConfig,
+    tokenizer: PreTrainedTokenizerBase | Sequence[int] | None = None,
+) -> ModelT:
     """Give some heads of a pretrained transformer jump self-attention, in place.
 
-    The model gets no new parameters. Layers are numbered from 0 in the order of
+    Where the config's ``strength`` is ``"learned"``, as with ``JatConfig.stones()``, each module
+    with jump heads gets a module ``strength``, whose ``theta`` ``[3, hops, jump heads]`` begins at
+    0: until one of them is not, the model is its base, bit for bit. They are saved and loaded with
+    the model, and with a LoRA adapter by ``modules_to_save=["strength"]``, if it comes after them.
+    Other settings bring no parameters. Layers are numbered from 0 in the order of
     ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
     Cross-attention, and attention with a learned position bias (T5), stays as it is. Everything
     that does not jump runs on SDPA, whatever ran before, and ``set_attn_implementation`` raises
@@ -55,6 +64,10 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
     Args:
         model: A model of transformers, or a PEFT model around one.
         config: The settings, of one kind of heads.
+        tokenizer: Fills the config's ``silent_tokens``, where they are empty: a tokenizer, whose
+            marks of beginning, end and padding are never stones, and which changes nothing with
+            pairs; or token ids. Inputs that are given as embeddings have no silent tokens.
+            (default: None)
 
     Returns:
         The same model.
@@ -69,7 +82,7 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
         NeurIPS 2022.
     """
     base = transformer_of(model)
-    kind = _kind_of(config)
+    kind, config = _kind_of(config), with_silent_tokens(config, tokenizer)
     attachment = find_attachment(base)
     if attachment is not None and kind in attachment.configs:
         raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
@@ -78,6 +91,8 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
     if attachment is not None:
         _check_together(base, attachment, placed, kind, config)
     learned = new_parameters(placed)  # drawn before the model changes, should there be no room
+    silent = config.silent_tokens if isinstance(config, JatConfig) else ()
+    hooks = telling_hooks(base, placed, silent)
     if attachment is None:
         attachment = switch_on(base, found, placed, kind)
     for module, name, made in learned:
@@ -85,6 +100,7 @@ def attach(model: ModelT, config: JatConfig | TripletConfig) -> ModelT:
     for module, heads in placed.items():
         _state(module).heads += (heads,)
     attachment.configs[kind] = config
+    attachment.telling += add_hooks(hooks)
     attachment.pattern = _pattern(attachment)
     setattr(base.config, kind.name, config.to_dict())
     return model
@@ -111,6 +127,8 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
             _take_off(module, kind)
         del attachment.configs[kind]
         delattr(attachment.root_config, kind.name)
+        if kind is JumpLayer:
+            remove_hooks(attachment.telling)
     attachment.pattern = _pattern(attachment)
     if not attachment.configs:
         switch_off(model, attachment, modules)

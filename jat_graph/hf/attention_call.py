@@ -20,7 +20,7 @@ from jat_graph.hf.generation_cache import (
     mask_with_past,
     past_tokens,
 )
-from jat_graph.masks import TokenMask, resolve_mask, split_additive
+from jat_graph.masks import TokenMask, resolve_mask, silence, split_additive
 from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class AttentionCall:
     scale: float
     hidden: Tensor | None = None  # what the module made the queries of, [B, Lq, C]
     cache: Cache | None = None  # of the keys of earlier tokens
+    silent: Tensor | None = None  # tokens that never vote and are never stones, bool [B, Lq]
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -65,7 +66,8 @@ class AttentionCall:
 
     def token_mask(self) -> TokenMask:
         """Return the mask for the votes."""
-        return resolve_once(self.attention_mask, self.is_causal, self.query)
+        mask = resolve_once(self.attention_mask, self.is_causal, self.query)
+        return silence(mask, self.silent, self.query)
 
     def past(self, owner: object) -> PastTokens | None:
         """Return what earlier tokens left behind for heads; None if nothing is to be kept.

@@ -153,4 +153,5 @@ def _joined_mask(masks: tuple[TokenMask, TokenMask], queries: tuple[Tensor, Tens
         masks[0].causal,
         joined([mask.pairs for mask in masks], 1),
         joined([mask.bias for mask in masks], 0),
+        joined([mask.silent for mask in masks], 0),
     )

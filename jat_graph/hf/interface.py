@@ -13,12 +13,13 @@ from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from jat_graph.attention.heads import HeadGroup, merge_heads, neighbours, split_heads
+from jat_graph.attention.heads import HeadGroup, add_carried, merge_heads, neighbours, split_heads
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.silence import ARGUMENT
 from jat_graph.masks import shared_row
 from jat_graph.patterns import Pattern
 
@@ -47,6 +48,7 @@ class Attachment:
     configs: dict[type[LayerHeads], Any] = field(default_factory=dict)  # as attach got them
     pattern: Pattern | None = None  # of self-attention
     hooks: list[RemovableHandle] = field(default_factory=list)
+    telling: list[RemovableHandle] = field(default_factory=list)  # those of silent tokens
     enabled: bool = True  # but inside jat_graph.disabled
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
@@ -155,6 +157,7 @@ def jat_attention_forward(
         )
     _refuse(module, kwargs, SDPA_IGNORES)
     shared, (hidden, cache) = state.attachment, take_note(module)
+    silent = _take_silent(module, state, kwargs)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and shared.gives_rows
     scale = default_scale(query.size(-1)) if scaling is None else scaling
@@ -162,12 +165,12 @@ def jat_attention_forward(
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = _is_causal(module, query, attention_mask, kwargs)
     call = AttentionCall(
-        module, query, key, attention_mask, causal, dropout, scale, hidden=hidden, cache=cache
+        module, query, key, attention_mask, causal, dropout, scale, hidden, cache, silent
     )
     if shared.recorder is not None and state.heads:
         _check_heads(call, state.heads, kwargs)
         shared.recorder(state.heads, call)
-    kinds = tuple(heads for heads in state.heads if not heads.is_ordinary)
+    kinds = tuple(heads for heads in state.heads if not heads.at_rest(module))
     pattern = shared.pattern if state.takes_heads else None
     if shared.enabled and (kinds or pattern is not None):
         _check_heads(call, kinds, kwargs)
@@ -199,7 +202,7 @@ def run_heads(
         reading.read(own) for reading, own in zip(readings, values[: len(readings)], strict=True)
     ]
     if groups:
-        outputs.append(_attend(call, groups, values[-1], pattern))
+        outputs.append(add_carried(_attend(call, groups, values[-1], pattern), groups, values[-1]))
     output = merge_heads(names, outputs).transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
     return output, _probabilities(call, groups, pattern) if wanted else None
 
@@ -251,6 +254,20 @@ def _ordinary_probabilities(call: AttentionCall) -> Tensor:  # [B, H, Lq, Lk]
         is_causal=call.is_causal,
         scale=call.scale,
     )
+
+
+def _take_silent(
+    module: nn.Module, state: LayerState, kwargs: dict[str, Any]
+) -> Tensor | None:  # bool [B, Lq]
+    """Return which tokens are silent, as the model around a module told it."""
+    asked = any(getattr(heads.config, "silent_tokens", ()) for heads in state.heads)
+    if asked and ARGUMENT not in kwargs:
+        raise ValueError(
+            f"{type(module).__name__} was not told which tokens are silent: call the model, not "
+            "its forward; if it was called, attach with silent_tokens=()"
+        )
+    silent: Tensor | None = kwargs.pop(ARGUMENT, None)
+    return silent
 
 
 def _is_causal(

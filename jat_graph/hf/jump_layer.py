@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from torch import nn
+from torch import Tensor, nn
 
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.strengths import are_at_rest, new_strength
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import LEARNED
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule
@@ -17,12 +20,25 @@ from jat_graph.patterns import Pattern
 from jat_graph.voting.keys import unsupported_selection
 
 
+class JumpStrength(nn.Module):
+    """What the jump heads of a module learn; a module of its own, which PEFT can save."""
+
+    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
+        super().__init__()
+        self.theta = theta
+
+    def forward(self) -> Tensor:  # [3, hops, H]
+        """Return the strengths."""
+        return self.theta
+
+
 @dataclass(frozen=True)
 class JumpLayer(LayerHeads):
     """The jump heads of one attention module."""
 
     config: JatConfig
     jumping: JumpHeads = field(init=False, compare=False, repr=False)  # among themselves
+    fixed: bool = field(init=False, compare=False, repr=False)  # whether some jump at any rate
 
     config_class = JatConfig
     name = "jat"
@@ -31,6 +47,9 @@ class JumpLayer(LayerHeads):
     def __post_init__(self) -> None:
         jumping = JumpHeads.everyone(self.config, len(self.heads))
         object.__setattr__(self, "jumping", jumping)
+        strengths = {strength for triple in self.config.strengths() for strength in triple}
+        fixed = not strengths or any(strengths - {LEARNED})
+        object.__setattr__(self, "fixed", fixed)
 
     @classmethod
     def place(
@@ -52,7 +71,7 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of one module, which must not look ahead if it is causal."""
         heads = config.head_indices(entry.num_heads)
         jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
-        if entry.is_causal and not jump.is_ordinary:
+        if entry.is_causal and not jump.jumping.is_ordinary:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if reasons:
                 raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
@@ -63,15 +82,48 @@ class JumpLayer(LayerHeads):
         """Return the pattern of the settings."""
         return config.attention_pattern()
 
-    @property
-    def is_ordinary(self) -> bool:
+    @classmethod
+    def learns(cls, config: JatConfig) -> bool:
+        """Tell whether a strength is learned."""
+        return any(LEARNED in triple for triple in config.strengths())
+
+    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+        """Return the strengths, if they are learned."""
+        return {"strength": lambda: self._strength(module)} if self.learns(self.config) else {}
+
+    def _strength(self, module: nn.Module) -> JumpStrength:
+        """Return strengths of 0 in the dtype of the module, for a shard of both must have one."""
+        theta, like = new_strength(self.config, len(self.heads)), next(module.parameters())
+        assert theta is not None
+        dtype = like.dtype if like.is_floating_point() else theta.dtype  # quantized weights are not
+        return JumpStrength(theta).to(like.device, dtype)
+
+    def at_rest(self, module: nn.Module) -> bool:
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
-        return self.jumping.is_ordinary
+        if self.fixed:
+            return self.jumping.is_ordinary
+        strength = self._learned(module)
+        return strength is None or are_at_rest(strength)
+
+    def _learned(self, module: nn.Module) -> Tensor | None:
+        """Return the strengths that a module has learned; None if there is nothing to learn."""
+        return module.strength() if self.learns(self.config) else None  # type: ignore[operator]
 
     def run(self, call: AttentionCall) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
+        if not call.is_whole and (self.config.strength is not None or self.config.silent_tokens):
+            raise ValueError(
+                "jump heads with strengths or silent tokens need the queries of all tokens: pass "
+                f"use_cache=False (got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+            )
         past = call.past(self)
         mask = call.whole_mask(past)
         return head_groups(
-            call.query, call.key, self.jumping, mask=mask, scale=call.scale, past=past
+            call.query,
+            call.key,
+            self.jumping,
+            mask=mask,
+            scale=call.scale,
+            past=past,
+            strength=self._learned(call.module),
         )

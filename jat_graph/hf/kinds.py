@@ -40,7 +40,6 @@ class LayerHeads(ABC):
     # Whether its heads are plain attention on other features, so that they give attention
     # probabilities and may read within a pattern.
     on_features: ClassVar[bool] = True
-    learns: ClassVar[bool] = False  # whether its heads may bring parameters
 
     @classmethod
     def place(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
@@ -66,9 +65,13 @@ class LayerHeads(ABC):
         """Return where all heads of the model, of whatever kind, read their scores."""
         return None
 
-    @property
-    def is_ordinary(self) -> bool:
-        """Tell whether the settings make all of them ordinary heads."""
+    @classmethod
+    def learns(cls, config: Any) -> bool:
+        """Tell whether heads with these settings bring parameters."""
+        return False
+
+    def at_rest(self, module: nn.Module) -> bool:
+        """Tell whether all of them are ordinary heads, by the settings or what they learned."""
         return False
 
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module | nn.Parameter]]:

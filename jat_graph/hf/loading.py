@@ -45,7 +45,7 @@ def from_pretrained(auto_class: Any, path: str | Path, **kwargs: Any) -> PreTrai
         )
     if kwargs.get("attn_implementation", NAMES[0]) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
-    learning = {kind: config for kind, config in configs.items() if kind.learns}
+    learning = {kind: config for kind, config in configs.items() if kind.learns(config)}
     if learning:
         loaded = _load_learned(auto_class, path, learning, kwargs)
     else:
@@ -80,20 +80,26 @@ def _load_learned(
     """Load a model, and with it what its heads learned."""
     own = _model_class(auto_class, path, kwargs)
 
+    brought: list[tuple[torch.nn.Module, str]] = []
+
     def build(self: PreTrainedModel, *args: Any, **options: Any) -> None:
         own.__init__(self, *args, **options)
         found = [entry for entry in attention_modules(self) if entry.left_alone is None]
         for kind, config in configs.items():
             for module, name, made in new_parameters(kind.place(found, config)):
                 setattr(module, name, made)
+                brought.append((module, name))
 
     # transformers fills the parameters that a class has once it is built: the new ones must be
     # among them, and the model must be of its own class again afterwards.
     building: Any = type(own.__name__, (own,), {"__init__": build, "__module__": own.__module__})
-    loaded = building.from_pretrained(path, **kwargs)
-    model = loaded[0] if isinstance(loaded, tuple) else loaded
+    model, report = building.from_pretrained(path, **kwargs | {"output_loading_info": True})
     model.__class__ = own
-    return loaded
+    places = {module: place for place, module in model.named_modules()}
+    for module, name in brought:  # what the folder lacks, attach makes
+        if any(key.startswith(f"{places[module]}.{name}.") for key in report["missing_keys"]):
+            delattr(module, name)
+    return (model, report) if kwargs.get("output_loading_info") else model
 
 
 def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> Any:

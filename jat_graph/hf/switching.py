@@ -12,6 +12,7 @@ from jat_graph.hf.modules import AttentionModule, model_parts
 from jat_graph.hf.positions import position_tables
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
     from transformers import PreTrainedConfig, PreTrainedModel
 
 SETTER = "set_attn_implementation"
@@ -44,29 +45,38 @@ def switch_on(
         setattr(entry.module, STATE_ATTRIBUTE, LayerState(attachment, entry.left_alone is None))
     for part in parts:
         vars(part)[SETTER] = refuse_change
-    _add_hooks(base, attachment, [entry.module for entry in served])
+    attachment.hooks = add_hooks(_hooks(base, attachment, [entry.module for entry in served]))
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = NAME
     return attachment
 
 
-def _add_hooks(base: PreTrainedModel, attachment: Attachment, served: list[nn.Module]) -> None:
-    """Let the attention function know what only its module, or the whole model, is told."""
+def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
+    """Let hooks see what their modules are called with."""
+    return [module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks]
+
+
+def remove_hooks(handles: list[RemovableHandle]) -> None:
+    """Take hooks off their modules, and forget them."""
+    while handles:
+        handles.pop().remove()
+
+
+def _hooks(
+    base: PreTrainedModel, attachment: Attachment, served: list[nn.Module]
+) -> list[tuple[nn.Module, Any]]:
+    """Return what lets the attention function know what only its module, or the model, is told."""
     hooks: list[tuple[nn.Module, Any]] = [(module, note_inputs) for module in served]
     for part in model_parts(base):
         hooks.append((part, attachment.start_forward if part is base else attachment.enter_part))
-    hooks += [(table.part, table.check_length) for table in position_tables(base)]
-    attachment.hooks = [
-        module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks
-    ]
+    return hooks + [(table.part, table.check_length) for table in position_tables(base)]
 
 
 def switch_off(model: nn.Module, attachment: Attachment, modules: list[nn.Module]) -> None:
     """Give a model without heads of ours the attention that it had before."""
     for module in modules:
         delattr(module, STATE_ATTRIBUTE)
-    for hook in attachment.hooks:
-        hook.remove()
+    remove_hooks(attachment.hooks)
     for part in attached_parts(model):
         delattr(part, SETTER)
     _restore(attachment.implementations)

@@ -27,7 +27,6 @@ class TripletLayer(LayerHeads):
     name = "triplet"
     word = "triplet"
     on_features = False
-    learns = True
 
     @classmethod
     def in_module(
@@ -40,9 +39,14 @@ class TripletLayer(LayerHeads):
             )
         return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
 
+    @classmethod
+    def learns(cls, config: TripletConfig) -> bool:
+        """Tell whether keys come together with partners."""
+        return config.pairs == "partner"
+
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
-        """Return the layer of second keys, if keys come together with partners."""
-        return {"key2": lambda: self._second_keys(module)} if self.config.pairs == "partner" else {}
+        """Return the layer of second keys, if there is one."""
+        return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
 
     def _second_keys(self, module: nn.Module) -> nn.Linear:
         """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""

@@ -40,4 +40,4 @@ def test_states_are_no_parameters_and_are_shared() -> None:
 )
 def test_a_layer_knows_whether_it_is_ordinary(hop_weights: object, ordinary: bool) -> None:
     config = tiny_config(hop_weights=hop_weights, heads=2)
-    assert JumpLayer(0, (0, 1), 4, config).is_ordinary == ordinary
+    assert JumpLayer(0, (0, 1), 4, config).at_rest(nn.Identity()) == ordinary
