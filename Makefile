@@ -20,11 +20,11 @@ or_say = || { echo "make: $(1)" >&2; exit 1; }
 .NOTPARALLEL:
 
 help:
-	@echo "make demo   shows the jumps of a pretrained model and trains it with and without (5 minutes)"
+	@echo "make demo   shows the jumps of a pretrained model and what one layer learns by jumping (5 minutes)"
 	@echo "make test   installs everything and runs all tests (15 minutes more at the first time)"
 
 demo: $(DONE)/demo
-	@echo "Running the demo: the jumps in one sentence pair, then a short training comparison."
+	@echo "Running the demo: the jumps in one sentence pair, then what one layer learns with and without them."
 	@$(BIN)/jat-graph demo
 
 test: $(DONE)/test

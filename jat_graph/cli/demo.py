@@ -1,39 +1,48 @@
-"""The demonstration: one sentence pair looked at, and a small comparison on generated text."""
+"""The demonstration: one sentence pair looked at, and what one layer can learn."""
 
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import track
 from rich.table import Table
 
+from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach
 from jat_graph.inspection.reports import Jump
 from jat_graph.inspection.text import inspect_text, view_head
-from jat_graph.lab.comparison import Comparison, compare
-from jat_graph.lab.statistics import verdict
-from jat_graph.tasks.agreement import NUM_ATTRACTORS
-from jat_graph.training import TrainingOptions, calibrate_on_task
-from jat_graph.training.pretrained import load_config, quiet
+from jat_graph.lab.figure import line_style, open_figure
+from jat_graph.lab.studies.small_reader import ReaderTraining, learning_curve
+from jat_graph.tasks import PartnersTask
+from jat_graph.training.pretrained import quiet
 from jat_graph.training.results import versions
 from jat_graph.training.storage import RESULTS_FILE, prepare_folder, write_json
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = frozenset({"computer", "pencil"})
-TASK = "agreement"
-# Below this the base model has not learnt the task, and a comparison would compare noise.
-WANTED_ACCURACY = 0.8
-PICTURE = "head.png"
-CALIBRATION_BATCHES = 10  # two of them are held out
+PICTURE, CURVES = "head.png", "curves.png"
 SHOWN_JUMPS = 8
+
+# One threshold for all heads, of standard scores: nothing is calibrated.
+LOOKED_AT = JatConfig(heads="all", standardize=True, threshold=6.0)
+ARMS: dict[str, JatConfig | None] = {
+    "plain attention": None,
+    "the paper's pairs": JatConfig(heads="all", vote_rate=0.1),
+    "stepping stones": JatConfig.stones(key_selection="all"),
+}
+
+Curve = list[tuple[int, dict[str, float]]]
 
 logger = logging.getLogger(__name__)
 
@@ -57,96 +66,100 @@ class PairJump:
 class Demonstration:
     """What the demonstration found."""
 
-    density: float  # that the thresholds were calibrated for, on the generated sentences
-    config: JatConfig  # with which the sentence pair was looked at
     jumps: tuple[PairJump, ...]  # between *computer* and *pencil*, the largest gain first
-    picture: Path  # of one head
-    comparison: Comparison  # base against jump model on the generated task
-    base_accuracy: float | None  # mean on one attractor; None if undefined
+    task: PartnersTask  # what one layer is asked for
+    curves: dict[str, Curve]  # by arm: steps, and the accuracy of each size
+    pictures: tuple[Path, Path]  # of one head, and of the learning
     seconds: float
+    config: JatConfig = field(default=LOOKED_AT)  # with which the sentence pair was looked at
 
-    @property
-    def compared(self) -> bool:
-        """Whether the base model learnt the task well enough for a comparison to mean anything."""
-        return self.base_accuracy is not None and self.base_accuracy >= WANTED_ACCURACY
-
-    @property
-    def verdicts(self) -> tuple[str, ...]:
-        """What the comparison shows, one sentence for each number of attractors."""
-        if self.compared:
-            return tuple(_verdict(self.comparison, count) for count in NUM_ATTRACTORS)
-        reached = "nothing" if self.base_accuracy is None else f"{self.base_accuracy:.1%}"
-        return (
-            f"Nothing was compared: the base model reached {reached} on one attractor, "
-            f"and below {WANTED_ACCURACY:.0%} it has not learnt the task.",
-        )
+    def accuracy(self, arm: str, size: int) -> float:
+        """The share of right answers for sequences of so many pairs, after the last step."""
+        return self.curves[arm][-1][1][f"accuracy_{size}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON types."""
         return {
             "text": PAIR,
-            "density": self.density,
             "config": self.config.to_dict(),
             "jumps": [pair.to_dict() for pair in self.jumps],
-            "picture": self.picture.name,
-            "compared": self.compared,
-            "verdicts": list(self.verdicts),
-            "comparison": self.comparison.to_dict(),
+            "arms": {name: c and c.to_dict() for name, c in ARMS.items()},
+            "chance": {str(size): self.task.chance(size) for size in self.task.sizes},
+            "curves": {
+                name: [{"step": step, **scores} for step, scores in curve]
+                for name, curve in self.curves.items()
+            },
+            "pictures": [picture.name for picture in self.pictures],
             "seconds": self.seconds,
             "versions": versions(),
         }
-
-
-def default_options(model: str, folder: str | Path) -> TrainingOptions:
-    """The comparison's options: the budget in which the base model learns the task."""
-    return TrainingOptions(
-        model=model,
-        task=TASK,
-        output_dir=str(folder),
-        epochs=1,
-        batch_size=16,
-        learning_rate=1e-4,
-        max_length=32,
-        select_best=False,
-        eval_batch_size=200,
-    )
 
 
 def demonstrate(
     model: str,
     folder: str | Path,
     *,
-    density: float = 0.1,
-    seeds: tuple[int, ...] = (0, 1, 2),
-    options: Mapping[str, Any] | None = None,
+    pairs: int = 5,
+    steps: int = 1000,
+    seed: int = 0,
     progress: bool = True,
 ) -> Demonstration:
-    """Look at the paper's sentence pair, then compare base and jump model on generated text.
+    """Look at the paper's sentence pair, then let one layer learn what takes plain attention two.
 
-    Thresholds are calibrated on the generated training sentences, for all heads to look at the
-    pair, and for the first four heads, the paper's number, to train.
+    Of the names in a sequence each must tell the value of its partner, with which it shares a hub:
+    one layer with plain attention, with the paper's pairs, and with stepping stones.
 
     Reference:
-        The pair is the example of Zhou et al. 2022; the task is that of Linzen, Dupoux and
-        Goldberg, TACL 2016, with sentences of our own.
+        The sentence pair is the example of Zhou et al. 2022; the task is this library's.
     """
     start = time.monotonic()
+    task = PartnersTask(pairs=pairs)
+    training = ReaderTraining(steps=steps, every=min(steps, max(1, steps // 20)))
+    check_integer("seed", seed, least=0)
     place = prepare_folder(folder)
-    with tempfile.TemporaryDirectory(dir=place, prefix=".runs-") as runs:
-        settings = replace(default_options(model, runs), **(options or {}))
-        logger.info("Calibrating all heads to density %.2f on generated sentences.", density)
-        every_head = JatConfig(heads=load_config(model).num_attention_heads)
-        config = calibrate_on_task(settings, every_head, density, batches=CALIBRATION_BATCHES)
-        jumps, picture = look_at_pair(model, config, place / PICTURE)
-        logger.info("Training base and jump model on generated sentences: %d seeds.", len(seeds))
-        arm = calibrate_on_task(settings, JatConfig(), density, batches=CALIBRATION_BATCHES)
-        comparison = compare(settings, arm, seeds, progress=progress)
-    summary = comparison.summary("base", accuracy_split(1), comparison.primary_metric)
-    accuracy = None if summary is None else summary.mean
+    jumps, picture = look_at_pair(model, LOOKED_AT, place / PICTURE)
+    curves = {}
+    for arm, config in ARMS.items():
+        logger.info("Training one layer with %s: %d steps.", arm, steps)
+        points = learning_curve(task, config, training=training, seed=seed)
+        curves[arm] = list(_shown(points, steps // training.every, arm, progress))
+    figure = draw_curves(task, curves)
+
+    from jat_graph.viz import save_figure
+
+    pictures = picture, save_figure(figure, place / CURVES)
     seconds = round(time.monotonic() - start, 1)
-    found = Demonstration(density, config, jumps, picture, comparison, accuracy, seconds)
+    found = Demonstration(jumps, task, curves, pictures, seconds)
     write_json(place / RESULTS_FILE, found.to_dict())
     return found
+
+
+def _shown(
+    points: Iterator[tuple[int, dict[str, float]]], total: int, arm: str, progress: bool
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Return points with a bar while they come."""
+    yield from track(points, description=arm, total=total, disable=not progress)
+
+
+def draw_curves(task: PartnersTask, curves: dict[str, Curve]) -> Figure:
+    """Return a picture of accuracy against steps, one panel for each size."""
+    sizes = task.sizes
+    figure, axes = open_figure(len(sizes), min(3, len(sizes)), (9.0, 2.9 * -(-len(sizes) // 3)))
+    for axis, size in zip(axes, sizes, strict=True):
+        for place, (arm, curve) in enumerate(curves.items()):
+            steps = [step for step, _ in curve]
+            shares = [100 * scores[f"accuracy_{size}"] for _, scores in curve]
+            axis.plot(steps, shares, label=arm, **line_style(place))
+        axis.axhline(100 * task.chance(size), color="#666666", linestyle=":", label="chance")
+        axis.set_title(f"{size} pair{'s' if size > 1 else ''} of names", fontsize=9)
+        axis.set_xlabel("steps", fontsize=8)
+        axis.set_ylabel("right answers in percent", fontsize=8)
+        axis.set_ylim(0, 103)
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.3)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return figure
 
 
 def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[PairJump, ...], Path]:
@@ -178,25 +191,20 @@ def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[Pa
 
 
 def show(found: Demonstration) -> None:
-    """Print the jumps between the two words, and accuracy by number of attractors."""
+    """Print the jumps between the two words, and what each layer has learnt."""
     _show_pair(found)
-    _show_comparison(found)
-
-
-def accuracy_split(attractors: int) -> str:
-    """The dev set with so many attractors."""
-    return f"validation_{attractors}"
+    _show_learning(found)
 
 
 def _show_pair(found: Demonstration) -> None:
     console = Console()
     console.print(f"\n[bold]{escape(PAIR)}[/bold]")
     console.print(
-        f"Every head jumps; thresholds join {found.density:.0%} of the token pairs in generated "
-        "sentences."
+        "Every head jumps along pairs of tokens whose standard scores have a product above "
+        f"{found.config.threshold:g}, one threshold for all heads."
     )
     if not found.jumps:
-        console.print("No head joins computer and pencil at this density.")
+        console.print("No head joins computer and pencil.")
         return
     heads = {(pair.layer, pair.head) for pair in found.jumps}
     console.print(f"{len(heads)} heads join computer and pencil. The largest gains:")
@@ -223,25 +231,19 @@ def _pair_cells(pair: PairJump) -> tuple[str, ...]:
     )
 
 
-def _show_comparison(found: Demonstration) -> None:
-    console, comparison = Console(), found.comparison
-    metric, count = comparison.primary_metric, len(comparison.seeds)
-    table = Table("attractors", *comparison.runs, title=f"Accuracy, mean of {count} seeds")
-    for attractors in NUM_ATTRACTORS:
-        split = accuracy_split(attractors)
-        summaries = (comparison.summary(arm, split, metric) for arm in comparison.runs)
-        cells = ("undefined" if s is None else f"{s.mean:.1%}" for s in summaries)
-        table.add_row(str(attractors), *cells)
+def _show_learning(found: Demonstration) -> None:
+    console, last = Console(), found.curves["plain attention"][-1][0]
+    console.print(
+        "\nIn a sequence every name has a value, and shares a hub with one other name, its "
+        "partner. Each name must tell its partner's value: two steps, for one layer."
+    )
+    title = f"Right answers of one layer after {last} steps"
+    table = Table("pairs of names", *found.curves, "chance", title=title)
+    for size in found.task.sizes:
+        cells = (f"{found.accuracy(arm, size):.1%}" for arm in found.curves)
+        table.add_row(str(size), *cells, f"{found.task.chance(size):.1%}")
     console.print(table)
-    for sentence in found.verdicts:
-        console.print(sentence)
-
-
-def _verdict(comparison: Comparison, attractors: int) -> str:
-    """What one number of attractors shows, as a sentence."""
-    metric = comparison.primary_metric
-    difference = comparison.difference("jump", accuracy_split(attractors), metric)
-    measure = f"{metric} on {attractors} attractor{'' if attractors == 1 else 's'}"
-    if difference is None:
-        return f"Nothing can be said: {measure} is undefined in at least one run."
-    return verdict("jump", measure, difference)
+    console.print(
+        "It shows that one layer with stones can do what takes plain attention two. It does not "
+        "show that texts ask for it."
+    )

@@ -41,28 +41,23 @@ def demo_command(
     model: Annotated[
         str | None, typer.Option(help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
     ] = None,
-    density: Annotated[float, typer.Option(help="Share of token pairs to join.")] = 0.1,
-    seeds: Annotated[int, typer.Option(help="Seeds of the comparison.")] = 3,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training text.")] = None,
-    train_samples: Annotated[int | None, typer.Option(help="Sentences to train on.")] = None,
+    pairs: Annotated[int, typer.Option(help="Most pairs of names in a sequence.")] = 5,
+    steps: Annotated[int, typer.Option(help="Training steps of each layer.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of first weights and training data.")] = 0,
 ) -> None:
-    """Look at the paper's sentence pair, then compare base and jump model on generated text."""
+    """Look at the paper's sentence pair, then see what one layer learns with and without jumps."""
     from jat_graph.cli.demo import demonstrate, show
 
-    if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    changes = {"epochs": epochs, "max_train_samples": train_samples}
-    options = {name: value for name, value in changes.items() if value is not None}
     found = demonstrate(
         model or default_model(),
         output,
-        density=density,
-        seeds=tuple(range(seeds)),
-        options=options,
+        pairs=pairs,
+        steps=steps,
+        seed=seed,
         progress=has_terminal(),
     )
     show(found)
-    Console().print(f"Picture and results are in {output.resolve()} ({found.seconds:.0f} s).")
+    Console().print(f"Pictures and results are in {output.resolve()} ({found.seconds:.0f} s).")
 
 
 @gather(jat=JatOptions)
