@@ -5,8 +5,21 @@ from jat_graph.inspection.reports import (
     HeadView,
     Inspection,
     Jump,
+    Link,
     SteppingStone,
+    Stone,
+    StoneReport,
     Token,
 )
 
-__all__ = ["HeadReport", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"]
+__all__ = [
+    "HeadReport",
+    "HeadView",
+    "Inspection",
+    "Jump",
+    "Link",
+    "SteppingStone",
+    "Stone",
+    "StoneReport",
+    "Token",
+]

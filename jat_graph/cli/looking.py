@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,8 +26,16 @@ from jat_graph.training import TrainingOptions
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
-    from jat_graph.inspection.reports import HeadReport, Inspection, Jump
+    from jat_graph.inspection.reports import (
+        HeadReport,
+        Inspection,
+        Jump,
+        SteppingStone,
+        Stone,
+        StoneReport,
+    )
 
+_SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
 MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model
 
 TextOption = Annotated[Path | None, typer.Option("--text", help="File with one text, in UTF-8.")]
@@ -75,6 +84,8 @@ def inspect_command(
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it.
+    With --config of a graph of stones: the share of tokens on stones, stones in use and their
+    median size, strengths, jumps with their share of the walks, and who stands on which stone.
     """
     from jat_graph.config import JatConfig
     from jat_graph.inspection.text import inspect_text
@@ -82,7 +93,7 @@ def inspect_command(
     content = read_text(text)
     loaded, tokenizer = load_model(model, jat, JatConfig())
     report = inspect_text(loaded, tokenizer, content, top=top, special_tokens=special_tokens)
-    Console().print(_inspection_table(report))
+    Console().print(*_tables(report), sep="\n")
     if json_file is not None:
         write_text(json_file, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
@@ -153,8 +164,8 @@ def plot_command(
 ) -> None:
     """Draw one head on a text, its jumps marked; or without a model, the attention pattern.
 
-    A head is drawn as its scores, its graph and its propagated scores. Several patterns, separated
-    by commas, are drawn beside each other.
+    A head is drawn as its scores, its graph or its stones, and its propagated scores. Several
+    patterns, separated by commas, are drawn beside each other.
     """
     from jat_graph.config import JatConfig
     from jat_graph.inspection.text import view_head
@@ -184,39 +195,82 @@ def plot_command(
     Console().print(f"The picture is in {output}.")
 
 
-def _inspection_table(report: Inspection) -> Table:
-    """Show one row for each head's numbers and one for each of its jumps."""
-    table = Table("layer", "head", "ρ", "density", "mean weight", "jump", "gain", "stepping stones")
-    for head in report.heads:
-        rows = [_jump_cells(jump) for jump in head.jumps] or [("none", "", "")]
+def _tables(report: Inspection) -> list[Table]:
+    """What was found, in one table; with stones in one for heads, for jumps and for stones each."""
+    from jat_graph.inspection.reports import StoneReport
+
+    place, theta = ("layer", "head"), ["θ"] * (report.config.strength is not None)
+    heads = [head for head in report.heads if isinstance(head, StoneReport)]
+    if heads:
+        numbers = [(_stone_head_cells(head), [()]) for head in heads]
+        jumps = [
+            (_place(head), [_jump_cells(j, f"{j.weight:.0%}") for j in head.jumps])
+            for head in heads
+        ]
+        stones = [(_place(head), map(_stone_cells, head.stones)) for head in heads]
+        return [
+            _table((*place, "t", "linked", "stones", "size", *theta), numbers),
+            _table((*place, "jump", "P", "gain", "stepping stones"), jumps),
+            _table((*place, "stone", "walks", "who stands on it"), stones),
+        ]
+    columns = *place, "ρ", "density", "mean weight", *theta, "jump", "gain", "stepping stones"
+    return [_table(columns, [(_head_cells(h), map(_jump_cells, h.jumps)) for h in report.heads])]
+
+
+def _table(
+    columns: tuple[str, ...],
+    heads: Sequence[tuple[tuple[str, ...], Iterable[tuple[str, ...]]]],
+) -> Table:
+    """Show the rows of each head, whose own cells stand in its first."""
+    table = Table(*columns)
+    for own, found in heads:
+        rows = list(found) or [("none",)]
         for place, cells in enumerate(rows):
-            table.add_row(
-                *(_head_cells(head) if place == 0 else ("",) * 5),
-                *cells,
-                end_section=place == len(rows) - 1,
-            )
+            first = own if place == 0 else ("",) * len(own)
+            table.add_row(*first, *cells, end_section=place == len(rows) - 1)
     return table
 
 
+def _place(head: HeadReport) -> tuple[str, ...]:
+    return str(head.layer), str(head.head)
+
+
 def _head_cells(head: HeadReport) -> tuple[str, ...]:
-    return (
-        str(head.layer),
-        str(head.head),
-        f"{head.threshold:.3g}",
-        f"{head.density:.1%}",
-        f"{head.mean_weight:.2f}",
-    )
+    numbers = f"{head.threshold:.3g}", f"{head.density:.1%}", f"{head.mean_weight:.2f}"
+    return *_place(head), *numbers, *_strengths(head)
 
 
-def _jump_cells(jump: Jump) -> tuple[str, str, str]:
-    stones = [
-        f"{stone.token.text} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
-        for stone in jump.stones[:3]
-    ]
+def _stone_head_cells(head: StoneReport) -> tuple[str, ...]:
+    numbers = f"{head.linked:.0%}", str(head.num_stones), f"{head.median_size:g}"
+    return *_place(head), f"{head.threshold:.3g}", *numbers, *_strengths(head)
+
+
+def _strengths(head: HeadReport) -> list[str]:
+    """θ of queries, keys and values, hop by hop; nothing without."""
+    hops = head.strengths or ()
+    return ["; ".join(" ".join(f"{x:+.2g}" for x in hop) for hop in hops)] * bool(hops)
+
+
+def _jump_cells(jump: Jump, *weight: str) -> tuple[str, ...]:
+    stones = [_stone_name(stone) for stone in jump.stones[:3]]
     left, hidden = len(jump.stones) - len(stones), jump.hidden_stones
     more = [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
     pair = f"{jump.query.text} → {jump.key.text}"
-    return escape(pair), f"{jump.gain:+.1%}", escape(", ".join(stones + more))
+    return escape(pair), *weight, f"{jump.gain:+.1%}", escape(", ".join(stones + more))
+
+
+def _stone_name(stone: SteppingStone) -> str:
+    """A stepping stone with its scores, or its side and its share."""
+    if stone.side is None:
+        return f"{stone.token.text} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
+    return f"{stone.token.text} {_SIGNS[stone.side]} {stone.share:.0%}"
+
+
+def _stone_cells(stone: Stone) -> tuple[str, ...]:
+    links = [f"{link.token.text} {link.weight:.2f}" for link in stone.links]
+    hidden = [f"{stone.hidden_links} special"] * bool(stone.hidden_links)
+    name = f"{stone.token.text} {_SIGNS[stone.side]}"
+    return escape(name), f"{stone.share:.1%}", escape(", ".join(links + hidden))
 
 
 def _threshold_table(config: JatConfig) -> Table:

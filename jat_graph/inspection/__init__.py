@@ -5,7 +5,10 @@ from jat_graph.inspection.reports import (
     HeadView,
     Inspection,
     Jump,
+    Link,
     SteppingStone,
+    Stone,
+    StoneReport,
     Token,
 )
 from jat_graph.inspection.text import inspect_text, view_head
@@ -15,7 +18,10 @@ __all__ = [
     "HeadView",
     "Inspection",
     "Jump",
+    "Link",
     "SteppingStone",
+    "Stone",
+    "StoneReport",
     "Token",
     "inspect_text",
     "view_head",

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, attached_config, detach
-from jat_graph.inspection.tracing import Inputs, capture_batch, layer_ballot, layer_graph
+from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
+from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.voting.ballot import Ballot
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import BLOCK
@@ -34,9 +35,10 @@ class HeadStatistics:
     Args:
         layer: Layer, from 0.
         head: Head, from 0.
-        density: Share of the allowed pairs i ≠ k that at least one key joined.
-        mean_weight: Mean of A over the joined pairs; 0 where there is none.
-        pairs: Number of allowed pairs, over all sequences.
+        density: Share of the allowed pairs i ≠ k that at least one key joined; with stones share
+            of the allowed links, of a token to a stone, that there are.
+        mean_weight: Mean of A over the joined pairs, or of b over the links; 0 where there is none.
+        pairs: Number of allowed pairs, or links, over all sequences.
 
     Reference:
         A is Eq. 3 of the JAT paper.
@@ -76,7 +78,8 @@ def calibrate(
         The config with the table ``threshold[jump layer][jump head]``.
 
     Raises:
-        ValueError: If the density is out of range, there is no batch, or ``vote_rate`` is set.
+        ValueError: If the density is out of range, there is no batch, ``vote_rate`` is set, or the
+            jumps go along stones: their threshold fits all heads as it is.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
@@ -84,6 +87,11 @@ def calibrate(
     if not 0 < density < 1:
         raise ValueError(f"density must be in (0, 1), got {density}")
     config = config or attached_config(model) or JatConfig()
+    if config.graph != "pairs":
+        raise ValueError(
+            f"graph must be 'pairs' to calibrate, got {config.graph!r}; "
+            "their threshold, in standard deviations, fits every head"
+        )
     if config.vote_rate is not None:
         raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")
     used, held_out = split_batches(batches)
@@ -119,7 +127,7 @@ def graph_statistics(model: PreTrainedModel, batches: Iterable[Inputs]) -> list[
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
         for layer in capture_batch(model, batch):
-            for head, sums in zip(layer.heads, _pair_sums(*layer_graph(layer)), strict=True):
+            for head, sums in zip(layer.heads, _sums(layer_graph(layer)), strict=True):
                 place = layer.layer, head
                 totals[place] = totals.get(place, torch.zeros_like(sums)) + sums
     return [_statistics(*place, sums) for place, sums in totals.items()]
@@ -137,16 +145,12 @@ def layer_statistics(layer: CapturedLayer) -> list[HeadStatistics]:
     Reference:
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
-    return graph_densities(layer, *layer_graph(layer))
+    return graph_densities(layer, layer_graph(layer))
 
 
-def graph_densities(
-    layer: CapturedLayer,
-    ballot: Ballot,
-    weights: Tensor,  # A [B, H, L, L]
-) -> list[HeadStatistics]:
+def graph_densities(layer: CapturedLayer, graph: LayerGraph) -> list[HeadStatistics]:
     """Return the statistics of each head of a layer whose graph is known."""
-    sums = zip(layer.heads, _pair_sums(ballot, weights), strict=True)
+    sums = zip(layer.heads, _sums(graph), strict=True)
     return [_statistics(layer.layer, head, values) for head, values in sums]
 
 
@@ -234,9 +238,9 @@ def _raise_to_products(
         torch.fmax(best, rule.product(left, right, norm), out=best)
 
 
-def _pair_sums(ballot: Ballot, weights: Tensor) -> Tensor:  # [H, 3]
-    """Return allowed pairs, joined pairs, and the sum of weights for each head."""
-    allowed = ballot.edge_mask().expand_as(weights)
+def _sums(graph: LayerGraph) -> Tensor:  # [H, 3]
+    """Return for each head how many entries there may be and are, and the sum of their weights."""
+    allowed, weights = graph.entries
     columns = (allowed, weights > 0, weights)
     return torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
 

@@ -26,17 +26,22 @@ class Token:
 
 @dataclass(frozen=True)
 class SteppingStone:
-    """A key that voted for a jump.
+    """A key that voted for a jump, or on which both of its tokens stand.
 
     Args:
         token: The key's token j.
-        query_score: X_ij, the scaled score of the token that looks.
-        key_score: X_kj, the scaled score of the token looked at.
+        query_score: X_ij, the scaled score of the token that looks; its standard score where these
+            vote, as with stones.
+        key_score: X_kj, that of the token looked at.
+        side: With stones 1, or -1 for a stone of unusually low scores. (default: None)
+        share: With stones the share of the jump's weight that goes over it. (default: None)
     """
 
     token: Token
     query_score: float
     key_score: float
+    side: int | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,14 @@ class Jump:
     Args:
         query: The token i that looks.
         key: The token k looked at.
-        weight: A_ik, the share of voting keys that voted for the pair.
+        weight: A_ik, the share of voting keys that voted for the pair; with stones P_ik, the share
+            of the walks from i that end at k.
         before: Attention probability without propagation.
         after: Attention probability with propagation.
-        stones: The keys that voted and are shown, strongest product first.
+        stones: The keys that voted and are shown, strongest product first; stones by their shares.
         hidden_stones: Number of special tokens that voted and are not shown.
+        carried: With strengths how much of the value of k comes to i along the graph, beside
+            attention: Σ_p θᵛ_p (Pᵖ)_ik. (default: None)
     """
 
     query: Token
@@ -60,6 +68,7 @@ class Jump:
     after: float
     stones: tuple[SteppingStone, ...]
     hidden_stones: int = 0
+    carried: float | None = None
 
     @property
     def gain(self) -> float:
@@ -72,7 +81,39 @@ class Jump:
         Returns:
             A dictionary for ``json.dumps``.
         """
-        return {**asdict(self), "gain": self.gain, "stones": [asdict(s) for s in self.stones]}
+        return {**_known(self), "gain": self.gain}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A token that stands on a stone.
+
+    Args:
+        token: The token i.
+        weight: b_ij.
+    """
+
+    token: Token
+    weight: float
+
+
+@dataclass(frozen=True)
+class Stone:
+    """A key that tokens score unusually high, or unusually low, and who these are.
+
+    Args:
+        token: The key's token j.
+        side: 1 for unusually high scores, -1 for unusually low ones.
+        share: Share of all walks that go over it.
+        links: The tokens on it that are shown, in the order of the text.
+        hidden_links: Number of special tokens on it that are not shown.
+    """
+
+    token: Token
+    side: int
+    share: float
+    links: tuple[Link, ...]
+    hidden_links: int
 
 
 @dataclass(frozen=True)
@@ -85,7 +126,8 @@ class HeadReport:
         threshold: The ρ in force.
         density: Share of the pairs i ≠ k that are joined, special tokens included.
         mean_weight: Mean weight of the joined pairs, special tokens included.
-        jumps: The strongest jumps by gain.
+        jumps: The strongest jumps by gain, those of one gain by weight.
+        strengths: θ of queries, keys and values for each hop; None without. (default: None)
     """
 
     layer: int
@@ -94,6 +136,27 @@ class HeadReport:
     density: float
     mean_weight: float
     jumps: tuple[Jump, ...]
+    strengths: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoneReport(HeadReport):
+    """One head that jumps along stones, on one text.
+
+    ``threshold`` is t, ``density`` the share of links that there may be, of tokens to stones, and
+    ``mean_weight`` their mean b.
+
+    Args:
+        linked: Share of tokens that stand on a stone, special tokens included.
+        num_stones: Stones in use: on which somebody stands.
+        median_size: Median number of tokens on them.
+        stones: Those in use and shown, by their share of walks; all of them in a view.
+    """
+
+    linked: float
+    num_stones: int
+    median_size: float
+    stones: tuple[Stone, ...]
 
 
 @dataclass(frozen=True)
@@ -134,7 +197,7 @@ class HeadView:
         report: The head's numbers and jumps.
         tokens: The tokens shown.
         scores: X before propagation, scaled.
-        weights: The graph A.
+        weights: The graph A; with stones P between two tokens.
         propagated: The scores after propagation, scaled.
 
     Shapes:
@@ -152,4 +215,17 @@ def _head_dict(report: HeadReport) -> dict[str, Any]:
     """Return a report as JSON types."""
     threshold = "inf" if math.isinf(report.threshold) else report.threshold
     jumps = [jump.to_dict() for jump in report.jumps]
-    return {**asdict(report), "threshold": threshold, "jumps": jumps}
+    return {**_known(report), "threshold": threshold, "jumps": jumps}
+
+
+def _known(item: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that hold something, tuples as lists."""
+    known: dict[str, Any] = asdict(
+        item,
+        dict_factory=lambda pairs: {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in pairs
+            if value is not None
+        },
+    )
+    return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.inspection.calibration import graph_densities
+from jat_graph.inspection.graphs import Footing, StoneLinks
 from jat_graph.inspection.reports import (
     HeadReport,
     HeadView,
     Inspection,
     Jump,
+    Link,
     SteppingStone,
+    Stone,
+    StoneReport,
     Token,
 )
 from jat_graph.inspection.tracing import LayerTrace, capture_batch, trace_layer
@@ -40,7 +45,8 @@ def inspect_text(
         model: A model with jump heads.
         tokenizer: Its tokenizer.
         text: One text that the model can take whole.
-        top: Number of jumps to report for each head, by gain. (default: 5)
+        top: Number of jumps to report for each head, by gain, and of stones, by the share of walks
+            that go over them. (default: 5)
         special_tokens: Show jumps from, to and through special tokens, too. (default: False)
 
     Returns:
@@ -108,13 +114,13 @@ def view_head(
         )
     place = found.heads.index(head)
     trace, keep = trace_layer(found), run.shown(special_tokens)
-    report = _layer_reports(run, found, trace, top, special_tokens)[place]
+    reports = _layer_reports(run, found, trace, top, special_tokens, all_stones=True)
     scores, weights, propagated = (
         matrix[0, place][keep][:, keep].cpu()
         for matrix in (trace.scores, trace.weights, trace.propagated)
     )
     tokens = tuple(run.tokens[position] for position in keep)
-    return HeadView(report, tokens, scores, weights, propagated)
+    return HeadView(reports[place], tokens, scores, weights, propagated)
 
 
 @dataclass(frozen=True)
@@ -159,22 +165,70 @@ def _readable(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
 
 
 def _layer_reports(
-    run: _Run, layer: CapturedLayer, trace: LayerTrace, top: int, special_tokens: bool
+    run: _Run,
+    layer: CapturedLayer,
+    trace: LayerTrace,
+    top: int,
+    special_tokens: bool,
+    all_stones: bool = False,
 ) -> list[HeadReport]:
     """Report each jump head of one layer."""
-    statistics = graph_densities(layer, trace.ballot, trace.weights)
-    thresholds = trace.ballot.rule.threshold.expand(trace.weights.shape[:2])[0].tolist()
-    return [
-        HeadReport(
+    measured = graph_densities(layer, trace.graph)
+    thresholds = trace.graph.ballot.rule.threshold.expand(trace.weights.shape[:2])[0].tolist()
+    reports = []
+    for place, head in enumerate(layer.heads):
+        report = HeadReport(
             layer.layer,
             head,
             thresholds[place],
-            statistics[place].density,
-            statistics[place].mean_weight,
+            measured[place].density,
+            measured[place].mean_weight,
             tuple(_jumps(run, trace, place, top, special_tokens)),
+            _strengths(trace, place),
         )
-        for place, head in enumerate(layer.heads)
-    ]
+        if isinstance(trace.graph, StoneLinks):
+            limit = None if all_stones else top
+            report = _with_stones(report, run, trace.graph, place, limit, special_tokens)
+        reports.append(report)
+    return reports
+
+
+def _strengths(trace: LayerTrace, place: int) -> tuple[tuple[float, ...], ...] | None:
+    """Return θ of queries, keys and values of one head, for each hop."""
+    if trace.strengths is None:
+        return None
+    return tuple(tuple(hop) for hop in trace.strengths[..., place].mT.tolist())
+
+
+def _with_stones(
+    report: HeadReport,
+    run: _Run,
+    graph: StoneLinks,
+    place: int,
+    limit: int | None,
+    special_tokens: bool,
+) -> StoneReport:
+    """Add to a report what there is to say of a head's stones."""
+    footings, shown = graph.footings(place), run.shown(special_tokens)
+    stones = [_stone(run, footing, shown) for footing in footings if footing.key in shown]
+    return StoneReport(
+        **vars(report),
+        linked=graph.linked(place),
+        num_stones=len(footings),
+        median_size=float(statistics.median(len(f.links) for f in footings)) if footings else 0.0,
+        stones=tuple(stones[:limit]),
+    )
+
+
+def _stone(run: _Run, footing: Footing, shown: list[int]) -> Stone:
+    links = [Link(run.tokens[i], weight) for i, weight in footing.links if i in shown]
+    return Stone(
+        run.tokens[footing.key],
+        footing.side,
+        footing.share,
+        tuple(links),
+        hidden_links=len(footing.links) - len(links),
+    )
 
 
 def _jumps(
@@ -184,21 +238,21 @@ def _jumps(
     shown = run.shown(special_tokens)
     edges = [(i, k) for i, k in trace.weights[0, place].nonzero().tolist() if {i, k} <= set(shown)]
     gains = (trace.after - trace.before)[0, place]
-    # Equal gains keep the order of the text, so that the list is the same on every machine.
-    edges.sort(key=lambda edge: -float(gains[edge]))
+    # What is equal keeps the order of the text, so that the list is the same on every machine.
+    weights = trace.weights[0, place]
+    edges.sort(key=lambda edge: (-float(gains[edge]), -float(weights[edge])))
     for query, key in edges[:top]:
-        votes = trace.votes(place, query, key)
+        votes = trace.graph.votes(place, query, key)
         stones = tuple(
-            SteppingStone(run.tokens[vote.key], vote.query_score, vote.key_score)
-            for vote in votes
-            if vote.key in shown
+            SteppingStone(run.tokens[vote.key], *vote[1:]) for vote in votes if vote.key in shown
         )
         yield Jump(
             query=run.tokens[query],
             key=run.tokens[key],
-            weight=float(trace.weights[0, place, query, key]),
+            weight=float(weights[query, key]),
             before=float(trace.before[0, place, query, key]),
             after=float(trace.after[0, place, query, key]),
             stones=stones,
             hidden_stones=len(votes) - len(stones),
+            carried=None if trace.carried is None else float(trace.carried[0, place, query, key]),
         )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jat_graph.files import replacing
+from jat_graph.inspection.reports import StoneReport
+from jat_graph.viz.stones import JUMP_COLOUR, SIDE_SIGNS, draw_stones
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,16 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-    from jat_graph.inspection.reports import HeadView, Jump
+    from jat_graph.inspection.reports import HeadView, Jump, SteppingStone
 
 # Both maps keep their order of brightness under every common colour blindness.
 SCORE_COLOURS = "PuOr_r"
 GRAPH_COLOURS = "Blues"
-JUMP_COLOUR = "#d81b60"
 INCHES_PER_TOKEN = 0.2
 LINE_HEIGHT = 0.18  # inches
 MAX_LABEL = 16
-MAX_STONES = 6
+MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
 
 def draw_head(view: HeadView) -> Figure:
@@ -35,7 +36,8 @@ def draw_head(view: HeadView) -> Figure:
 
     Rows are the tokens that look, columns the tokens looked at. Scores before and after share
     one colour scale. A numbered ring is a jump; the list below the matrices gives its
-    probabilities and its stepping stones.
+    probabilities and its stepping stones. A graph of stones is drawn as one: the tokens on both
+    sides, the stones between them, and the ways that the jumps take in colour.
 
     Args:
         view: what the head did, from :func:`jat_graph.inspection.view_head`.
@@ -60,8 +62,8 @@ def draw_head(view: HeadView) -> Figure:
     figure = new_figure(3 * (side + 1.1), height, notes / height)
     figure.suptitle(_title(view), fontsize=12)
     axes = figure.subplots(1, 3)
-    _draw_matrices(axes, view, list(names.values()))
-    _mark_jumps(axes, view)
+    _draw_panels(axes, view, names)
+    _mark_jumps([axis for axis in axes if axis.images], view)
     top = (notes - LINE_HEIGHT / 2) / height
     figure.text(0.02, top, "\n".join(legend), fontsize=9, va="top", linespacing=1.35)
     return figure
@@ -104,16 +106,25 @@ def new_figure(width: float, height: float, notes: float = 0.0) -> Figure:  # in
 
 
 def _title(view: HeadView) -> str:
-    """Name layer, head, threshold and density in one line."""
+    """Name layer, head, threshold and density in one line, or what there is to say of stones."""
     report = view.report
     threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
+    head = f"Layer {report.layer}, head {report.head}: threshold"
+    strengths = "".join(
+        f", θ = {', '.join(f'{number:+.3g}' for number in hop)}" for hop in report.strengths or ()
+    )
+    if isinstance(report, StoneReport):
+        return (
+            f"{head} t = {threshold}, {report.linked:.0%} of the tokens on {report.num_stones} "
+            f"stones, {report.median_size:g} on each (median){strengths}"
+        )
     return (
-        f"Layer {report.layer}, head {report.head}: threshold ρ = {threshold}, "
-        f"density {report.density:.1%}, mean weight {report.mean_weight:.2f}"
+        f"{head} ρ = {threshold}, density {report.density:.1%}, "
+        f"mean weight {report.mean_weight:.2f}{strengths}"
     )
 
 
-def _draw_matrices(axes: Sequence[Axes], view: HeadView, names: Sequence[str]) -> None:
+def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str]) -> None:
     """Fill the three panels; the two score panels share limits, so that a change is a change."""
     scores, propagated = view.scores.numpy(), view.propagated.numpy()
     limit = _limit(scores, propagated)
@@ -124,9 +135,13 @@ def _draw_matrices(axes: Sequence[Axes], view: HeadView, names: Sequence[str]) -
         ("Scores after propagation", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
     )
     for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
+        if title == "Graph" and isinstance(view.report, StoneReport):
+            draw_stones(axis, view.report, view.tokens, names)
+            _label_rows(axis, list(names.values()))
+            continue
         image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=10)
-        _label_tokens(axis, names)
+        _label_tokens(axis, list(names.values()))
         _add_colour_bar(axis, image, label)
     axes[0].set_ylabel("token that looks (i)", fontsize=9)
 
@@ -148,10 +163,17 @@ def _limit(scores: np.ndarray, propagated: np.ndarray) -> float:
 
 def _label_tokens(axis: Axes, names: Sequence[str]) -> None:
     """Write the tokens along both sides."""
-    size = 9 if len(names) <= 16 else 8
-    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
-    axis.set_yticks(range(len(names)), names, fontsize=size)
+    _label_rows(axis, names)
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=_font_size(names))
     axis.set_xlabel("token looked at (k)", fontsize=9)
+
+
+def _label_rows(axis: Axes, names: Sequence[str]) -> None:
+    axis.set_yticks(range(len(names)), names, fontsize=_font_size(names))
+
+
+def _font_size(names: Sequence[str]) -> int:
+    return 9 if len(names) <= 16 else 8
 
 
 def _distinct_names(view: HeadView) -> dict[int, str]:
@@ -177,7 +199,7 @@ def _add_colour_bar(axis: Axes, image: AxesImage, name: str) -> None:
 
 
 def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
-    """Ring every jump in all three panels and number it in the graph."""
+    """Ring every jump in all matrices and number it in the second."""
     from matplotlib.patches import Rectangle
 
     place = {token.index: position for position, token in enumerate(view.tokens)}
@@ -204,13 +226,16 @@ def _legend_lines(view: HeadView, names: dict[int, str]) -> list[str]:
     if not jumps:
         return ["No pair of shown tokens is joined by this head's graph."]
     heading = "Jumps by gain: attention probability before → after, and the keys that voted"
+    if isinstance(view.report, StoneReport):
+        heading = "Jumps by gain: attention before → after, and the stones with their shares of P"
     return [heading, *(_jump_line(n, jump, names) for n, jump in enumerate(jumps, start=1))]
 
 
 def _jump_line(number: int, jump: Jump, names: dict[int, str]) -> str:
     """Describe one jump: tokens, probability before and after, its first stepping stones."""
-    stones = ", ".join(names[stone.token.index] for stone in jump.stones[:MAX_STONES])
-    more = len(jump.stones) - MAX_STONES
+    most = MAX_SHARES if any(stone.share for stone in jump.stones) else MAX_STONES
+    stones = ", ".join(_stone_name(stone, names) for stone in jump.stones[:most])
+    more = len(jump.stones) - most
     if more > 0:
         stones += f" and {more} more"
     if jump.hidden_stones:
@@ -220,3 +245,10 @@ def _jump_line(number: int, jump: Jump, names: dict[int, str]) -> str:
         f"{number}.  {pair}:  {jump.before:.1%} → {jump.after:.1%} "
         f"({jump.gain:+.1%}),  through {stones}"
     )
+
+
+def _stone_name(stone: SteppingStone, names: dict[int, str]) -> str:
+    name = names[stone.token.index]
+    if stone.side is None or stone.share is None:
+        return name
+    return f"{name} {SIDE_SIGNS[stone.side]} ({stone.share:.0%})"

@@ -52,6 +52,74 @@ def test_inspect_shows_a_table_and_writes_json(
     assert "[CLS]" in everything
 
 
+@pytest.fixture
+def stones(tmp_path: Path) -> Path:
+    path = tmp_path / "stones.json"
+    JatConfig.stones(heads=(1, 3), layers=(1,), strength=(0.5, 0.0, 0.25)).save(path)
+    return path
+
+
+def test_inspect_shows_stones_in_three_tables(
+    run: Run, tiny_model: str, text: Path, stones: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    shown = run(
+        "inspect", "--model", tiny_model, "--text", text, "--config", stones, "--json", report,
+        "--top", "2",
+    ).output  # fmt: skip
+    content = json.loads(report.read_text(encoding="utf-8"))
+    assert [(head["layer"], head["head"]) for head in content["heads"]] == [(1, 1), (1, 3)]
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    for head in content["heads"]:
+        numbers = f"{head['linked']:.0%} │ {head['num_stones']} │ {head['median_size']:g}"
+        assert f"│ 1 │ {head['head']} │ 1 │ {numbers} │ +0.5 +0 +0.25 │" in rows
+        for jump in head["jumps"]:
+            names = f"{jump['query']['text']} → {jump['key']['text']}"
+            assert any(
+                f"│ {names} │ {jump['weight']:.0%} │ {jump['gain']:+.1%} │" in r for r in rows
+            )
+        assert len(head["stones"]) == 2
+        for stone in head["stones"]:
+            name = f"{stone['token']['text']} {'+' if stone['side'] > 0 else '−'}"
+            links = [f"{link['token']['text']} {link['weight']:.2f}" for link in stone["links"]]
+            hidden = [f"{stone['hidden_links']} special"] * bool(stone["hidden_links"])
+            row = f"│ {name} │ {stone['share']:.1%} │ {', '.join(links + hidden)} │"
+            assert any(row in line for line in rows)
+
+
+def test_inspect_shows_strengths_of_pairs(
+    run: Run, tiny_model: str, text: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "pairs.json"
+    JatConfig(heads=1, layers=(1,), strength=0.5).save(config)
+    shown = run("inspect", "--model", tiny_model, "--text", text, "--config", config).output
+    assert "θ" in shown
+    assert "+0.5 +0.5 +0.5" in shown
+
+
+def test_plot_draws_stones(
+    run: Run, tiny_model: str, stones: Path, text: Path, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.png", tmp_path / "other.png"
+    place = ("--model", tiny_model, "--layer", "1", "--head", "3", "--text", text)
+    run("plot", *place, "--config", stones, "--output", one)
+    run("plot", *place, "--output", other)
+    assert one.read_bytes().startswith(b"\x89PNG")
+    assert one.read_bytes() != other.read_bytes()
+
+
+def test_stones_need_no_calibration(
+    run: Run, tiny_model: str, stones: Path, text: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "config.json"
+    with pytest.raises(ValueError, match="graph must be 'pairs' to calibrate, got 'stones'"):
+        run(
+            "calibrate", "--model", tiny_model, "--text", text, "--config", stones,
+            "--output", output,
+        )  # fmt: skip
+    assert not output.exists()
+
+
 def test_calibrate_writes_a_config_that_inspect_takes(
     run: Run, tiny_model: str, text: Path, texts: Path, tmp_path: Path
 ) -> None:

@@ -12,11 +12,13 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.inspection.calibration import calibrate
-from jat_graph.inspection.reports import Inspection
+from jat_graph.inspection.reports import Inspection, StoneReport
 from jat_graph.inspection.text import inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))
+PAIR_FIELDS = {"layer", "head", "threshold", "density", "mean_weight", "jumps"}
+JUMP_FIELDS = {"query", "key", "weight", "before", "after", "stones", "hidden_stones", "gain"}
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +145,8 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
     assert first["threshold"] == config.threshold[0][0]
     jump = first["jumps"][0]
     assert jump["gain"] == pytest.approx(jump["after"] - jump["before"])
+    assert set(first) == PAIR_FIELDS
+    assert set(jump) == JUMP_FIELDS
     assert set(jump["stones"][0]) == {"token", "query_score", "key_score"}
 
 
@@ -169,6 +173,8 @@ def test_an_infinite_threshold_joins_nothing(
         {"nodes": "selected", "key_selection": "sampled_queries", "key_factor": 4.0},
         {"hop_weights": (0.0, 0.0, 1.0)},
         {"hop_weights": {(0,): (0.5, 0.5), (1,): (0.0, 1.0)}},
+        {"standardize": True},
+        {"strength": (0.5, 0.5, 0.1)},
     ],
     ids=lambda settings: "-".join(settings),
 )
@@ -219,3 +225,102 @@ def test_a_plain_model_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="must have jump heads"):
         inspect_text(plain, tokenizer, TEXT)
+
+
+# --- stones --------------------------------------------------------------------------------------
+
+
+STONES = JatConfig.stones(layers=(1,), heads=(3, 10), strength=(0.5, -0.3, 0.2))
+
+
+@pytest.fixture
+def stepping(plain: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    attach(plain, STONES)
+    yield plain
+    detach(plain)
+
+
+def test_gains_over_stones_are_what_attention_becomes(
+    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    report = inspect_text(stepping, tokenizer, TEXT, top=10_000, special_tokens=True)
+    with torch.no_grad():
+        after = stepping(**inputs, output_attentions=True).attentions[1]
+        with disabled(stepping):
+            before = stepping(**inputs, output_attentions=True).attentions[1]
+    for head in report.heads:
+        assert head.strengths == ((0.5, pytest.approx(-0.3), pytest.approx(0.2)),)
+        assert len(head.jumps) > 20
+        for jump in head.jumps:
+            place = 0, head.head, jump.query.index, jump.key.index
+            assert jump.before == pytest.approx(float(before[place]), abs=1e-6)
+            assert jump.after == pytest.approx(float(after[place]), abs=1e-6)
+            assert jump.carried == pytest.approx(0.2 * jump.weight, abs=1e-6)
+            assert sum(stone.share or 0 for stone in jump.stones) == pytest.approx(1.0)
+
+
+def test_without_strength_jumps_come_by_their_share_of_the_walks(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    attach(plain, JatConfig.stones(layers=(1,), heads=(10,), strength=0.0))
+    try:
+        (report,) = inspect_text(plain, tokenizer, TEXT, top=50).heads
+    finally:
+        detach(plain)
+    assert all(jump.gain == 0 == jump.carried for jump in report.jumps)
+    weights = [jump.weight for jump in report.jumps]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[0] > 2 * weights[-1] > 0
+
+
+def test_a_report_tells_of_the_stones_of_a_head(
+    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    hidden = inspect_text(stepping, tokenizer, TEXT, top=4)
+    view = view_head(stepping, tokenizer, TEXT, layer=1, head=10, special_tokens=True)
+    report, full = hidden.heads[1], view.report
+    assert isinstance(report, StoneReport) and isinstance(full, StoneReport)
+    assert (report.linked, report.num_stones) == (full.linked, full.num_stones)
+    assert full.num_stones == len(full.stones)
+    sizes = sorted(len(stone.links) for stone in full.stones)
+    assert full.median_size == pytest.approx(float(torch.tensor(sizes).float().quantile(0.5)))
+    linked = {link.token.index for stone in full.stones for link in stone.links}
+    assert full.linked == pytest.approx(len(linked) / len(view.tokens))
+    assert sum(stone.share for stone in full.stones) == pytest.approx(0.9, abs=0.1)  # but for ε
+    special = {0, len(view.tokens) - 1}
+    whole = {(stone.token, stone.side): stone for stone in full.stones}
+    assert len(report.stones) == 4
+    for stone in report.stones:
+        known = whole[stone.token, stone.side]
+        assert stone.token.index not in special
+        shown = tuple(link for link in known.links if link.token.index not in special)
+        assert (stone.links, stone.share) == (shown, known.share)
+        assert stone.hidden_links == len(known.links) - len(shown)
+
+
+def test_pencil_and_computer_meet_on_the_books(
+    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    report = inspect_text(stepping, tokenizer, TEXT, top=1000).heads[1]
+    jumps = {(jump.query.text, jump.key.text): jump for jump in report.jumps}
+    jump = jumps["pencil", "computer"]
+    assert [(stone.token.text, stone.side) for stone in jump.stones] == [("book", 1)] * 2
+    assert jump.weight == pytest.approx(0.49, abs=0.01)
+
+
+def test_json_has_new_fields_for_stones_only(
+    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    content = json.loads(json.dumps(inspect_text(stepping, tokenizer, TEXT).to_dict()))
+    head = content["heads"][1]
+    assert set(head) == PAIR_FIELDS | {
+        "strengths", "linked", "num_stones", "median_size", "stones",
+    }  # fmt: skip
+    assert head["strengths"] == [[0.5, pytest.approx(-0.3), pytest.approx(0.2)]]
+    assert set(head["jumps"][0]) == JUMP_FIELDS | {"carried"}
+    step = next(stone for jump in head["jumps"] for stone in jump["stones"])
+    assert set(step) == {"token", "query_score", "key_score", "side", "share"}
+    stone = head["stones"][0]
+    assert set(stone) == {"token", "side", "share", "links", "hidden_links"}
+    assert set(stone["links"][0]) == {"token", "weight"}

@@ -1,0 +1,178 @@
+"""The graph of one layer's jump heads, dense enough to be looked at: of pairs, or of stones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from torch import Tensor
+
+from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.propagation import graph_operator
+from jat_graph.graphs.stones import stone_places
+from jat_graph.hf import CapturedLayer
+from jat_graph.operators import DenseOperator, Operator
+from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.links import LinkRule
+from jat_graph.voting.standard import score_source
+
+
+class Vote(NamedTuple):
+    """A key j that voted for a pair (i, k), or a stone on which both stand."""
+
+    key: int  # position j
+    query_score: float  # X_ij, standard scores where these vote
+    key_score: float  # X_kj
+    side: int | None = None  # of a stone: 1, or -1 where unusually low scores link to it
+    share: float | None = None  # of P_ik, that goes over a stone
+
+
+class Footing(NamedTuple):
+    """A stone, and who stands on it."""
+
+    key: int  # position j
+    side: int
+    share: float  # of all walks, that go over it
+    links: list[tuple[int, float]]  # positions i and b_ij, in their order
+
+
+@dataclass(frozen=True)
+class LayerGraph(ABC):
+    """The graph of a layer's jump heads; a head is its place among them."""
+
+    ballot: Ballot
+
+    @property
+    @abstractmethod
+    def weights(self) -> Tensor:  # [B, H, L, L]
+        """What is mixed into each token of every other."""
+
+    @property
+    @abstractmethod
+    def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, m] bool, [B, H, L, m]
+        """Where the graph may have something, and what it has."""
+
+    @abstractmethod
+    def votes(self, head: int, query: int, key: int) -> list[Vote]:
+        """Return what joins a pair of the first sequence, strongest first."""
+
+    @cached_property
+    def scores(self) -> Tensor:  # [B, H, L, L]
+        """The scores that vote."""
+        return self.ballot.source.columns(None)
+
+
+@dataclass(frozen=True)
+class PairGraph(LayerGraph):
+    """The graph A of hard votes."""
+
+    @cached_property
+    def weights(self) -> Tensor:  # [B, H, L, L]
+        """A."""
+        return DenseOperator.from_ballot(self.ballot).to_dense()
+
+    @property
+    def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, L] bool, [B, H, L, L]
+        """The allowed pairs, and their weights."""
+        return self.ballot.edge_mask().expand_as(self.weights), self.weights
+
+    def votes(self, head: int, query: int, key: int) -> list[Vote]:
+        """Return who voted for a pair of the first sequence, strongest product first."""
+        if not self.weights[0, head, query, key]:
+            return []
+        columns, limits = (part[0, head] for part in self._columns)  # [U, L], [U]
+        chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
+        index = self.ballot.keys.index
+        keys = chosen if index is None else index[0, head, chosen]
+        left, right = self.scores[0, head][[query, key]][:, keys].tolist()
+        votes = [Vote(*row) for row in zip(keys.tolist(), left, right, strict=True)]
+        return sorted(votes, key=lambda vote: -vote.query_score * vote.key_score)
+
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        """Columns and limits of the voting keys, ``[B, H, U, L]`` and ``[B, H, U]``."""
+        return self.ballot.columns()
+
+
+@dataclass(frozen=True)
+class StoneLinks(LayerGraph):
+    """How tokens stand on stones, and the walk P from token to token that this gives."""
+
+    rule: LinkRule
+    operator: Operator  # P
+    self_weight: float
+
+    @cached_property
+    def links(self) -> Tensor:  # B [B, H, L, m]
+        """How each token stands on each stone."""
+        return self.ballot.links(self.rule)
+
+    @cached_property
+    def weights(self) -> Tensor:  # [B, H, L, L]
+        """P, without what stays where it is."""
+        walk = self.operator.to_dense()
+        return walk - walk.diagonal(dim1=-2, dim2=-1).diag_embed()
+
+    @property
+    def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, m] bool, [B, H, L, m]
+        """The stones that each token may stand on, and the links."""
+        scores, _ = self.ballot.key_scores()
+        sides = self.links.size(-1) // scores.size(-1)
+        return ~scores.isnan().repeat(1, 1, 1, sides), self.links
+
+    def votes(self, head: int, query: int, key: int) -> list[Vote]:
+        """Return the stones between a pair of the first sequence, by their shares of P_ik."""
+        links = self.links[0, head]
+        if self.ballot.mask.causal:
+            if key > query:
+                return []
+            links = links[: query + 1]  # stones are as large as the tokens so far make them
+        over = (links[query] * links[key] / links.sum(0)).nan_to_num()  # 0/0 where nobody stands
+        chosen = over.nonzero().squeeze(-1)
+        places, sides = self._places(head)
+        keys, shares = places[chosen], over[chosen] / over.sum()
+        left, right = self.scores[0, head][[query, key]][:, keys].tolist()
+        rows = keys.tolist(), left, right, sides[chosen].tolist(), shares.tolist()
+        votes = [Vote(*row) for row in zip(*rows, strict=True)]
+        return sorted(votes, key=lambda vote: -(vote.share or 0.0))
+
+    def footings(self, head: int) -> list[Footing]:
+        """Return the stones in use of the first sequence, by their shares of all walks."""
+        links = self.links[0, head]  # [L, m]
+        steps = links / (links.sum(-1, keepdim=True) + self.self_weight)
+        order = steps.nan_to_num().mean(0).sort(descending=True, stable=True)
+        places, sides = self._places(head)
+        found = []
+        for share, stone in zip(*(part.tolist() for part in order), strict=True):
+            on = links[:, stone].nonzero().squeeze(-1)
+            if len(on):
+                pairs = zip(on.tolist(), links[on, stone].tolist(), strict=True)
+                found.append(Footing(int(places[stone]), int(sides[stone]), share, list(pairs)))
+        return found
+
+    def linked(self, head: int) -> float:
+        """Return the share of tokens of the first sequence that stand on a stone."""
+        return float(self.links[0, head].any(-1).float().mean())
+
+    def _places(self, head: int) -> tuple[Tensor, Tensor]:  # [m] each
+        places, sides = stone_places(self.ballot, self.rule)
+        return places[0, head], sides
+
+
+def layer_ballot(layer: CapturedLayer) -> Ballot:
+    """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
+    config = replace(layer.config, soft_temperature=None)
+    source = score_source(config, layer.query, layer.key, layer.scale, layer.mask)
+    return open_ballot(config, source, layer.mask)
+
+
+def layer_graph(layer: CapturedLayer) -> LayerGraph:
+    """Return the graph of a layer."""
+    if layer.config.graph == "pairs":
+        return PairGraph(layer_ballot(layer))
+    jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
+    operator, ballot = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
+    rule = LinkRule.of(layer.config, ballot.source)
+    return StoneLinks(ballot, rule, operator, layer.config.self_weight)

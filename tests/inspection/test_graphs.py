@@ -1,0 +1,126 @@
+"""Graphs to look at: what joins two tokens, and who stands on which stone."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph import JatConfig, jump_operator, stone_graph
+from jat_graph.hf import CapturedLayer
+from jat_graph.inspection.calibration import layer_statistics
+from jat_graph.inspection.graphs import layer_graph
+from jat_graph.masks import TokenMask
+from jat_graph.testing import random_heads, random_padding_mask
+from tests.support import assert_equal
+
+KINDS = st.sampled_from(("excess", "hard", "sigmoid"))
+
+
+def captured(config, causal=False, valid=None, seed=0, batch=1):
+    """Return a layer of two heads and nine tokens."""
+    query, key, _, _ = random_heads(batch, 2, 9, 4, seed=seed)
+    mask = TokenMask(valid=None if valid is None else valid.unsqueeze(1), causal=causal)
+    return CapturedLayer(0, (0, 1), query, key, config, mask, 0.5)
+
+
+def stones_and_walk(layer):
+    """Return B and P of the layer's first sequence, [2, 9, m] and [2, 9, 9]."""
+    options = {"config": layer.config, "is_causal": layer.mask.causal, "scale": layer.scale}
+    operator = jump_operator(layer.query, layer.key, **options)
+    return operator.links[0], operator.to_dense()[0]
+
+
+@given(
+    kind=KINDS,
+    causal=st.booleans(),
+    sides=st.sampled_from(("both", "positive")),
+    self_weight=st.sampled_from((0.0, 0.1)),
+    seed=st.integers(0, 999),
+)
+def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides, self_weight, seed):
+    config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight)
+    layer = captured(config, causal, seed=seed)
+    graph, (links, walk) = layer_graph(layer), stones_and_walk(layer)
+    assert_equal(graph.weights[0], walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1)))
+    for head, i, k in ((head, i, k) for head in (0, 1) for i in range(9) for k in range(9)):
+        b = links[head]
+        seen = b[: i + 1] if causal else b
+        wanted = {
+            (m % 9, 1 if m < 9 else -1): float(b[i, m] * b[k, m] / seen[:, m].sum())
+            for m in range(b.size(1))
+            if b[i, m] > 0 and b[k, m] > 0 and k < len(seen)
+        }
+        votes = graph.votes(head, i, k)
+        shares = [vote.share for vote in votes]
+        assert shares == sorted(shares, reverse=True)
+        assert {(vote.key, vote.side) for vote in votes} == set(wanted)
+        degree = float(b[i].sum()) + self_weight
+        for vote in votes:
+            weight = vote.share * sum(wanted.values()) / degree  # the part of P_ik over it
+            assert weight == pytest.approx(wanted[vote.key, vote.side] / degree, abs=1e-10)
+        if i != k:
+            assert sum(wanted.values()) == pytest.approx(float(walk[head, i, k]) * degree)
+
+
+@given(kind=KINDS, causal=st.booleans(), seed=st.integers(0, 999))
+def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(kind, causal, seed):
+    layer = captured(JatConfig.stones(incidence=kind), causal, seed=seed)
+    graph, (links, _) = layer_graph(layer), stones_and_walk(layer)
+    for head in (0, 1):
+        b = links[head]
+        stones = graph.footings(head)
+        places = [stone.key + 9 * (stone.side == -1) for stone in stones]
+        assert sorted(places) == b.any(0).nonzero().flatten().tolist()
+        for stone, place in zip(stones, places, strict=True):
+            assert stone.links == [
+                (i, pytest.approx(float(b[i, place]))) for i in range(9) if b[i, place]
+            ]
+            step = b[:, place] / (b.sum(1) + 0.1)
+            assert stone.share == pytest.approx(float(step.mean()))
+        shares = [stone.share for stone in stones]
+        assert shares == sorted(shares, reverse=True)
+        assert graph.linked(head) == pytest.approx(float(b.any(1).double().mean()))
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"key_selection": "strided", "key_step": 2}, {"sides": "positive"}]
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_densities_count_links_among_those_that_there_may_be(change, causal):
+    config = JatConfig.stones(**change)
+    valid = random_padding_mask(3, 9)
+    layer = captured(config, causal, valid, batch=3)
+    graphs = stone_graph(
+        layer.query, layer.key, config=config, attention_mask=valid, is_causal=causal, scale=0.5
+    ).to_data_list()
+    allowed = 0
+    for tokens in valid:
+        (places,) = tokens.nonzero(as_tuple=True)
+        stones = places[::2] if "key_step" in change else places
+        sides = 1 if config.sides == "positive" else 2
+        pairs = stones[None] <= places[:, None] if causal else torch.ones(len(places), len(stones))
+        allowed += sides * int(pairs.sum())
+    for head, found in enumerate(layer_statistics(layer)):
+        weights = torch.cat([graph.hyperedge_weight for graph in graphs[head::2]])
+        assert found.pairs == allowed
+        assert found.density == pytest.approx(len(weights) / allowed)
+        assert found.mean_weight == pytest.approx(float(weights.mean()))
+        assert 0.05 < found.density < 0.6
+
+
+def test_standard_scores_vote_and_are_shown():
+    config = JatConfig(standardize=True, threshold=1.0)
+    layer = captured(config)
+    graph = layer_graph(layer)
+    scores = graph.scores[0, 0]
+    assert abs(float(scores.mean())) < 1e-10
+    assert float(scores.square().mean()) == pytest.approx(1.0)
+    joined = graph.weights[0, 0].nonzero().tolist()
+    assert joined
+    for i, k in joined:
+        votes = graph.votes(0, i, k)
+        assert len(votes) == round(float(graph.weights[0, 0, i, k]) * 9)
+        for vote in votes:
+            assert vote.query_score == pytest.approx(float(scores[i, vote.key]))
+            assert vote.query_score * vote.key_score > 1.0
+            assert (vote.side, vote.share) == (None, None)

@@ -1,0 +1,122 @@
+"""The picture of a head whose jumps go along stones."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from jat_graph.inspection.reports import (
+    HeadView,
+    Jump,
+    Link,
+    SteppingStone,
+    Stone,
+    StoneReport,
+    Token,
+)
+from jat_graph.viz import draw_head
+from jat_graph.viz.stones import JUMP_COLOUR, SIDE_COLOURS
+
+WORDS = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
+
+
+def made_up_view(length: int, stones: int = 6) -> HeadView:
+    """Return a view in which the first token jumps to the last, over the first two stones."""
+    torch.manual_seed(0)
+    tokens = tuple(Token(n + 1, WORDS[n % 8] + str(n // 8 or "")) for n in range(length))
+    ends = tokens[0], tokens[-1]
+    made = tuple(
+        Stone(
+            tokens[n // 2 % length],
+            1 - 2 * (n % 2),
+            0.5 / (n + 1),
+            tuple(Link(token, 0.5 + n) for token in (ends if n < 2 else ends[:1])),
+            hidden_links=1,
+        )
+        for n in range(stones)
+    )
+    over = tuple(
+        SteppingStone(stone.token, 1.5, 2.0, stone.side, share)
+        for stone, share in zip(made, (0.75, 0.25), strict=False)
+    )
+    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, carried=0.0)
+    report = StoneReport(
+        2, 5, 1.0, 0.2, 0.4, (jump,), ((0.5, 0.0, -0.25),),
+        linked=0.9, num_stones=stones, median_size=1.5, stones=made,
+    )  # fmt: skip
+    scores = torch.randn(length, length)
+    return HeadView(report, tokens, scores, torch.rand(length, length), scores * 0.5)
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+
+
+@pytest.mark.parametrize("length", [2, 8, 16, 30])
+def test_every_label_lies_inside_and_rows_stand_beside_each_other(length: int) -> None:
+    figure = draw_head(made_up_view(length, stones=2 * length))
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    used = figure.get_tightbbox(renderer)
+    width, height = figure.get_size_inches()
+    assert min(used.x0, used.y0) >= 0
+    assert used.x1 <= width
+    assert used.y1 <= height
+    panels = [axis.get_window_extent(renderer) for axis in figure.axes[:3]]
+    for panel in panels[1:]:
+        assert (panel.y0, panel.y1) == pytest.approx((panels[0].y0, panels[0].y1), abs=1)
+    labels = [text.get_window_extent(renderer) for text in figure.axes[1].texts]
+    assert len(labels) == min(2 * length, max(8, length))
+    assert not any(a.overlaps(b) for n, a in enumerate(labels) for b in labels[:n])
+
+
+def test_lines_are_links_and_the_ways_of_jumps() -> None:
+    view = made_up_view(8)
+    panel = draw_head(view).axes[1]
+    heights = {text.get_text(): text.get_position()[1] for text in panel.texts}
+    assert list(heights) == [  # in the text's order, as the report has them
+        "book 1 +", "book 1 −", "costs +", "costs −", "book 3 +", "book 3 −",
+    ]  # fmt: skip
+    drawn = {
+        (to_hex(line.get_color()), *line.get_ydata(), round(line.get_linewidth(), 6))
+        for line in panel.lines
+    }
+    book, other = heights["book 1 +"], heights["book 1 −"]
+    ways = {(JUMP_COLOUR, 0, book, 7, 2.25), (JUMP_COLOUR, 0, other, 7, 0.75)}
+    assert {line for line in drawn if line[0] == JUMP_COLOUR} == ways
+    links = {
+        (SIDE_COLOURS[1 - 2 * (n % 2)], row, height, row, round(0.4 + 2 * (0.5 + n) / 5.5, 6))
+        for n, height in enumerate(heights.values())
+        for row in ((0, 7) if n < 2 else (0,))
+    }
+    assert drawn - ways == links
+
+
+def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
+    shown = texts(draw_head(made_up_view(8, stones=12)))
+    title = next(text for text in shown if text.startswith("Layer 2, head 5"))
+    assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in title
+    assert "θ = +0.5, +0, -0.25" in title
+    assert "Stones (and 4 more)" in shown
+    notes = next(text for text in shown if text.startswith("Jumps by gain"))
+    assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in notes
+
+
+def test_stones_of_the_jumps_are_drawn_before_others() -> None:
+    view = made_up_view(8, stones=14)
+    assert isinstance(view.report, StoneReport)
+    last_first = replace(view.report, stones=view.report.stones[::-1])
+    shown = texts(draw_head(replace(view, report=last_first)))
+    assert {"book 1 +", "book 1 −"} <= set(shown)
+    assert "Stones (and 6 more)" in shown
+
+
+def test_a_head_without_stones_is_drawn_and_said() -> None:
+    view = made_up_view(6, stones=0)
+    figure = draw_head(replace(view, report=replace(view.report, jumps=())))
+    figure.draw_without_rendering()
+    assert not figure.axes[1].lines
+    assert any("No pair of shown tokens is joined" in text for text in texts(figure))
