@@ -14,10 +14,9 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.kernels import count_votes
 from jat_graph.masks import TokenMask
 from jat_graph.operators import NormalizedOperator
-from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.ballot import Ballot, open_ballot, score_source
 from jat_graph.voting.rule import sum_soft_votes
 from jat_graph.voting.scores import full_precision
-from jat_graph.voting.standard import score_source
 
 Hop: TypeAlias = tuple[Tensor, Tensor]
 

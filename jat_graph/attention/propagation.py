@@ -24,9 +24,8 @@ from jat_graph.operators import (
     build_operator,
     choose_backend,
 )
-from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.ballot import Ballot, open_ballot, score_source
 from jat_graph.voting.links import LinkRule
-from jat_graph.voting.standard import score_source
 
 Past: TypeAlias = PastTokens | StonePast
 

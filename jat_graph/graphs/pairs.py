@@ -13,9 +13,8 @@ from jat_graph.config import JatConfig, check_config
 from jat_graph.masks import TokenMask, resolve_mask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.sparse import vote_edges
-from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.ballot import map_source, open_ballot, score_source
 from jat_graph.voting.scores import ScoreSource
-from jat_graph.voting.standard import map_source, score_source
 
 MAP_KINDS = ("scores", "probabilities")
 

@@ -39,6 +39,7 @@ class JumpLayer(LayerHeads):
     config: JatConfig
     jumping: JumpHeads = field(init=False, compare=False, repr=False)  # among themselves
     fixed: bool = field(init=False, compare=False, repr=False)  # whether some jump at any rate
+    learning: bool = field(init=False, compare=False, repr=False)  # whether a strength is learned
 
     config_class = JatConfig
     name = "jat"
@@ -50,6 +51,7 @@ class JumpLayer(LayerHeads):
         strengths = {strength for triple in self.config.strengths() for strength in triple}
         fixed = not strengths or any(strengths - {LEARNED})
         object.__setattr__(self, "fixed", fixed)
+        object.__setattr__(self, "learning", self.learns(self.config))
 
     @classmethod
     def place(
@@ -89,7 +91,7 @@ class JumpLayer(LayerHeads):
 
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
         """Return the strengths, if they are learned."""
-        return {"strength": lambda: self._strength(module)} if self.learns(self.config) else {}
+        return {"strength": lambda: self._strength(module)} if self.learning else {}
 
     def _strength(self, module: nn.Module) -> JumpStrength:
         """Return strengths of 0 in the dtype of the module, for a shard of both must have one."""
@@ -107,7 +109,7 @@ class JumpLayer(LayerHeads):
 
     def _learned(self, module: nn.Module) -> Tensor | None:
         """Return the strengths that a module has learned; None if there is nothing to learn."""
-        return module.strength() if self.learns(self.config) else None  # type: ignore[operator]
+        return module.strength() if self.learning else None  # type: ignore[operator]
 
     def run(self, call: AttentionCall) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""

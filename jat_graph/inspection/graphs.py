@@ -14,9 +14,8 @@ from jat_graph.attention.propagation import graph_operator
 from jat_graph.graphs.stones import stone_places
 from jat_graph.hf import CapturedLayer
 from jat_graph.operators import DenseOperator, Operator
-from jat_graph.voting.ballot import Ballot, open_ballot
+from jat_graph.voting.ballot import Ballot, open_ballot, score_source
 from jat_graph.voting.links import LinkRule
-from jat_graph.voting.standard import score_source
 
 
 class Vote(NamedTuple):

@@ -14,7 +14,8 @@ from jat_graph.masks import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, select_keys
 from jat_graph.voting.links import LinkRule
 from jat_graph.voting.rule import VoteRule
-from jat_graph.voting.scores import ScoreSource
+from jat_graph.voting.scores import MapScores, QueryKeyScores, ScoreSource
+from jat_graph.voting.standard import standard_features, standard_map
 from jat_graph.voting.thresholds import adaptive_threshold
 
 
@@ -109,6 +110,24 @@ class Ballot:
         batch, heads, length = self.source.shape
         index = index.unsqueeze(2).expand(-1, -1, length, -1)
         return pairs.expand(batch, heads, -1, -1).gather(3, index)
+
+
+def score_source(
+    config: JatConfig,
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    scale: float,
+    mask: TokenMask,
+) -> QueryKeyScores:
+    """Return the scores that vote: those of queries and keys, or their standard scores."""
+    if config.standardize:
+        query, key = standard_features(query, key, scale, mask)
+    return QueryKeyScores(query, key, scale)
+
+
+def map_source(config: JatConfig, scores: Tensor, mask: TokenMask) -> MapScores:
+    """Return the scores of a ready-made map ``[B, H, L, L]`` that vote."""
+    return MapScores(standard_map(scores, mask) if config.standardize else scores)
 
 
 def open_ballot(

@@ -5,28 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.voting.moments import Moments, causal_moments, inverse, weights, without_noise
-from jat_graph.voting.scores import MapScores, QueryKeyScores, full_precision, score_dtype
-
-
-def score_source(
-    config: JatConfig,
-    query: Tensor,  # [B, H, L, D]
-    key: Tensor,  # [B, H, L, D]
-    scale: float,
-    mask: TokenMask,
-) -> QueryKeyScores:
-    """Return the scores that vote: those of queries and keys, or their standard scores."""
-    if config.standardize:
-        query, key = standard_features(query, key, scale, mask)
-    return QueryKeyScores(query, key, scale)
-
-
-def map_source(config: JatConfig, scores: Tensor, mask: TokenMask) -> MapScores:
-    """Return the scores of a ready-made map ``[B, H, L, L]`` that vote."""
-    return MapScores(_standard_map(scores, mask) if config.standardize else scores)
+from jat_graph.voting.scores import full_precision, score_dtype
 
 
 def standard_features(
@@ -82,7 +63,7 @@ def _whole(
     return (means[0], means[1]), inverse(total, count * scale**-1)
 
 
-def _standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
+def standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
     """Return a map that is centred by rows and by columns, in standard deviations."""
     _refuse_pairs(mask)
     if mask.causal:
