@@ -34,8 +34,8 @@ WORDS = frozenset({"computer", "pencil"})
 PICTURE, CURVES = "head.png", "curves.png"
 SHOWN_JUMPS = 8
 
-# One threshold for all heads, of standard scores: nothing is calibrated.
-LOOKED_AT = JatConfig(heads="all", standardize=True, threshold=6.0)
+# One threshold for all heads, and half of the way: nothing is calibrated and nothing learnt.
+LOOKED_AT = JatConfig.stones(strength=0.5)
 ARMS: dict[str, JatConfig | None] = {
     "plain attention": None,
     "the paper's pairs": JatConfig(heads="all", vote_rate=0.1),
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PairJump:
-    """A jump between the two words, with its head and the density of that head's graph."""
+    """A jump between the two words, with its head and the density of that head's links."""
 
     layer: int
     head: int
@@ -173,7 +173,7 @@ def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[Pa
 
     with quiet():
         loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    attach(loaded, config)
+    attach(loaded, config, tokenizer=tokenizer)
     report = inspect_text(loaded, tokenizer, PAIR, top=10_000, special_tokens=True)
     found = [
         PairJump(head.layer, head.head, head.density, jump)
@@ -200,8 +200,8 @@ def _show_pair(found: Demonstration) -> None:
     console = Console()
     console.print(f"\n[bold]{escape(PAIR)}[/bold]")
     console.print(
-        "Every head jumps along pairs of tokens whose standard scores have a product above "
-        f"{found.config.threshold:g}, one threshold for all heads."
+        "Every head jumps half of the way from a token over its stepping stones, the keys that it "
+        f"scores {found.config.threshold:g} standard deviation above or below the rest."
     )
     if not found.jumps:
         console.print("No head joins computer and pencil.")
