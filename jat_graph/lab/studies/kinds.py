@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import KIND_CHECKS, Grid
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.timing import time_run
@@ -59,6 +60,10 @@ class Kind:
     def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
         """The metrics of each split that a table has, if its grid names none: the primary one."""
         return dict.fromkeys(record.scores, (get_task(record.task).primary_metric,))
+
+    def curves(self, results: Results) -> Mapping[str, Curves]:
+        """How the arms did on the way, by what is measured; nothing where only the end counts."""
+        return {}
 
     def caption(self, results: Results) -> Caption:
         """What has to be known to read a table."""

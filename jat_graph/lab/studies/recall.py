@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -15,6 +16,7 @@ from jat_graph.config import JatConfig
 from jat_graph.lab.parsing import parse
 from jat_graph.lab.studies.arms import GridArm, build_heads
 from jat_graph.lab.studies.cells import SCRATCH, Cell, Plan
+from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
@@ -131,6 +133,22 @@ class Recall(Kind):
         """What the last test said."""
         return {REPORTED: record.scores[REPORTED]}
 
+    def curves(self, results: Results) -> Mapping[str, Curves]:
+        """The mean over the seeds of the largest sequences of each setting."""
+        panels = {}
+        for name in results.grid.tasks:
+            task = self.setting(name, "grid").task
+            size = max(task.sizes)
+            found = {arm.name: results.of(name, arm.name) for arm in results.grid.arms}
+            lines = {
+                arm: _mean_curve(records, f"accuracy_{size}")
+                for arm, records in found.items()
+                if records
+            }
+            if lines:
+                panels[name] = Curves(lines, task.chance(size))
+        return panels
+
     def caption(self, results: Results) -> Caption:
         """Say what chance is."""
         settings = [self.setting(name, "grid") for name in results.grid.tasks]
@@ -160,6 +178,15 @@ enter_kind("partners", Recall("partners", "pairs", lambda pairs: PartnersTask(pa
 enter_kind(
     "far-recall", Recall("far-recall", "filler", lambda filler: FarRecallTask(filler=filler))
 )
+
+
+def _mean_curve(records: Sequence[Record], metric: str) -> list[tuple[int, float]]:
+    """The steps and the mean score after each."""
+    steps = [int(split.removeprefix("step ")) for split in records[0].scores if split != REPORTED]
+    scores = [
+        [record.scores[f"step {step}"][metric] or 0.0 for record in records] for step in steps
+    ]
+    return list(zip(steps, map(fmean, scores), strict=True))
 
 
 def _check_arm(arm: GridArm, task: RecallTask, where: str) -> None:

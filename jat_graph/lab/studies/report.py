@@ -11,6 +11,8 @@ from pathlib import Path
 
 from jat_graph.files import write_text
 from jat_graph.lab.page import page, picture, result_files, run_command, section
+from jat_graph.lab.studies.curves import draw_curves
+from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.picture import can_draw, draw_experiment
 from jat_graph.lab.studies.results import Results, read_results
 from jat_graph.lab.studies.rows import Row, experiment_rows
@@ -55,6 +57,9 @@ def write_page(folder: str | Path) -> Path:
         if can_draw(results, own):
             drawing = pictures / f"{folder.name}-{results.grid.name}.png"
             save_figure(draw_experiment(results, own), drawing)
+        if curves := kind_of(results.grid).curves(results):
+            drawing = pictures / f"{folder.name}-{results.grid.name}-steps.png"
+            save_figure(draw_curves(curves, results.grid.title), drawing)
     path = folder.with_suffix(".md")
     write_text(path, render_page(found, read_findings(folder), f"pictures/{folder.name}", rows))
     return path
@@ -74,6 +79,8 @@ def render_page(
 def _section(results: Results, rows: Sequence[Row], pictures: str) -> str:
     name, title = results.grid.name, results.grid.title
     drawing = [picture(title, f"{pictures}-{name}.png")] if can_draw(results, rows) else []
+    if kind_of(results.grid).curves(results):
+        drawing.append(picture(f"{title}, step by step", f"{pictures}-{name}-steps.png"))
     return section(f"{name}: {title}", *drawing, experiment_markdown(results, rows))
 
 

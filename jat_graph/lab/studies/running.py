@@ -18,6 +18,7 @@ from pathlib import Path
 from jat_graph.files import write_text
 from jat_graph.lab.store import locked
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.curves import draw_curves
 from jat_graph.lab.studies.grid import task_of
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.picture import can_draw, draw_experiment
@@ -103,14 +104,20 @@ def run_experiment(
 
 
 def show_results(results: Results, folder: Path) -> None:
-    """Write ``NAME.md``, the table, and ``NAME.png``, the picture, beside the results."""
+    """Write ``NAME.md``, the table, and ``NAME.png``, the picture, beside the results.
+
+    Where cells say how they did on the way, ``NAME-steps.png`` shows that.
+    """
     rows = experiment_rows(results)
     name, title = results.grid.name, results.grid.title
     write_text(folder / f"{name}.md", f"# {title}\n\n{experiment_markdown(results, rows)}\n")
     if find_spec("matplotlib") is None:
         logger.warning("no picture: it needs matplotlib (pip install 'jat_graph[viz]')")
-    elif can_draw(results, rows):
+        return
+    if can_draw(results, rows):
         save_figure(draw_experiment(results, rows), folder / f"{name}.png")
+    if curves := kind_of(results.grid).curves(results):
+        save_figure(draw_curves(curves, title), folder / f"{name}-steps.png")
 
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:

@@ -10,9 +10,11 @@ import pytest
 from jat_graph.cli import main
 from jat_graph.lab.studies import estimate_cells, load_grid, results_frame, run_experiment
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.curves import Curves, draw_curves
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.recall import Recall
+from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.tasks import PartnersTask, get_task
 from jat_graph.training import TrainingOptions
@@ -76,6 +78,7 @@ def test_an_experiment_without_a_model_is_run_once_and_shown(
     assert "Small models from scratch, sequences made by the library, 2 seeds." in text
     assert "right once in 8 times" in text and "100.0% with 1, 45.3% with 2" in text
     assert "pairs 2" in text and (tmp_path / "mine.png").exists()
+    assert (tmp_path / "mine-steps.png").stat().st_size > 1000
     shown = [row for row in experiment_rows(results) if row.number is not None]
     assert {(row.stem, row.number) for row in shown} == {
         ("1 layer, 1 pairs, test, accuracy", 1),
@@ -91,6 +94,26 @@ def test_an_experiment_without_a_model_is_run_once_and_shown(
     assert run_experiment(plan, tmp_path, progress=False) == results
     more = Plan(grid(seeds=3), device="cpu")
     assert [entry.seeds for entry in estimate_cells(more, tmp_path)] == [(2,)] * 4
+
+
+def test_curves_are_means_over_the_seeds_at_the_largest_size() -> None:
+    def record(arm: str, seed: int, *shares: float) -> Record:
+        scores = {f"step {2 * n}": {"accuracy_2": share} for n, share in enumerate(shares, 1)}
+        return Record("2 layers, 2 pairs", arm, seed, {"test": {"accuracy_2": 1.0}} | scores)
+
+    records = (record("plain", 0, 0.2, 0.4), record("plain", 1, 0.4, 0.8), record("pairs", 0, 0.5))
+    results = Results(grid(), "", "from scratch", None, {}, {}, records)
+    curves = KINDS["partners"].curves(results)
+    assert curves == {
+        "2 layers, 2 pairs": Curves(
+            {"plain": [(2, pytest.approx(0.3)), (4, pytest.approx(0.6))], "pairs": [(2, 0.5)]},
+            PartnersTask().chance(2),
+        )
+    }
+    assert KINDS["train"].curves(results) == {}
+    (axis,) = draw_curves(curves, "Mine").axes
+    assert [line.get_label() for line in axis.get_lines()] == ["plain", "pairs", "chance"]
+    assert list(axis.get_lines()[0].get_ydata()) == pytest.approx([30, 60])
 
 
 def test_time_is_that_of_all_steps_and_tests(monkeypatch: pytest.MonkeyPatch) -> None:

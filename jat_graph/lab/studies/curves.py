@@ -1,0 +1,61 @@
+"""Learning curves as a picture: a panel for each thing that is measured, a line for each model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jat_graph.lab.figure import GREY, line_style, open_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PANEL = (3.0, 2.5)  # inches
+_AROUND = 0.9  # inches of the title and the legend
+_MOST_COLUMNS = 3
+
+
+@dataclass(frozen=True)
+class Curves:
+    """How often models are right about one thing, after how many steps."""
+
+    lines: Mapping[str, Sequence[tuple[int, float]]]  # steps and shares, by the model's name
+    chance: float  # the share that is right by chance
+
+
+def draw_curves(panels: Mapping[str, Curves], title: str) -> Figure:
+    """Draw learning curves, and chance as a dotted line; panels are by what is measured."""
+    columns = min(_MOST_COLUMNS, len(panels))
+    height = _PANEL[1] * -(-len(panels) // columns) + _AROUND
+    figure, axes = open_figure(len(panels), columns, (_PANEL[0] * columns + 0.6, height))
+    figure.suptitle(title, fontsize=10)
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves.lines))
+    for axis, (what, curves) in zip(axes, panels.items(), strict=True):
+        _draw_panel(axis, what, curves, names)
+    found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    handles = {name: handle for pairs in found for handle, name in pairs}
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=min(4, len(handles)),
+        fontsize=8,
+        frameon=False,
+    )
+    return figure
+
+
+def _draw_panel(axis: Axes, what: str, curves: Curves, names: Sequence[str]) -> None:
+    for name, points in curves.lines.items():
+        steps, shares = zip(*points, strict=True)
+        percent = [100 * share for share in shares]
+        axis.plot(steps, percent, label=name, **line_style(names.index(name)))
+    axis.axhline(100 * curves.chance, label="chance", color=GREY, linestyle=":", linewidth=1.0)
+    axis.set_title(what, fontsize=9)
+    axis.set_xlabel("steps", fontsize=8)
+    axis.set_ylabel("right answers in percent", fontsize=8)
+    axis.set_ylim(0, 103)
+    axis.tick_params(labelsize=8)
+    axis.grid(alpha=0.3)
