@@ -52,7 +52,8 @@ def load_model(
     from safetensors import SafetensorError
     from transformers import AutoModel
 
-    from jat_graph.hf import attach, attached_config, detach, from_pretrained
+    from jat_graph.hf import attached_config, from_pretrained
+    from jat_graph.hf.changing import attach_again, learned_strengths
     from jat_graph.training.pretrained import has_own_heads, load_config, load_tokenizer, quiet
 
     load: Callable[[str], Any] = AutoModel.from_pretrained
@@ -68,9 +69,7 @@ def load_model(
     own = attached_config(model)
     config = (options or JatOptions()).resolve(own or default)
     if config is not None and config != own:
-        if own is not None:
-            detach(model, type(own))
-        attach(model, config)
+        attach_again(model, config, learned_strengths(model), tokenizer)
     return model, tokenizer
 
 

@@ -29,9 +29,12 @@ class CapturedLayer:
         config: The settings over ``heads``.
         mask: Which query may attend to which key.
         scale: Factor of the scores.
+        strength: Strengths that the heads have learned, detached; None where none are learned.
+            (default: None)
 
     Shapes:
         - ``query``, ``key``: ``[B, H, L, D]``, H the layer's jump heads
+        - ``strength``: ``[3, hops, H]``
     """
 
     layer: int
@@ -41,6 +44,7 @@ class CapturedLayer:
     config: JatConfig
     mask: TokenMask
     scale: float
+    strength: Tensor | None = None
 
 
 @dataclass
@@ -101,6 +105,7 @@ def _captured(jump: JumpLayer, call: AttentionCall) -> CapturedLayer:
             f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
         )
     call, heads = call.repeat_keys(), list(jump.heads)
+    strength = jump.learned(call.module)
     return CapturedLayer(
         jump.index,
         jump.heads,
@@ -109,6 +114,7 @@ def _captured(jump: JumpLayer, call: AttentionCall) -> CapturedLayer:
         jump.config,
         call.token_mask().select_heads(jump.heads),
         call.scale,
+        None if strength is None else strength.detach().clone(),
     )
 
 
@@ -127,6 +133,7 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
         first.config,
         _joined_mask((first.mask, second.mask), (first.query, second.query)),
         first.scale,
+        first.strength,
     )
 
 

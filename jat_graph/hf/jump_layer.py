@@ -104,10 +104,10 @@ class JumpLayer(LayerHeads):
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
         if self.fixed:
             return self.jumping.is_ordinary
-        strength = self._learned(module)
+        strength = self.learned(module)
         return strength is None or are_at_rest(strength)
 
-    def _learned(self, module: nn.Module) -> Tensor | None:
+    def learned(self, module: nn.Module) -> Tensor | None:
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None  # type: ignore[operator]
 
@@ -127,5 +127,5 @@ class JumpLayer(LayerHeads):
             mask=mask,
             scale=call.scale,
             past=past,
-            strength=self._learned(call.module),
+            strength=self.learned(call.module),
         )

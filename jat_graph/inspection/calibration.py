@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
-from jat_graph.hf import CapturedLayer, attach, attached_config, detach
+from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.changing import attach_again, learned_strengths
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
 from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.voting.ballot import Ballot
@@ -24,6 +26,8 @@ HOLD_OUT_EVERY = 5
 
 # Products that are held at a time: 1 MiB in float32, which stays in the cache.
 PAIRS = 2**18
+
+PutOn: TypeAlias = Callable[[JatConfig | None], None]  # gives the model these jump heads, or none
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +99,10 @@ def calibrate(
     if config.vote_rate is not None:
         raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")
     used, held_out = split_batches(batches)
-    with _as_it_was(model):
-        table = _measure_table(model, used, density, config)
+    with _as_it_was(model) as put_on:
+        table = _measure_table(model, put_on, used, density, config)
         result = replace(config, threshold=table)
-        _attach_again(model, result)
+        put_on(result)
         _log_density("used", graph_statistics(model, used), density)
         if held_out:
             _log_density("held-out", graph_statistics(model, held_out), density)
@@ -171,10 +175,14 @@ def _checked(batches: Iterable[Inputs]) -> list[Inputs]:
 
 
 def _measure_table(
-    model: PreTrainedModel, batches: list[Inputs], density: float, config: JatConfig
+    model: PreTrainedModel,
+    put_on: PutOn,
+    batches: list[Inputs],
+    density: float,
+    config: JatConfig,
 ) -> tuple[tuple[float, ...], ...]:
     """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
-    _attach_again(model, replace(config, threshold=math.inf))
+    put_on(replace(config, threshold=math.inf))
     closed = [
         (layer.layer, (math.inf,) * len(layer.heads)) for layer in capture_batch(model, batches[0])
     ]
@@ -183,7 +191,7 @@ def _measure_table(
         is_last = row == len(closed) - 1
         layers = config.layers if is_last else tuple(layer for layer, _ in closed[: row + 1])
         part = replace(config, threshold=(*table, infinite), layers=layers)
-        _attach_again(model, part)
+        put_on(part)
         table.append(_measure_row(model, batches, row, density))
     return tuple(table)
 
@@ -251,23 +259,19 @@ def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
     return HeadStatistics(layer, head, density, weight / joined if joined else 0.0, int(pairs))
 
 
-def _attach_again(model: PreTrainedModel, config: JatConfig | None) -> None:
-    """Take off the jump heads that the model has, and put on those of a config, or none."""
-    if attached_config(model) is not None:
-        detach(model, JatConfig)
-    if config is not None:
-        attach(model, config)
-
-
 @contextmanager
-def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
-    """Give the model back with the jump heads it had, or none, whatever happens."""
-    before = attached_config(model)
+def _as_it_was(model: PreTrainedModel) -> Iterator[PutOn]:
+    """Give the model back with the jump heads it had, or none, whatever was put on."""
+    before, strengths = attached_config(model), learned_strengths(model)
+
+    def put_on(config: JatConfig | None) -> None:
+        attach_again(model, config, strengths)
+
     try:
-        yield
+        yield put_on
     finally:
         if attached_config(model) != before:
-            _attach_again(model, before)
+            put_on(before)
 
 
 def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from jat_graph.attention.heads import HeadGroup, JumpHeads, add_carried, merge_heads
 from jat_graph.attention.propagation import head_groups
 from jat_graph.attention.softmax import attention_probabilities
-from jat_graph.attention.strengths import Strengths, new_strength
+from jat_graph.attention.strengths import Strengths
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.voting.scores import attention_scores
@@ -55,9 +55,8 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
     query, key, config = layer.query, layer.key, layer.config
     with torch.no_grad():
         jumping = JumpHeads.everyone(config, query.size(1))
-        strength = new_strength(config, query.size(1))
         groups = head_groups(
-            query, key, jumping, mask=layer.mask, scale=layer.scale, strength=strength
+            query, key, jumping, mask=layer.mask, scale=layer.scale, strength=layer.strength
         )
         unchanged = [HeadGroup(jumping.heads, query, key, jumps=False)]
         after, strong = _probabilities(layer, groups), config.strength is not None
@@ -69,7 +68,7 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
             _probabilities(layer, unchanged),
             after,
             add_carried(0 * after, groups, units.expand_as(after)) if strong else None,
-            Strengths.of(config, strength, query).theta if strong else None,
+            Strengths.of(config, layer.strength, query).theta if strong else None,
         )
 
 

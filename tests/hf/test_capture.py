@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph.hf import capture_scores, disabled
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, capture_scores, disabled
+from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import (
     LENGTH,
     assert_joins,
@@ -115,3 +117,37 @@ def test_a_plain_model_has_nothing_to_record() -> None:
 def test_ordinary_hop_weights_are_recorded_too() -> None:
     model, inputs = tiny_jump_model("bert", hop_weights=(1.0,)), tiny_inputs("bert")
     assert len(assert_joins(model, inputs)) == 3
+
+
+def test_learned_strengths_are_recorded_as_they_are() -> None:
+    model, inputs = attach(tiny_model("bert"), JatConfig.stones(heads=(1, 3))), tiny_inputs("bert")
+    with capture_scores(model) as layers:
+        run(model, inputs)
+        run(model, inputs)
+    modules = [module for module in model.modules() if isinstance(module, JumpStrength)]
+    for number, (layer, module) in enumerate(zip(layers, modules, strict=True)):
+        assert layer.strength is not None
+        assert layer.strength.shape == (3, 1, 2)
+        assert not layer.strength.any() and not layer.strength.requires_grad
+        with torch.no_grad():
+            module.theta.fill_(number + 1)
+    with capture_scores(model) as again:
+        run(model, inputs)
+    assert [float(layer.strength.mean()) for layer in again] == [1, 2, 3]
+    assert not any(layer.strength.any() for layer in layers)  # those of then
+    with capture_scores(tiny_jump_model("bert")) as plain:
+        pass
+    assert all(layer.strength is None for layer in plain)
+
+
+def test_silent_tokens_are_recorded() -> None:
+    model, inputs = tiny_model("bert"), tiny_inputs("bert")
+    first = inputs["input_ids"][:, :1]
+    attach(model, JatConfig.stones(silent_tokens=tuple(first.unique().tolist())))
+    with capture_scores(model) as layers:
+        run(model, inputs)
+        run(model, inputs)
+    wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
+    for layer in layers:
+        assert layer.mask.silent is not None
+        assert torch.equal(layer.mask.silent.squeeze(1), wanted)

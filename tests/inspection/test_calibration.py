@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
+from jat_graph import stone_graph
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
+from jat_graph.hf.changing import attach_again, learned_strengths
 from jat_graph.inspection.calibration import (
     Inputs,
     calibrate,
@@ -212,6 +214,41 @@ def test_triplet_heads_keep_what_they_learned() -> None:
     assert not torch.allclose(attach(model, config)(**batch).last_hidden_state, before, atol=1e-3)
 
 
+def test_jump_heads_keep_what_they_learned() -> None:
+    config = JatConfig(heads=2, strength="learned", threshold=0.5)
+    model, batch = attach(tiny_bert(), config).eval(), random_batches(1)[0]
+    base = model(**batch).last_hidden_state
+    for strength in learned_strengths(model).values():
+        strength.fill_(0.5)
+    before = model(**batch).last_hidden_state
+    assert not torch.allclose(before, base, atol=1e-3)
+    found = calibrate(model, [batch], density=0.3)
+    assert torch.equal(model(**batch).last_hidden_state, before)
+    # Measured with the jumps of the layers below, as strong as they are.
+    attach_again(model, found, learned_strengths(model))
+    assert all(0.2 < head.density <= 0.3 for head in graph_statistics(model, [batch]))
+
+
+def test_stones_are_counted_by_their_links() -> None:
+    config = JatConfig.stones(layers=(1,), heads=2, silent_tokens=(1,))
+    model, batches = attach(tiny_bert(), config), random_batches(2)
+    found = graph_statistics(model, batches)
+    layers = [capture_batch(model, batch)[0] for batch in batches]
+    graphs = [
+        stone_graph(
+            layer.query, layer.key, config=layer.config, scale=layer.scale,
+            attention_mask=None if layer.mask.valid is None else layer.mask.valid.squeeze(1),
+            silent=layer.mask.silent.squeeze(1),
+        ).to_data_list()
+        for layer in layers
+    ]  # fmt: skip
+    for head, entry in enumerate(found):
+        weights = torch.cat([g.hyperedge_weight for batch in graphs for g in batch[head::2]])
+        assert entry.density * entry.pairs == pytest.approx(len(weights))
+        assert entry.mean_weight == pytest.approx(float(weights.mean()), rel=1e-5)
+        assert 0.05 < entry.density < 0.5
+
+
 def test_held_out_batches_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         calibrate(tiny_bert(), random_batches(3), density=0.2, config=JatConfig(layers=(0,)))
@@ -240,6 +277,7 @@ def test_every_fifth_batch_is_held_out(count: int, held_out: list[int]) -> None:
         ({"batches": []}, "at least one batch"),
         ({"batches": [torch.zeros(1)]}, "dictionaries of inputs, got Tensor"),
         ({"config": JatConfig(vote_rate=0.1)}, "vote_rate must be None to calibrate, got 0.1"),
+        ({"config": JatConfig.stones()}, "graph must be 'pairs' to calibrate, got 'stones'"),
     ],
 )
 def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:

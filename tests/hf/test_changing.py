@@ -1,0 +1,29 @@
+"""Other settings for jump heads, which keep what they have learned."""
+
+import torch
+from torch.testing import assert_close
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, attached_config
+from jat_graph.hf.changing import attach_again, learned_strengths
+from tests.hf.models import run, tiny_inputs, tiny_model
+
+
+def test_strengths_stay_where_they_fit() -> None:
+    model, inputs = attach(tiny_model("bert"), JatConfig.stones(threshold=1.0)), tiny_inputs("bert")
+    strengths = learned_strengths(model)
+    assert len(strengths) == 3
+    for strength in strengths.values():
+        strength.normal_()
+    before = run(model, inputs)
+    attach_again(model, JatConfig.stones(threshold=0.5), strengths)
+    assert attached_config(model) == JatConfig.stones(threshold=0.5)
+    found = learned_strengths(model)
+    assert all(torch.equal(found[name], strengths[name]) for name in strengths)
+    assert all(module.requires_grad for module in model.parameters())
+    attach_again(model, JatConfig.stones(heads=1), strengths)
+    assert not any(strength.any() for strength in learned_strengths(model).values())
+    attach_again(model, None, strengths)
+    assert attached_config(model) is None
+    attach_again(model, JatConfig.stones(threshold=1.0), strengths)
+    assert_close(run(model, inputs), before, rtol=0, atol=0)
