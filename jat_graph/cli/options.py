@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jat_graph.config import JatConfig
     from jat_graph.hf import TripletConfig
 
-PRESETS = ("paper", "released", "released-efficient")
+PRESETS = ("paper", "released", "released-efficient", "stones")
 PANEL = "Jump attention"
 TRIPLET_PANEL = "Triplet attention"
 TRAINING_PANEL = "Training"
@@ -72,8 +72,8 @@ def _hop_weights(text: str) -> tuple[float, ...]:
 
 
 def _heads(text: str) -> int | str | tuple[int, ...]:
-    """Read ``4`` (the first four), ``even:2``, or indices: ``0,3`` (``3,`` is head 3 alone)."""
-    if text.startswith("even:"):
+    """Read ``4`` (the first four), ``all``, ``even:2``, or indices: ``0,3`` (``3,`` is one)."""
+    if text == "all" or text.startswith("even:"):
         return text
     indices = _numbers("heads", text, int)
     return indices[0] if len(indices) == 1 and "," not in text else indices
@@ -87,11 +87,32 @@ def _pattern(text: str) -> str | None:
     return None if text == "none" else text
 
 
+def _strength(text: str) -> Any:
+    """Read ``learned`` or a number, three of them with commas, or three for each hop."""
+    from jat_graph.config_fields import LEARNED
+
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        read = [part if part == LEARNED else float(part) for part in parts]
+    except ValueError:
+        raise ValueError(
+            f"--strength must be {LEARNED} or numbers with commas between, got {text!r}"
+        ) from None
+    triples = tuple(tuple(read[start : start + 3]) for start in range(0, len(read), 3))
+    return read[0] if len(read) == 1 else triples[0] if len(triples) == 1 else triples
+
+
+def _silent_tokens(text: str) -> tuple[int, ...]:
+    return _numbers("silent-tokens", text, int)
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "hop_weights": _hop_weights,
     "heads": _heads,
     "layers": _layers,
     "pattern": _pattern,
+    "strength": _strength,
+    "silent_tokens": _silent_tokens,
 }
 
 
@@ -109,7 +130,13 @@ class JatOptions:
 
     config: Annotated[Path | None, _option("JSON file with the settings to start from.")] = None
     preset: Annotated[str | None, _option(f"Settings to start from: {', '.join(PRESETS)}.")] = None
-    threshold: Annotated[float | None, _option("ρ: a key votes where the product is above.")] = None
+    graph: Annotated[str | None, _option("What a jump goes along: pairs of tokens, or stones.")] = (
+        None
+    )
+    threshold: Annotated[
+        float | None,
+        _option("ρ: a key votes where the product is above. With stones t, in deviations."),
+    ] = None
     vote_rate: Annotated[
         float | None, _option("Choose ρ per sentence and head so that this share votes.")
     ] = None
@@ -117,7 +144,8 @@ class JatOptions:
         str | None, _option("Weight of each hop: 0,1 (paper) or 0.5,0.5 (released code).")
     ] = None
     heads: Annotated[
-        str | None, _option("4 (the first four), even:2 (0 and 2), or indices 0,3 ('3,' is one).")
+        str | None,
+        _option("4 (the first four), all, even:2 (0 and 2), or indices 0,3 ('3,' is one)."),
     ] = None
     layers: Annotated[str | None, _option("Indices from 0, as 0,2,5; or all.")] = None
     key_selection: Annotated[
@@ -145,7 +173,31 @@ class JatOptions:
         ),
     ] = None
     nodes: Annotated[str | None, _option("Tokens of the graph: all or selected.")] = None
-    soft_temperature: Annotated[float | None, _option("τ of the differentiable vote.")] = None
+    soft_temperature: Annotated[
+        float | None, _option("τ of the differentiable vote, or of sigmoid stones.")
+    ] = None
+    standardize: Annotated[
+        bool | None,
+        _option("Vote by standard scores; stones always do.", "--standardize/--raw-scores"),
+    ] = None
+    incidence: Annotated[
+        str | None, _option("How tokens stand on stones: excess, hard or sigmoid.")
+    ] = None
+    sides: Annotated[
+        str | None, _option("Stones of unusually low scores, too: both; or positive.")
+    ] = None
+    self_weight: Annotated[
+        float | None, _option("ε, the weight with which a token stays where it is.")
+    ] = None
+    strength: Annotated[
+        str | None,
+        _option("How far to jump: learned, a number, or three (queries, keys, values) for a hop."),
+    ] = None
+    hops: Annotated[int | None, _option("Number of hops, with a strength each.")] = None
+    silent_tokens: Annotated[
+        str | None,
+        _option("Ids that are never stones. Default: the tokenizer's, with stones."),
+    ] = None
     backend: Annotated[str | None, _option("auto, dense, sparse or threshold.")] = None
     key_seed: Annotated[int | None, _option("Seed of sampled keys and queries.")] = None
 
@@ -159,7 +211,7 @@ class JatOptions:
             base = default
         elif base is None:
             base = JatConfig()
-        return replace(base, **changes) if base is not None and changes else base
+        return _changed(base, changes) if base is not None and changes else base
 
     def _base(self) -> JatConfig | None:
         from jat_graph.config import JatConfig
@@ -174,6 +226,8 @@ class JatOptions:
             raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
         if self.preset == "paper":
             return JatConfig.paper()
+        if self.preset == "stones":
+            return JatConfig.stones()
         return JatConfig.released(efficient=self.preset == "released-efficient")
 
     def _changes(self) -> dict[str, Any]:
@@ -186,6 +240,17 @@ class JatOptions:
         if "key_seed" in changes:
             changes["seed"] = changes.pop("key_seed")
         return changes
+
+
+def _changed(config: JatConfig, changes: Mapping[str, Any]) -> JatConfig:
+    """The config with some fields changed; another graph brings its own defaults, such as t."""
+    usual = type(config)(graph=config.graph)
+    said = {
+        field.name: getattr(config, field.name)
+        for field in fields(config)
+        if getattr(config, field.name) != getattr(usual, field.name)
+    }
+    return type(config)(**{"graph": config.graph, **said, **changes})
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from jat_graph.training.measuring import calibrate_on_task, evaluate
     from jat_graph.training.processes import leave
     from jat_graph.training.runner import train
+    from jat_graph.training.strengths import parameter_groups
 
 __all__ = [
     "Arm",
@@ -26,6 +27,7 @@ __all__ = [
     "evaluate",
     "leave",
     "paired_difference",
+    "parameter_groups",
     "summarize",
     "train",
 ]
@@ -44,6 +46,7 @@ _MODULE_OF = {
     "evaluate": "jat_graph.training.measuring",
     "leave": "jat_graph.training.processes",
     "paired_difference": "jat_graph.lab.statistics",
+    "parameter_groups": "jat_graph.training.strengths",
     "summarize": "jat_graph.lab.statistics",
     "train": "jat_graph.training.runner",
 }

@@ -26,6 +26,9 @@ Heads: TypeAlias = Union["JatConfig", "TripletConfig"]
 # Where a run is written and how it is started say nothing about its result.
 _NOT_IN_FINGERPRINT = ("output_dir", "resume")
 
+# What runs were not told at first: left out where nothing is said, as it was then.
+_LATER = ("trainer", "strength_lr")
+
 # Tokens of one batch in evaluation, if nothing else is said: 64 sequences of 128.
 _EVAL_TOKENS = 8192
 
@@ -98,6 +101,8 @@ class TrainingOptions:
         trainer: Further arguments of transformers' ``TrainingArguments``, by name, as
             ``{"lr_scheduler_type": "cosine", "max_grad_norm": 0.5}``: all but those that another
             option settles, or that would change what is scored. (default: none)
+        strength_lr: Learning rate of learned strengths, where a model has some, with the schedule
+            of the rest and without weight decay. (default: None, 100 times ``learning_rate``)
 
     Raises:
         ValueError: If a field is out of its range; the message names field, wanted and got.
@@ -176,6 +181,9 @@ class TrainingOptions:
         hash=False,  # a dict has none
         metadata={"help": "NAME=VALUE of transformers' TrainingArguments; repeat for several."},
     )
+    strength_lr: float | None = _option(
+        None, "Learning rate of learned strengths. Default: 100 times the other."
+    )
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # an annotation is a text, as "int | None"
@@ -199,12 +207,13 @@ class TrainingOptions:
         """Return the fields as JSON types.
 
         Returns:
-            A dictionary, without ``trainer`` if it is empty; ``TrainingOptions(**d)`` is equal to
-            this.
+            A dictionary, without ``trainer`` and ``strength_lr`` where nothing is said there;
+            ``TrainingOptions(**d)`` is equal to this.
         """
         described = asdict(self)
-        if not self.trainer:
-            del described["trainer"]
+        for name in _LATER:
+            if described[name] in (None, {}):
+                del described[name]
         return described
 
     def fingerprint(self, config: Heads | None) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.data import SequentialSampler
 from transformers import (
     EvalPrediction,
@@ -32,6 +33,7 @@ from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.processes import Processes
 from jat_graph.training.results import Metrics, finite
 from jat_graph.training.storage import LOG_FOLDER, one_line_errors
+from jat_graph.training.strengths import learned_strengths, set_apart
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -113,6 +115,7 @@ class TaskTrainer(Trainer):
     """The Trainer of any task here, which knows how long it has trained."""
 
     clock: TrainingTime
+    strength_lr: float | None = None
 
     def training_step(
         self,
@@ -130,6 +133,16 @@ class TaskTrainer(Trainer):
                 f"lower learning_rate (now {self.args.learning_rate:g}) or use another precision"
             )
         return loss
+
+    def create_optimizer(self, model: Any = None) -> Optimizer:
+        """Make the optimizer; learned strengths have a learning rate of their own."""
+        is_new = self.optimizer is None
+        optimized: Any = self.model if model is None else model
+        optimizer = super().create_optimizer(model)
+        strengths = learned_strengths(optimized) if is_new else []
+        if strengths:
+            set_apart(optimizer, strengths, self.args.learning_rate, self.strength_lr)
+        return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Make the schedule."""
@@ -213,7 +226,7 @@ def build_trainer(
         if "to be installed" not in str(error):
             raise
         raise ImportError(f"trainer: report_to: {error}") from None
-    trainer.clock = clock
+    trainer.clock, trainer.strength_lr = clock, objective.options.strength_lr
     trainer.remove_callback(PrinterCallback)
     return trainer
 

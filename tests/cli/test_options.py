@@ -1,9 +1,9 @@
 """Options listed once, shared by several commands; from options to a config."""
 
 import inspect
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import pytest
 import typer
@@ -63,6 +63,7 @@ def test_fields_change_the_default() -> None:
         ("paper", JatConfig.paper()),
         ("released", JatConfig.released()),
         ("released-efficient", JatConfig.released(efficient=True)),
+        ("stones", JatConfig.stones()),
     ],
 )
 def test_presets(preset: str, config: JatConfig) -> None:
@@ -78,7 +79,14 @@ def test_a_file_is_the_start_and_fields_change_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "heads"),
-    [("4", 4), ("even:2", "even:2"), ("0,3", (0, 3)), ("3,", (3,)), ("1, 2", (1, 2))],
+    [
+        ("4", 4),
+        ("all", "all"),
+        ("even:2", "even:2"),
+        ("0,3", (0, 3)),
+        ("3,", (3,)),
+        ("1, 2", (1, 2)),
+    ],
 )
 def test_heads(text: str, heads: object) -> None:
     resolved = JatOptions(heads=text).resolve()
@@ -100,6 +108,54 @@ def test_lists() -> None:
     assert JatOptions(layers="all").resolve(JatConfig(layers=(1,))) == JatConfig()
 
 
+@pytest.mark.parametrize("default", [None, JatConfig(), JatConfig(threshold=3.0, seed=7)])
+def test_stones_bring_their_own_defaults(default: JatConfig | None) -> None:
+    own = {} if default is None or default.seed == 0 else {"threshold": 3.0, "seed": 7}
+    resolved = JatOptions(graph="stones").resolve(default)
+    assert resolved == JatConfig(graph="stones", **own)
+    assert resolved is not None
+    assert resolved.threshold == own.get("threshold", 1.0)
+    assert JatOptions(graph="pairs").resolve(resolved) == JatConfig(**own)
+    assert JatOptions(graph="stones", threshold=2.0).resolve(default) == JatConfig(
+        graph="stones", **own | {"threshold": 2.0}
+    )
+
+
+def test_a_config_with_one_field_changed_is_the_same_otherwise() -> None:
+    for config in (JatConfig.stones(threshold=6.0, hops=2), JatConfig.released(seed=3)):
+        assert JatOptions(heads="1").resolve(config) == replace(config, heads=1)
+        assert JatOptions(graph=config.graph).resolve(config) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "hops", "strength"),
+    [
+        ("learned", 1, "learned"),
+        ("0.5", 2, 0.5),
+        ("learned, learned, 0", 1, ("learned", "learned", 0.0)),
+        ("1,1,0,-0.5,0,learned", 2, ((1.0, 1.0, 0.0), (-0.5, 0.0, "learned"))),
+    ],
+)
+def test_strengths(text: str, hops: int, strength: Any) -> None:
+    for graph in ("stones", "pairs"):
+        resolved = JatOptions(graph=graph, strength=text, hops=hops).resolve()
+        assert resolved == JatConfig(graph=graph, strength=strength, hops=hops)
+
+
+def test_stones_in_every_detail() -> None:
+    options = JatOptions(
+        preset="stones",
+        incidence="hard",
+        sides="positive",
+        self_weight=0.5,
+        silent_tokens="101,102",
+    )
+    assert options.resolve() == JatConfig.stones(
+        incidence="hard", sides="positive", self_weight=0.5, silent_tokens=(101, 102)
+    )
+    assert JatOptions(standardize=True).resolve() == JatConfig(standardize=True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -108,6 +164,12 @@ def test_lists() -> None:
         (JatOptions(layers="0;1"), "--layers must be whole numbers"),
         (JatOptions(hop_weights="a"), "--hop-weights must be numbers"),
         (JatOptions(threshold=-1.0), "threshold"),
+        (JatOptions(strength="much"), "--strength must be learned or numbers .* got 'much'"),
+        (JatOptions(graph="stones", strength="1,2"), "strength must be three numbers"),
+        (JatOptions(graph="stones", strength="1,1,0", hops=2), "for each of 2 hops"),
+        (JatOptions(silent_tokens="[CLS]"), "--silent-tokens must be whole numbers"),
+        (JatOptions(graph="hyper"), "graph must be one of pairs, stones, got 'hyper'"),
+        (JatOptions(sides="positive"), "sides needs graph='stones', got 'positive'"),
         (JatOptions(config=Path("x"), preset="paper"), "exclude each other"),
     ],
 )
@@ -125,7 +187,7 @@ def test_every_field_of_a_run_has_its_option_and_default() -> None:
     plain = TrainingOptions(model="m", task="t", output_dir="o")
     own = {"model", "task", "output_dir", "data_dir"}
     said = {name: value for name, value in plain.to_dict().items() if name not in own}
-    assert asdict(RunOptions()) == said | {"trainer": None}
+    assert asdict(RunOptions()) == said | {"trainer": None, "strength_lr": None}
 
 
 def test_options_of_eval_are_those_of_train_that_evaluation_takes() -> None:

@@ -64,6 +64,7 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
             )
             for few in ("0", "-1")
         ),
+        ("strength_lr", -0.1, "strength_lr must be a finite number of at least 0, got -0.1"),
         ("trainer", {"label_names": ["x"]}, "trainer must leave out label_names: all examples are"),
     ],
 )
@@ -98,8 +99,11 @@ def test_arguments_of_the_trainer_are_read_in_their_types() -> None:
     assert written == {"lr_scheduler_kwargs": {"min_lr": 1e-6}}
 
 
-def test_what_was_written_before_there_were_arguments_of_the_trainer_is_the_same() -> None:
-    assert "trainer" not in PLAIN.to_dict()
+def test_what_was_written_before_there_were_further_options_is_the_same() -> None:
+    assert not {"trainer", "strength_lr"} & PLAIN.to_dict().keys()
+    for rate in (0.0, 0.1):
+        said = replace(PLAIN, strength_lr=rate)
+        assert TrainingOptions(**json.loads(json.dumps(said.to_dict()))) == said
     assert replace(PLAIN, trainer={}).fingerprint(None) == (
         "b9e1606df51556ec3b3dc66f2ee9eb3a516d5fa00c898068a0248a2662061ce3"
     )

@@ -1,0 +1,112 @@
+"""Learned strengths are trained without weight decay, by a learning rate of their own."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from jat_graph import JatConfig
+from jat_graph.nn import JumpSelfAttention
+from jat_graph.training import parameter_groups
+from jat_graph.training.trainer import TaskTrainer
+
+
+class Block(nn.Module):
+    """A layer of ours between others, a weight of which serves twice."""
+
+    def __init__(self, strength: object = "learned") -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.attention = JumpSelfAttention(8, 2, JatConfig.stones(strength=strength), qkv_bias=True)
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+
+
+@given(
+    frozen=st.sets(st.integers(0, 11)),
+    rates=st.tuples(*[st.floats(0, 10)] * 3),
+    learned=st.booleans(),
+)
+def test_each_parameter_that_is_trained_is_in_one_group(
+    frozen: set[int], rates: tuple[float, float, float], learned: bool
+) -> None:
+    model = Block("learned" if learned else 0.5)
+    for place, parameter in enumerate(model.parameters()):
+        parameter.requires_grad_(place not in frozen)
+    lr, strength_lr, weight_decay = rates
+    groups = parameter_groups(model, lr=lr, strength_lr=strength_lr, weight_decay=weight_decay)
+    assert [group["lr"] for group in groups] == [lr, lr, strength_lr]
+    assert [group["weight_decay"] for group in groups] == [weight_decay, 0, 0]
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    listed = [p for group in groups for p in group["params"]]
+    assert len(listed) == len(trained) and set(listed) == set(trained.values())
+    names = {parameter: name for name, parameter in trained.items()}
+    weights, others, strengths = (
+        {names[parameter] for parameter in group["params"]} for group in groups
+    )
+    assert strengths == trained.keys() & ({"attention.strength"} if learned else set())
+    assert all(name.endswith("weight") and "norm" not in name for name in weights)
+    assert all("bias" in name or "norm" in name for name in others)
+
+
+def test_strengths_learn_a_hundred_times_as_fast() -> None:
+    *_, strengths = parameter_groups(Block(), lr=2e-5)
+    assert strengths["lr"] == pytest.approx(2e-3)
+
+
+def test_an_optimizer_takes_the_groups() -> None:
+    torch.manual_seed(0)
+    model = Block()
+    optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-5, strength_lr=0.1))
+    model.attention(torch.randn(2, 16, 8)).square().sum().backward()
+    optimizer.step()
+    strength = model.attention.strength
+    assert strength is not None
+    torch.testing.assert_close(strength.abs(), torch.full_like(strength, 0.1))
+
+
+@pytest.mark.parametrize("optim", ["adamw_torch", "adafactor", "sgd"])
+@pytest.mark.parametrize("strength_lr", [None, 0.3])
+def test_the_trainer_makes_the_same_groups_for_any_optimizer(
+    optim: str, strength_lr: float | None, tmp_path: Path
+) -> None:
+    model = Block()
+    args = TrainingArguments(
+        str(tmp_path), optim=optim, learning_rate=1e-3, weight_decay=0.1, use_cpu=True
+    )
+    trainer = TaskTrainer(model=model, args=args)
+    trainer.strength_lr = strength_lr
+    trainer.create_optimizer_and_scheduler(10)
+    made = trainer.optimizer
+    assert trainer.create_optimizer() is made
+    wanted = parameter_groups(model, lr=1e-3, strength_lr=strength_lr, weight_decay=0.1)
+    assert len(made.param_groups) == len(wanted)
+    for found, group in zip(made.param_groups, wanted, strict=True):
+        assert [*map(id, found["params"])] == [*map(id, group["params"])]
+        assert (found["initial_lr"], found["weight_decay"]) == (group["lr"], group["weight_decay"])
+    model.attention(torch.randn(2, 16, 8)).square().sum().backward()
+    made.step()
+    trainer.lr_scheduler.step()
+    for found in made.param_groups:
+        assert found["lr"] == pytest.approx(0.9 * found["initial_lr"])
+
+
+def test_the_trainer_of_a_model_without_strengths_is_that_of_transformers(tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    ours = TaskTrainer(model=Block(0.5), args=args).create_optimizer()
+    theirs = Trainer(model=Block(0.5), args=args).create_optimizer()
+    assert [len(group["params"]) for group in ours.param_groups] == [
+        len(group["params"]) for group in theirs.param_groups
+    ]
+
+
+@pytest.mark.parametrize("name", ["lr", "strength_lr", "weight_decay"])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "high"])
+def test_bad_rates_are_named(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        parameter_groups(Block(), **{"lr": 0.1, name: value})  # type: ignore[arg-type]
