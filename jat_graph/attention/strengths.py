@@ -62,9 +62,11 @@ class Strengths:
         near, *far = hops
         if not self.sides[side]:
             return near
+        near = near.to(self.theta.dtype)
         result = near
         for hop, features in enumerate(far):
-            result = result + self.of_hop(side, hop) * (features - near)
+            moved = torch.lerp(near, features, self.of_hop(side, hop))
+            result = moved if hop == 0 else result + (moved - near)
         return result
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.linalg import vecdot
 
 from jat_graph.operators.base import Operator
 
-SHORTEST, LONGEST = 32, 1024  # tokens that a causal product takes at a time
+BLOCK = 64  # tokens that a causal product takes at a time
+# Numbers that the blocks of some graphs may take together: all graphs at once if they are short.
+LARGEST = 2**24
 
 
 class StoneOperator(Operator):
@@ -30,52 +34,170 @@ class StoneOperator(Operator):
         self.links, self.causal = links, causal
         self.shape = torch.Size((batch, heads, length, length))
         self.dtype, self.device = links.dtype, links.device
-        sizes = links.cumsum(-2) if causal else links.sum(-2, keepdim=True)
-        # Where nobody stands there is nothing to share.
-        self.shares = links / sizes.masked_fill(sizes == 0, 1.0)  # B S⁻¹
         degree = links.sum(-1, keepdim=True)  # [B, H, L, 1]
-        self.loops = (degree == 0).to(self.dtype) if self_weight == 0 else self_weight
+        alone = (degree == 0).to(self.dtype)
+        self.loops = alone if self_weight == 0 else torch.full_like(alone, self_weight)
         self.weight = 1 / (degree + self.loops)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        walked = self._walk(self.shares, self.links, x)
-        return (walked + self.loops * x) * self.weight + diagonal * x
+        walk: Any = _CausalWalk if self.causal else _Walk
+        x = x.contiguous()
+        flat = (y.flatten(0, 1) for y in (self.links, x, self.weight.detach(), self.loops))
+        walked: Tensor = walk.apply(*flat).view_as(x)
+        return walked + diagonal * x if diagonal else walked
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
+        shares = self.links / _without_zeros(_sizes(self.links.mT, self.causal)).mT
         if self.causal:  # the other way, time runs backward
-            parts = (y.flip(-2) for y in (self.links, self.shares, weighted))
+            parts = (y.flip(-2) for y in (self.links, shares, weighted))
             walked = running_product(*parts).flip(-2)
         else:
-            walked = self._walk(self.links, self.shares, weighted)
+            walked = self.links @ (shares.mT @ weighted)
         return walked + self.loops * weighted + diagonal * x
 
-    def _walk(self, left: Tensor, right: Tensor, x: Tensor) -> Tensor:
-        return running_product(left, right, x) if self.causal else left @ (right.mT @ x)
+
+class _Walk(torch.autograd.Function):
+    """P x, and a backward pass that takes each of the large tensors once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        links: Tensor,  # [G, L, U]
+        x: Tensor,  # [G, L, D]
+        weight: Tensor,  # (D + εI)⁻¹, [G, L, 1]
+        loops: Tensor,  # ε, [G, L, 1]
+    ) -> Tensor:  # [G, L, D]
+        sizes = _without_zeros(_sizes(links.mT, False))  # [G, U, 1]
+        means = (links.mT @ x).div_(sizes)
+        y = (links @ means).addcmul_(loops, x).mul_(weight)
+        ctx.save_for_backward(links, x, weight, loops, sizes, means, y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        links, x, weight, loops, sizes, means, y = ctx.saved_tensors
+        grad = grad * weight
+        shared = (links.mT @ grad).div_(sizes)  # [G, U, D]
+        to_x = to_links = None
+        if ctx.needs_input_grad[1]:
+            to_x = (links @ shared).addcmul_(loops, grad)
+        if ctx.needs_input_grad[0]:
+            # What a token or a stone takes more of, it shares out less of.
+            rows, columns = vecdot(grad, y), vecdot(shared, means)
+            to_links = -(rows.unsqueeze(-2) + columns.unsqueeze(-1))  # [G, U, L]
+            to_links = to_links.baddbmm_(means, grad.mT).baddbmm_(shared, x.mT).mT
+        return to_links, to_x, None, None
+
+
+class _CausalWalk(torch.autograd.Function):
+    """P x in causal order, a block of tokens at a time; backward computes the blocks again.
+
+    Within a block by its square of weights; what came before it stands in one sum for each stone.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        links: Tensor,  # [G, L, U]
+        x: Tensor,  # [G, L, D]
+        weight: Tensor,  # (D + εI)⁻¹, [G, L, 1]
+        loops: Tensor,  # ε, [G, L, 1]
+    ) -> Tensor:  # [G, L, D]
+        y = loops * x
+        for some in _graphs(links, x):
+            shares = links[some] / _without_zeros(_sizes(links[some].mT, True)).mT
+            y[some] += running_product(shares, links[some], x[some])
+        y *= weight
+        ctx.save_for_backward(links, x, weight, loops, y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        links, x, weight, loops, y = ctx.saved_tensors
+        grad = grad * weight
+        to_x, rows = loops * grad, vecdot(grad, y).unsqueeze(-1)
+        to_links = torch.empty_like(links)
+        for some in _graphs(links, x):
+            found = _causal_gradients(links[some], x[some], grad[some])
+            to_x[some] += found[0]
+            torch.sub(found[1], rows[some], out=to_links[some])
+        return to_links, to_x, None, None
+
+
+def _causal_gradients(
+    links: Tensor,  # [G, L, U]
+    x: Tensor,  # [G, L, D]
+    grad: Tensor,  # [G, L, D]
+) -> tuple[Tensor, Tensor]:  # of x and of the links
+    """Return the gradients of Σ_j b_ij / s_ij Σ_{k ≤ i} b_kj x_k, s the running sizes."""
+    length, graphs = links.size(-2), len(links)
+    sizes = _without_zeros(_sizes(links.mT, True)).mT
+    shares = links / sizes
+    right, left, x, grad = (_in_blocks(y) for y in (links, shares, x, grad))
+    before, after = _sums(right, x, graphs), _sums(left, grad, graphs, backward=True)
+    inside = (left @ right.mT).tril_()
+    to_x = torch.baddbmm(right @ after, inside.mT, grad)
+    inside = (grad @ x.mT).tril_()
+    to_shares = torch.baddbmm(grad @ before.mT, inside, right)
+    to_links = torch.baddbmm(x @ after.mT, inside.mT, left)
+    to_x, to_shares, to_links = (_in_one(y, graphs, length) for y in (to_x, to_shares, to_links))
+    to_shares /= sizes
+    shrinking = (to_shares * shares).mT.flip(-1).cumsum(-1).flip(-1).mT
+    return to_x, to_links.add_(to_shares).sub_(shrinking)
 
 
 def running_product(
-    left: Tensor,  # [B, H, L, U]
-    right: Tensor,  # [B, H, L, U]
-    x: Tensor,  # [B, H, L, D]
-) -> Tensor:  # [B, H, L, D]
-    """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time.
-
-    Within a block by its square of weights; what came before it stands in one sum for each stone.
-    Blocks are as long as keeps both small.
-    """
-    length, stones, width = left.size(-2), left.size(-1), x.size(-1)
-    size = 2 ** round(math.log2(math.sqrt(2 * stones * width)))
-    size = min(length, max(SHORTEST, min(size, LONGEST)))
-    blocks = -(-length // size)
-    left, right, x = (_in_blocks(y, blocks, size) for y in (left, right, x))
-    product = (left @ right.mT).tril() @ x
-    if blocks > 1:
-        sums = (right[:, :, :-1].mT @ x[:, :, :-1]).cumsum(2)  # [B, H, blocks - 1, U, D]
-        product = torch.cat([product[:, :, :1], product[:, :, 1:] + left[:, :, 1:] @ sums], dim=2)
-    return product.flatten(2, 3)[:, :, :length]
+    left: Tensor,  # [..., L, U]
+    right: Tensor,  # [..., L, U]
+    x: Tensor,  # [..., L, D]
+) -> Tensor:  # [..., L, D]
+    """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time."""
+    length, graphs = x.size(-2), x.shape[:-2].numel()
+    left, right, blocks = (_in_blocks(y) for y in (left, right, x))
+    before, inside = _sums(right, blocks, graphs), (left @ right.mT).tril()
+    product = torch.baddbmm(left @ before, inside, blocks)
+    return _in_one(product, graphs, length).reshape(x.shape)
 
 
-def _in_blocks(x: Tensor, blocks: int, size: int) -> Tensor:  # [B, H, blocks, size, D]
-    padded = F.pad(x, (0, 0, 0, blocks * size - x.size(-2)))
-    return padded.view(*x.shape[:2], blocks, size, x.size(-1))
+def _sums(
+    links: Tensor,  # [G · blocks, BLOCK, U]
+    x: Tensor,  # [G · blocks, BLOCK, D]
+    graphs: int,
+    backward: bool = False,
+) -> Tensor:  # [G · blocks, U, D]
+    """Return each stone's sum over all blocks before each, or after it."""
+    sums = (links.mT @ x).view(graphs, -1, links.size(-1), x.size(-1))
+    if backward:
+        return F.pad(sums[:, 1:], (0, 0, 0, 0, 0, 1)).flip(1).cumsum(1).flip(1).flatten(0, 1)
+    return F.pad(sums[:, :-1], (0, 0, 0, 0, 1, 0)).cumsum(1).flatten(0, 1)
+
+
+def _in_blocks(x: Tensor) -> Tensor:  # [..., L, D], [G · blocks, BLOCK, D]
+    missing = -x.size(-2) % BLOCK
+    padded = F.pad(x, (0, 0, 0, missing)) if missing else x
+    return padded.reshape(-1, BLOCK, x.size(-1))
+
+
+def _in_one(x: Tensor, graphs: int, length: int) -> Tensor:  # [G, L, D]
+    return x.view(graphs, -1, x.size(-1))[:, :length]
+
+
+def _graphs(links: Tensor, x: Tensor) -> list[slice]:
+    """Return as many graphs at a time as keep the sums of their blocks small."""
+    graphs, length, stones = links.shape
+    each = length * stones * (1 + x.size(-1) // BLOCK)
+    step = max(1, LARGEST // max(1, each))
+    return [slice(start, start + step) for start in range(0, graphs, step)]
+
+
+def _sizes(columns: Tensor, causal: bool) -> Tensor:  # [..., U, L], or [..., U, 1]
+    """Return how much stands on each stone, so far if causal, by the transposed links."""
+    return columns.cumsum(-1) if causal else columns.sum(-1, keepdim=True)
+
+
+def _without_zeros(sizes: Tensor) -> Tensor:
+    """Return sizes to divide by: where nobody stands there is nothing to share."""
+    return sizes.masked_fill(sizes == 0, 1.0)

@@ -67,7 +67,8 @@ def select_keys(
     measure = (_query_measure if config.key_selection == "sampled_queries" else _key_measure)(
         config, source, valid, valid.sum(-1, keepdim=True)
     )
-    return _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
+    keys = _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
+    return keys if mask.voting is not None else VotingKeys(keys.index, None)
 
 
 def spaced_keys(
@@ -83,7 +84,8 @@ def spaced_keys(
         return VotingKeys(None, voting)
     if voting is None:
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
-    return _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
+    keys = _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
+    return keys if mask.voting is not None else VotingKeys(keys.index, None)
 
 
 def _check_selection(config: JatConfig, mask: TokenMask) -> None:

@@ -43,17 +43,16 @@ class LinkRule:
         """Return the links of every token to every stone."""
         columns = scores.mT  # the scores of one key lie together
         sides = (columns, -columns) if self.both_sides else (columns,)
-        links = [self._link(side) for side in sides]
+        above = torch.stack(sides, dim=2).sub_(self.threshold.unsqueeze(2))
         if visible is not None:
-            links = [link.masked_fill(~visible.mT, 0.0) for link in links]
-        return torch.cat(links, dim=-2).mT
+            above.masked_fill_(~visible.mT.unsqueeze(2), -torch.inf)
+        return self._link(above).flatten(2, 3).mT
 
-    def _link(self, scores: Tensor) -> Tensor:
-        above = scores - self.threshold
+    def _link(self, above: Tensor) -> Tensor:
         if self.incidence == "sigmoid":
             return torch.sigmoid(above / self.temperature)
-        excess = above.relu()
+        excess = above.relu_()
         if self.incidence == "excess":
             return excess
-        hard = (above > 0).to(scores.dtype)
+        hard = (excess > 0).to(above.dtype)
         return hard + (excess - excess.detach())  # the gradient goes straight through

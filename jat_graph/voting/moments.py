@@ -58,8 +58,8 @@ def causal_moments(
     for x, earlier in ((query, before.query), (key, before.key)):
         totals = earlier.total + (x if valid is None else inside * x).cumsum(-2)
         means.append(totals / number.clamp(min=1).unsqueeze(-1))
-        centred = without_noise(x - means[-1], x)
-        centred = centred if valid is None else inside * centred
+        centred = x - means[-1]
+        centred *= above_noise(centred, x) if valid is None else inside * above_noise(centred, x)
         blocks.append(_in_blocks(centred, earlier.block, None if in_order else place))
         spread = torch.cat([earlier.spread.unsqueeze(2), blocks[-1].mT @ blocks[-1]], dim=2)
         spreads.append(spread.cumsum_(2))
@@ -109,11 +109,10 @@ def weights(valid: Tensor | None, like: Tensor) -> Tensor:  # [B|1, H|1, L, 1]
     return valid.unsqueeze(-1).to(like.dtype)
 
 
-def without_noise(centred: Tensor, raw: Tensor) -> Tensor:
-    """Set to 0 what is nothing but rounding of the mean: equal tokens have no scores at all."""
-    least = 16 * torch.finfo(raw.dtype).eps
-    large = centred.abs().amax(-1, keepdim=True) > least * raw.abs().amax(-1, keepdim=True)
-    return centred * large
+def above_noise(centred: Tensor, raw: Tensor) -> Tensor:  # [..., L, 1]
+    """Return which tokens are more than rounding of the mean: equal ones have no scores at all."""
+    size, whole = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (centred, raw))
+    return torch.gt(size, 16 * torch.finfo(raw.dtype).eps * whole)
 
 
 def inverse(total: Tensor, count: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.masks import TokenMask
-from jat_graph.voting.moments import Moments, causal_moments, inverse, weights, without_noise
+from jat_graph.voting.moments import Moments, above_noise, causal_moments, inverse, weights
 from jat_graph.voting.scores import full_precision, score_dtype
 
 
@@ -29,7 +29,7 @@ def standard_features(
     query, key = _same_dtype(query, key)
     with torch.no_grad(), full_precision(query.device):
         means, inverse_deviation = _whole(query, key, scale, mask.valid)
-    return (query - means[0]) * inverse_deviation, key - means[1]
+    return (query - means[0]).mul_(inverse_deviation), key - means[1]
 
 
 def causal_features(
@@ -43,7 +43,7 @@ def causal_features(
     query, key = _same_dtype(query, key)
     with torch.no_grad(), full_precision(query.device):
         means, inverse_deviation, after = causal_moments(query, key, scale, valid, before)
-    return (query - means[0]) * inverse_deviation, key - means[1], after
+    return (query - means[0]).mul_(inverse_deviation), key - means[1], after
 
 
 def _same_dtype(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,12 +54,15 @@ def _same_dtype(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
 def _whole(
     query: Tensor, key: Tensor, scale: float, valid: Tensor | None
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:  # means, inverse deviation, [B, H, 1, ...]
-    inside = weights(valid, query)
-    count = inside.sum(-2, keepdim=True).clamp(min=1)
-    means = tuple((inside * x).sum(-2, keepdim=True) / count for x in (query, key))
-    centred = [inside * without_noise(x - m, x) for x, m in zip((query, key), means, strict=True)]
-    spread = [x.mT @ x for x in centred]  # [B, H, D, D]
-    total = (spread[0] * spread[1]).sum((-1, -2))[..., None, None]
+    inside = None if valid is None else weights(valid, query)
+    count = query.new_tensor(query.size(-2)) if inside is None else inside.sum(-2, keepdim=True)
+    means, total = [], query.new_ones(())
+    for x in (query, key):
+        mean = (x if inside is None else inside * x).sum(-2, keepdim=True) / count.clamp(min=1)
+        centred = x - mean if inside is None else inside * (x - mean)
+        means.append(mean)
+        total = total * (centred.mT @ centred) * above_noise(centred, x).any(-2, keepdim=True)
+    total = total.sum((-1, -2))[..., None, None]
     return (means[0], means[1]), inverse(total, count * scale**-1)
 
 
