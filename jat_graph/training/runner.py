@@ -137,7 +137,7 @@ def _prepare(
     set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
     model = load_for_training(objective)
     if config is not None:
-        attach(model, config)
+        attach(model, config, objective.saved_tokenizer)
     if options.gradient_checkpointing:
         checkpoint_activations(model)
     layers = layers_to_shard(model) if options.fully_sharded else None

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from transformers import Trainer
 
 from jat_graph.checks.numbers import check_finite
+from jat_graph.hf.jump_layer import JumpStrength
 from jat_graph.nn import JumpSelfAttention
 
 # A step of Adam moves a parameter by about its learning rate, however small the gradient: weights
@@ -47,7 +48,7 @@ def parameter_groups(
         strength_lr = check_finite("strength_lr", strength_lr, least=0.0)
     # It looks at the model alone, at no Trainer.
     decaying = set(Trainer.get_decay_parameter_names(None, model))  # type: ignore[arg-type]
-    strengths = learned_strengths(model)
+    strengths = strength_parameters(model)
     own = set(strengths)
     rest = {name: p for name, p in model.named_parameters() if p.requires_grad and p not in own}
     weights = [p for name, p in rest.items() if name in decaying]
@@ -59,10 +60,15 @@ def parameter_groups(
     ]
 
 
-def learned_strengths(model: nn.Module) -> list[nn.Parameter]:
+def strength_parameters(model: nn.Module) -> list[nn.Parameter]:
     """What the jump heads of a model learn of how strongly to jump, each once."""
-    found = [module.strength for module in model.modules() if isinstance(module, JumpSelfAttention)]
-    return [p for p in dict.fromkeys(found) if p is not None and p.requires_grad]
+    found = dict.fromkeys(
+        parameter
+        for module in model.modules()
+        if isinstance(module, JumpStrength | JumpSelfAttention)
+        for parameter in module.parameters(recurse=False)
+    )
+    return [parameter for parameter in found if parameter.requires_grad]
 
 
 def set_apart(

@@ -33,7 +33,7 @@ from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.processes import Processes
 from jat_graph.training.results import Metrics, finite
 from jat_graph.training.storage import LOG_FOLDER, one_line_errors
-from jat_graph.training.strengths import learned_strengths, set_apart
+from jat_graph.training.strengths import set_apart, strength_parameters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -139,7 +139,7 @@ class TaskTrainer(Trainer):
         is_new = self.optimizer is None
         optimized: Any = self.model if model is None else model
         optimizer = super().create_optimizer(model)
-        strengths = learned_strengths(optimized) if is_new else []
+        strengths = strength_parameters(optimized) if is_new else []
         if strengths:
             set_apart(optimizer, strengths, self.args.learning_rate, self.strength_lr)
         return optimizer

@@ -129,6 +129,38 @@ def test_triplet_heads_train(options: Options, pairs: str) -> None:
     assert found == result.metrics
 
 
+@pytest.mark.parametrize("strength_lr", [None, 0.0, 0.01])
+def test_strengths_learn_at_their_own_rate(options: Options, strength_lr: float | None) -> None:
+    # One step, all of it at the peak of the schedule: Adam moves each parameter by its rate.
+    chosen = options(
+        epochs=1,
+        batch_size=64,
+        learning_rate=1e-4,
+        weight_decay=0.5,
+        warmup=0.0,
+        strength_lr=strength_lr,
+    )
+    result = train(chosen, JatConfig.stones(heads=2), progress=False)
+    assert result.steps == 1
+    learned = [found for name, found in weights(chosen.output_dir).items() if "strength" in name]
+    assert learned and all(found.shape == (3, 1, 2) for found in learned)
+    rate = 0.01 if strength_lr is None else strength_lr
+    for found in learned:
+        torch.testing.assert_close(found.abs(), torch.full_like(found, rate), rtol=0.05, atol=0)
+    model = str(Path(chosen.output_dir, "model"))
+    found = evaluate(model, "cola", chosen.data_dir, max_length=16, device="cpu", progress=False)
+    assert found == result.metrics
+
+
+def test_stones_are_saved_with_the_silent_tokens_of_the_tokenizer(options: Options) -> None:
+    for config, silent in ((JatConfig.stones(), (0, 2, 3)), (JatConfig(standardize=True), ())):
+        chosen = options(epochs=1, output_dir=f"{options().output_dir}-{config.graph}")
+        result = train(chosen, config, progress=False)
+        assert result.config == config.to_dict()
+        saved = json.loads(Path(chosen.output_dir, "model", "config.json").read_text())["jat"]
+        assert JatConfig.from_dict(saved) == replace(config, silent_tokens=silent)
+
+
 def test_labels_and_jump_heads_are_stored(options: Options) -> None:
     chosen = options(epochs=1)
     train(chosen, JUMP, progress=False)

@@ -42,32 +42,37 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "stop"),
+    ("config", "changes", "stop"),
     [
-        ({}, 4),
-        ({"save_steps": 2, "group_by_length": True}, 5),
-        ({"save_steps": 2, "gradient_accumulation": 2, "batch_size": 8}, 7),
-        ({"select_best": False}, 2),
-        ({"save_steps": 2, "trainer": OWN_WAY}, 5),
+        (JUMP, {}, 4),
+        (JUMP, {"save_steps": 2, "group_by_length": True}, 5),
+        (JUMP, {"save_steps": 2, "gradient_accumulation": 2, "batch_size": 8}, 7),
+        (JUMP, {"select_best": False}, 2),
+        (JUMP, {"save_steps": 2, "trainer": OWN_WAY}, 5),
+        (JatConfig.stones(), {"save_steps": 2, "strength_lr": 0.1}, 5),
     ],
-    ids=["epochs", "mid-epoch, by length", "accumulated", "before the first save", "own way"],
+    ids=[
+        *("epochs", "mid-epoch, by length", "accumulated", "before the first save", "own way"),
+        "strengths",
+    ],
 )
 def test_an_interrupted_run_resumes_exactly(
     options: Options,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    config: JatConfig,
     changes: dict[str, Any],
     stop: int,
 ) -> None:
     monkeypatch.setattr("jat_graph.training.arguments._LOGGING_STEPS", 2)  # 3 steps an epoch
     whole = options(output_dir=str(tmp_path / "whole"), **changes)
-    expected = train(whole, JUMP, progress=False)
+    expected = train(whole, config, progress=False)
     cut = options(resume=True, **changes)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_after(patch, stop)
-        train(cut, JUMP, progress=False)
+        train(cut, config, progress=False)
     assert not Path(cut.output_dir, "model").exists()
-    assert same_result(train(cut, JUMP, progress=False), expected)
+    assert same_result(train(cut, config, progress=False), expected)
     assert same_weights(whole.output_dir, cut.output_dir)
 
 

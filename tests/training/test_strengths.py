@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, attach
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.training import parameter_groups
 from jat_graph.training.trainer import TaskTrainer
+from tests.hf.models import tiny_model
 
 
 class Block(nn.Module):
@@ -52,6 +53,24 @@ def test_each_parameter_that_is_trained_is_in_one_group(
     assert strengths == trained.keys() & ({"attention.strength"} if learned else set())
     assert all(name.endswith("weight") and "norm" not in name for name in weights)
     assert all("bias" in name or "norm" in name for name in others)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+@pytest.mark.parametrize("wrapped", [False, True], ids=["attached", "PEFT"])
+def test_strengths_of_an_attached_model(wrapped: bool) -> None:
+    model: nn.Module = attach(tiny_model("bert"), JatConfig.stones(layers=(1,)))
+    if wrapped:
+        peft = pytest.importorskip("peft")
+        modules = {"target_modules": ["query"], "modules_to_save": ["strength"]}
+        model = peft.get_peft_model(model, peft.LoraConfig(**modules))
+    weights, others, strengths = (group["params"] for group in parameter_groups(model, lr=0.1))
+    (theta,) = strengths
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    assert ".strength." in names[theta] and "original" not in names[theta]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert len([*weights, *others, theta]) == len(trained)
+    assert {*weights, *others, theta} == set(trained)
+    assert {"lora" in names[parameter] for parameter in weights} == ({True} if wrapped else {False})
 
 
 def test_strengths_learn_a_hundred_times_as_fast() -> None:

@@ -157,7 +157,9 @@ def check_arm(arm: GridArm, where: str) -> None:
         raise ValueError(f"{where}: {why}")
     try:
         resolve_depth(arm.options.get("depth"), _MANY)
-        build_heads(arm, layers=_LAYERS, heads=_HEADS)
+        heads = build_heads(arm, layers=_LAYERS, heads=_HEADS)
+        if arm.density is not None and getattr(heads, "graph", None) == "stones":
+            raise ValueError("density must be left out with stones, whose threshold fits all heads")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 

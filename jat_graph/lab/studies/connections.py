@@ -127,7 +127,7 @@ def _pretrained(cell: Cell, chosen: Chosen) -> Record:
     with quiet():
         model = load_for_training(objective)
     if heads is not None:
-        attach(model, heads)
+        attach(model, heads, objective.saved_tokenizer)
     texts = _dev_set(options)
     return Record(
         task=cell.task,

@@ -15,6 +15,7 @@ from jat_graph.checks.numbers import check_inside, check_integer
 from jat_graph.config import JatConfig
 from jat_graph.lab.parsing import STRICT
 from jat_graph.nn import JumpSelfAttention
+from jat_graph.training import parameter_groups
 
 if TYPE_CHECKING:
     from jat_graph.tasks.recall import IdSequences, RecallTask
@@ -144,7 +145,8 @@ def learning_curve(
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         model = SmallReader(task, layers, config).to(device)
-    optimizer = torch.optim.AdamW(_groups(model, training), weight_decay=0.0)
+    groups = parameter_groups(model, lr=training.learning_rate, strength_lr=training.strength_lr)
+    optimizer = torch.optim.AdamW(groups)
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, training.steps)
     source = np.random.default_rng([*b"learning", seed])
     asked = task.sequences("test")
@@ -157,16 +159,6 @@ def learning_curve(
         slower.step()
         if step % training.every == 0 or step == training.steps:
             yield step, task.measure(_answers(model, asked, device), asked)
-
-
-def _groups(model: SmallReader, training: ReaderTraining) -> list[dict[str, object]]:
-    """The parameters, learned strengths apart."""
-    strengths: list[Tensor] = []
-    rest: list[Tensor] = []
-    for name, parameter in model.named_parameters():
-        (strengths if name.endswith(".strength") else rest).append(parameter)
-    groups: list[dict[str, object]] = [{"params": rest, "lr": training.learning_rate}]
-    return [*groups, {"params": strengths, "lr": training.strength_lr}] if strengths else groups
 
 
 def _loss(model: SmallReader, drawn: IdSequences, device: str) -> Tensor:

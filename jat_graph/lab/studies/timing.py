@@ -81,7 +81,7 @@ def _time_steps(
     device = device or torch.device("cpu")
     model: torch.nn.Module = load_for_training(objective)
     if heads is not None:
-        attach(model, _with_one_threshold(heads))
+        attach(model, _with_one_threshold(heads), objective.saved_tokenizer)
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     times = []
@@ -119,5 +119,5 @@ def _step(
 def _with_one_threshold(heads: Heads) -> Heads:
     """Return settings that need no table of measured thresholds."""
     if isinstance(heads, JatConfig) and isinstance(heads.threshold, tuple):
-        return replace(heads, threshold=JatConfig().threshold)
+        return replace(heads, threshold=JatConfig(graph=heads.graph).threshold)
     return heads

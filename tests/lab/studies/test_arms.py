@@ -1,5 +1,6 @@
 """Layers, heads and depths of a paper's model, on a model of another size."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -99,6 +100,22 @@ def test_heads_on_a_model_of_six_layers_and_heads(
     assert build_heads(GridArm("a", heads, settings), layers=6, heads=6) == expected
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"incidence": "hard", "sides": "positive", "self_weight": 0.5, "threshold": 1.5},
+        {"incidence": "sigmoid", "soft_temperature": 0.3, "silent_tokens": [0, 2]},
+        {"strength": ["learned", "learned", 0.0]},
+        {"strength": [[1, 1, 0], ["learned", 0, 0.5]], "hops": 2},
+    ],
+)
+def test_a_grid_says_all_of_stones(settings: dict[str, Any]) -> None:
+    for kind, more in (("stones", {}), ("paper", {"graph": "stones", "heads": "all"})):
+        arm = GridArm("a", kind, settings | more, {"strength_lr": 0.05})
+        small_grid(arms=[asdict(arm)])
+        assert build_heads(arm, layers=6, heads=6) == JatConfig.stones(**settings)
+
+
 def test_scaled_triplets_fit_into_a_layer() -> None:
     arm = GridArm("a", "triplet", {"heads": "12/12"})
     found = [build_heads(arm, layers=2, heads=heads) for heads in (4, 8, 12, 16)]
@@ -131,6 +148,16 @@ def test_a_threshold_replaces_the_arms_own() -> None:
         (
             {"heads": "paper", "density": 0.1, "settings": {"vote_rate": 0.1}},
             "density and settings.vote_rate exclude each other",
+        ),
+        *(
+            (
+                {"density": 0.1, **stones},
+                "density must be left out with stones, whose threshold fits all heads",
+            )
+            for stones in (
+                {"heads": "stones"},
+                {"heads": "paper", "settings": {"graph": "stones"}},
+            )
         ),
         ({"heads": "paper", "density": 1.5}, "density must be between 0 and 1, got 1.5"),
         ({"heads": "paper", "tune": "base"}, "name an arm with tune = true, got 'base'"),

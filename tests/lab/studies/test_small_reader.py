@@ -1,6 +1,7 @@
 """A small model from scratch: what it reads, that it learns, and that its seed decides."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from jat_graph import JatConfig
 from jat_graph.lab.studies.small_reader import (
     ReaderTraining,
     SmallReader,
-    _groups,
     learning_curve,
 )
 from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
@@ -107,15 +107,22 @@ def test_one_layer_with_stones_finds_a_value_that_is_two_steps_away() -> None:
     assert stones["accuracy_3"] > task.chance(3) + 0.3
 
 
-def test_strengths_alone_have_a_rate_of_their_own() -> None:
-    model = SmallReader(TASK, 2, STONES)
-    rest, strengths = _groups(model, ReaderTraining(learning_rate=0.5, strength_lr=7.0))
-    assert (rest["lr"], strengths["lr"]) == (0.5, 7.0)
-    assert [tuple(one.shape) for one in strengths["params"]] == [(3, 1, 4)] * 2
-    found = [*rest["params"], *strengths["params"]]
-    assert {id(one) for one in found} == {id(one) for one in model.parameters()}
-    (alone,) = _groups(SmallReader(TASK, 2, PAIRS), SHORT)
-    assert alone["lr"] == SHORT.learning_rate
+@pytest.mark.parametrize(("config", "layers"), [(STONES, 2), (PAIRS, 0)])
+def test_strengths_alone_have_a_rate_of_their_own(
+    config: JatConfig, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.optim.Optimizer] = []
+    monkeypatch.setattr("torch.optim.lr_scheduler.LinearLR", lambda made, *_: seen.append(made))
+    training = replace(SHORT, learning_rate=0.5, strength_lr=7.0)
+    with pytest.raises(AttributeError):  # of the schedule that is none
+        next(learning_curve(TASK, config, layers=2, training=training))
+    *rest, strengths = seen[0].param_groups
+    assert [group["lr"] for group in (*rest, strengths)] == [0.5, 0.5, 7.0]
+    assert not any(group["weight_decay"] for group in (*rest, strengths))
+    assert [tuple(one.shape) for one in strengths["params"]] == [(3, 1, 4)] * layers
+    found = [tuple(one.shape) for group in (*rest, strengths) for one in group["params"]]
+    model = SmallReader(TASK, 2, config)
+    assert sorted(found) == sorted(tuple(one.shape) for one in model.parameters())
 
 
 @pytest.mark.parametrize("config", [None, STONES])
