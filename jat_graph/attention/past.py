@@ -69,6 +69,7 @@ class PastTokens:
     hops: list[Hop] = field(default_factory=list)  # [B, H, L, D] each, H the heads that jump
     inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]
     valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
+    silent: Tensor | None = None  # those that never vote, bool [B, H|1, L]; None if none are
     scores: KeptScores | None = None  # of earlier tokens; None before the next token needs them
 
     @property
@@ -80,8 +81,11 @@ class PastTokens:
         """Take over what the first tokens computed all at once."""
         batch, _, length, _ = hops[0][0].shape
         if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
-            valid = None if mask.valid is None else mask.valid.expand(batch, -1, -1)
-            self.hops, self.inverse_root, self.valid = hops, operator.scale, valid
+            self.valid, self.silent = (
+                None if part is None else part.expand(batch, -1, -1)
+                for part in (mask.valid, mask.silent)
+            )
+            self.hops, self.inverse_root = hops, operator.scale
             self.scores = None
 
     def extend(
@@ -113,7 +117,7 @@ class PastTokens:
                     for x in (features.to(weights.dtype) for features in hops[-1])
                 )
                 hops.append(_append(old, (queries, keys)))
-        self.hops, self.valid = hops, mask.valid
+        self.hops, self.valid, self.silent = hops, mask.valid, mask.silent
         return [(queries[:, :, rows], keys) for queries, keys in hops], ballot.nodes
 
     def crop(self, length: int) -> None:
@@ -121,20 +125,20 @@ class PastTokens:
         self._change(lambda x: x[:, :, :length])
         if self.scores is not None:
             self.scores.crop(length)
-        self.valid = None if self.valid is None else self.valid[..., :length]
 
     def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
         """Select, reorder or repeat the sequences of the batch."""
         self._change(change)
         if self.scores is not None:
             self.scores.columns = change(self.scores.columns)
-        self.valid = None if self.valid is None else change(self.valid)
 
     def _change(self, change: Callable[[Tensor], Tensor]) -> None:
         """Change everything that is laid out ``[B, H, L, ...]``."""
         self.hops = [(change(queries), change(keys)) for queries, keys in self.hops]
-        if self.inverse_root is not None:
-            self.inverse_root = change(self.inverse_root)
+        self.inverse_root, self.valid, self.silent = (
+            None if part is None else change(part)
+            for part in (self.inverse_root, self.valid, self.silent)
+        )
 
     def _adjacency(self, ballot: Ballot, rows: slice) -> Tensor:
         """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""

@@ -11,14 +11,16 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.past import PastTokens
 from jat_graph.attention.patterns.dense import pattern_rows
+from jat_graph.attention.propagation import Past
 from jat_graph.hf.generation_cache import (
+    PastOwner,
     cache_layer,
     causal_rows,
     keeps_all_tokens,
     mask_with_past,
     past_tokens,
+    silent_with_past,
 )
 from jat_graph.masks import TokenMask, resolve_mask, silence, split_additive
 from jat_graph.patterns import Pattern
@@ -69,7 +71,7 @@ class AttentionCall:
         mask = resolve_once(self.attention_mask, self.is_causal, self.query)
         return silence(mask, self.silent, self.query)
 
-    def past(self, owner: object) -> PastTokens | None:
+    def past(self, owner: PastOwner) -> Past | None:
         """Return what earlier tokens left behind for heads; None if nothing is to be kept.
 
         The first tokens may fill any cache, which training does by default; only the next ones,
@@ -85,12 +87,13 @@ class AttentionCall:
             )
         return None
 
-    def whole_mask(self, past: PastTokens | None) -> TokenMask:
+    def whole_mask(self, past: Past | None) -> TokenMask:
         """Return the mask of all tokens, also where the queries are those of the last ones."""
         if self.is_whole:
             return self.token_mask()
         if past is not None:
-            return mask_with_past(past.valid, self.attention_mask, *self.sizes)
+            mask = mask_with_past(past.valid, self.attention_mask, *self.sizes)
+            return replace(mask, silent=silent_with_past(past.silent, self.silent, past.length))
         if self.cache is not None:
             cache_layer(self.cache, self.module)  # others hold keys that are not there yet
         if self.attention_mask is None:

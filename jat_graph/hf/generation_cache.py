@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
-from jat_graph.attention.past import PastTokens
+from jat_graph.attention.propagation import Past
 from jat_graph.masks import TokenMask, split_additive
 
 if TYPE_CHECKING:
     from transformers import Cache
+
+
+class PastOwner(Protocol):
+    """Jump heads of one module, which say what they need of earlier tokens."""
+
+    def new_past(self) -> Past:
+        """Return what no tokens leave behind for them."""
 
 
 class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -21,15 +28,15 @@ class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     It takes over the keys and values of another; jump heads equal to its owner may go on with it.
     """
 
-    def __init__(self, layer: DynamicLayer, owner: object) -> None:
+    def __init__(self, layer: DynamicLayer, owner: PastOwner) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         vars(self).update(vars(layer))
-        self.owner, self.past = owner, PastTokens()
+        self.owner, self.past = owner, owner.new_past()
 
     def reset(self) -> None:
         """Forget all tokens."""
         super().reset()
-        self.past = PastTokens()
+        self.past = self.owner.new_past()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens."""
@@ -80,19 +87,18 @@ def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
     return layer  # type: ignore[no-any-return]
 
 
-def past_tokens(cache: Cache, module: Any, owner: object, num_new: int) -> PastTokens:
+def past_tokens(cache: Cache, module: Any, owner: PastOwner, num_new: int) -> Past:
     """Return what the earlier tokens in a cache left behind for a layer's jump heads."""
     layer = cache_layer(cache, module)
-    if not isinstance(layer, JumpCacheLayer):
+    before = layer.get_seq_length() - num_new
+    if not isinstance(layer, JumpCacheLayer) or (before == 0 and layer.owner != owner):
         layer = JumpCacheLayer(layer, owner)
         own_cache(cache).layers[module.layer_idx] = layer
-    before = layer.get_seq_length() - num_new
-    if layer.past.length != before or (before and layer.owner != owner):
+    if layer.past.length != before or layer.owner != owner:
         raise ValueError(
             f"the cache holds {before} tokens that came without these jump heads, or under a mask "
             "that is neither causal nor padding; fill a new DynamicCache, or pass use_cache=False"
         )
-    layer.owner = owner
     return layer.past
 
 
@@ -121,6 +127,19 @@ def mask_with_past(
             "another mask; pass use_cache=False"
         )
     return TokenMask(None if past is None and bool(valid.all()) else valid, causal=True)
+
+
+def silent_with_past(
+    past: Tensor | None,  # Which of the earlier tokens are silent, bool [B, H|1, L]
+    silent: Tensor | None,  # Which of the last ones are, bool [B, n]
+    length: int,  # L
+) -> Tensor | None:  # [B, H|1, L + n]
+    """Return which of all tokens are silent; a model tells it of all or of none."""
+    if silent is None:
+        return None
+    last = silent.unsqueeze(1)
+    before = last.new_zeros(len(last), 1, length) if past is None else past
+    return torch.cat([before, last.expand(-1, before.size(1), -1)], dim=-1)
 
 
 def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.propagation import Past, head_groups, new_past
 from jat_graph.attention.strengths import are_at_rest, new_strength
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import LEARNED
@@ -111,11 +111,15 @@ class JumpLayer(LayerHeads):
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None  # type: ignore[operator]
 
+    def new_past(self) -> Past:
+        """Return what no tokens leave behind."""
+        return new_past(self.config)
+
     def run(self, call: AttentionCall) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        if not call.is_whole and (self.config.strength is not None or self.config.silent_tokens):
+        if not call.is_whole and self.config.strength is not None and self.config.graph == "pairs":
             raise ValueError(
-                "jump heads with strengths or silent tokens need the queries of all tokens: pass "
+                "jump heads with strengths on pairs need the queries of all tokens: pass "
                 f"use_cache=False (got {call.sizes[0]} queries for {call.sizes[1]} keys)"
             )
         past = call.past(self)

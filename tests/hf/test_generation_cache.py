@@ -9,9 +9,10 @@ import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 
+from jat_graph import JatConfig
 from jat_graph.hf import attach, capture_scores, detach, disabled
 from jat_graph.hf.generation_cache import JumpCacheLayer, cache_layer
-from tests.hf.decoders import LOW, RULES, SETTINGS, TABLE, prepared
+from tests.hf.decoders import LOW, RULES, SETTINGS, STRIDED, TABLE, prepared
 from tests.hf.models import (
     LENGTH,
     PAD,
@@ -268,3 +269,118 @@ def test_no_cache_is_kept_alive() -> None:
     cache = weakref.ref(filled(model, ids).layers[0])
     gc.collect()
     assert cache() is None
+
+
+STONES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "strided": STRIDED,
+    "two hops": {"hops": 2, "sides": "positive", "incidence": "hard"},
+    "no values": {**STRIDED, "strength": (-0.5, 0.7, 0.0)},
+    "values only": {"strength": (0.0, 0.0, 0.5), "incidence": "sigmoid", "heads": (1, 3)},
+    "window": {**STRIDED, "pattern": "window:4"},
+}
+SILENT = (7, 11, 13, 17)
+
+
+def stone_model(name: str, **settings: Any) -> hf.PreTrainedModel:
+    """Return a tiny model that jumps strongly over stones, and whose scores differ enough."""
+    model = tiny_model(name)
+    attach(model, hf_stones(settings))
+    torch.manual_seed(2)
+    for key, parameter in model.named_parameters():
+        if key.endswith("strength.theta"):
+            torch.nn.init.normal_(parameter)
+    return model.double()
+
+
+def hf_stones(settings: dict[str, Any]) -> JatConfig:
+    return JatConfig.stones(**{"threshold": 0.5, "silent_tokens": SILENT} | settings)
+
+
+def with_silence(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return inputs in which every fifth token is silent."""
+    ids = inputs["input_ids"].clone()
+    ids[:, ::5] = SILENT[0]
+    valid = inputs.get("attention_mask", torch.ones_like(ids)).bool()
+    return inputs | {"input_ids": torch.where(valid, ids, inputs["input_ids"])}
+
+
+def assert_same_over_stones(model: Any, inputs: dict[str, Tensor], **settings: Any) -> None:
+    """Assert that a cache changes no token, and logits by rounding of float64 only."""
+    plain = {key: value for key, value in settings.items() if key != "prefill_chunk_size"}
+    wanted = generate(model, inputs, use_cache=False, **plain)
+    got = generate(model, inputs, use_cache=True, **settings)
+    assert torch.equal(got.sequences, wanted.sequences)
+    for mine, theirs in zip(got.logits, wanted.logits, strict=True):
+        assert_close(mine, theirs, rtol=0, atol=1e-10)
+    with disabled(model):
+        base = generate(model, inputs, use_cache=False, **plain)
+    assert not torch.allclose(base.logits[-1], wanted.logits[-1], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", STONES)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_tokens_over_stones_are_those_without_a_cache(name: str, kind: str) -> None:
+    model, inputs = stone_model(name, **STONES[kind]), tiny_inputs(name, LEFT, side="left")
+    assert_same_over_stones(model, with_silence(inputs))
+
+
+@pytest.mark.parametrize("settings", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("kind", ["all", "strided"])
+def test_every_way_to_generate_over_stones(kind: str, settings: dict[str, Any]) -> None:
+    model, inputs = stone_model("llama", **STONES[kind]), tiny_inputs("llama", LEFT, side="left")
+    assert_same_over_stones(model, with_silence(inputs), **settings)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("sizes", [(1,) * LENGTH, (5, 4, 3), (11, 1)])
+def test_chunks_over_stones_give_the_whole(side: str, sizes: tuple[int, ...]) -> None:
+    model = stone_model("gpt2", **STONES["strided"])
+    inputs = with_silence(tiny_inputs("gpt2", LEFT, side=side))
+    wanted, (got, _) = run(model, inputs), in_chunks(model, inputs, sizes)
+    valid = inputs["attention_mask"].bool()
+    assert_close(got[valid], wanted[valid], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["all", "strided"])
+def test_guessed_tokens_over_stones_are_cropped_again(kind: str) -> None:
+    model = stone_model("llama", **STONES[kind])
+    inputs = with_silence(tiny_inputs("llama", (LENGTH,)))
+    inputs["input_ids"][:, 6:] = inputs["input_ids"][:, :6]  # something to look up
+    wanted = generate(model, inputs, use_cache=False).sequences
+    assert torch.equal(generate(model, inputs, prompt_lookup_num_tokens=3).sequences, wanted)
+    for assistant in (tiny_model("llama").double(), model):
+        assisted = generate(model, inputs, assistant_model=assistant).sequences
+        assert torch.equal(assisted, wanted)
+
+
+def test_gradients_over_stones_reach_the_tokens_in_the_cache() -> None:
+    model = stone_model("gpt2", silent_tokens=())
+    words = model.get_input_embeddings()(tiny_inputs("gpt2")["input_ids"]).detach()
+    words.requires_grad_()
+    learned = [words, *(p for name, p in model.named_parameters() if name.endswith("theta"))]
+    whole = model(inputs_embeds=words, use_cache=False).logits[:, 7:].square().sum()
+    cache = model(inputs_embeds=words[:, :7], use_cache=True).past_key_values
+    parts = model(inputs_embeds=words[:, 7:], past_key_values=cache).logits.square().sum()
+    wanted, got = (torch.autograd.grad(loss, learned) for loss in (whole, parts))
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+    assert bool(wanted[0][:, :7].any())
+
+
+def test_silent_tokens_stay_silent_in_the_cache_of_pairs() -> None:
+    model = tiny_jump_model("llama", silent_tokens=SILENT).double()
+    inputs = with_silence(tiny_inputs("llama", LEFT, side="left"))
+    assert_same_over_stones(model, inputs, num_beams=2)
+
+
+def test_a_cache_that_held_pairs_may_hold_stones_once_it_is_empty() -> None:
+    ids = tiny_inputs("gpt2")["input_ids"]
+    cache = filled(tiny_jump_model("gpt2").double(), ids)
+    cache.reset()
+    model = stone_model("gpt2")
+    wanted = run(model, {"input_ids": ids})
+    with torch.no_grad():
+        for tokens in (ids[:, :8], ids[:, 8:]):
+            got = model(input_ids=tokens, past_key_values=cache).logits
+    assert_close(got, wanted[:, 8:], rtol=0, atol=1e-10)
