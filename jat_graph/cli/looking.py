@@ -84,8 +84,8 @@ def inspect_command(
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it.
-    With --config of a graph of stones: the share of tokens on stones, stones in use and their
-    median size, strengths, jumps with their share of the walks, and who stands on which stone.
+    With stones: the share of tokens on stones, stones in use and their median size, strengths,
+    jumps with their share of the walks, and who stands on which stone.
     """
     from jat_graph.config import JatConfig
     from jat_graph.inspection.text import inspect_text
