@@ -125,6 +125,15 @@ def test_strengths_alone_have_a_rate_of_their_own(
     assert sorted(found) == sorted(tuple(one.shape) for one in model.parameters())
 
 
+@pytest.mark.parametrize(("config", "matters"), [(PAIRS, False), (STONES, True)])
+def test_the_rate_of_strengths_is_theirs_alone(config: JatConfig, matters: bool) -> None:
+    slow, fast = (
+        list(learning_curve(TASK, config, training=replace(SHORT, strength_lr=rate)))
+        for rate in (1e-6, 1.0)
+    )
+    assert (slow != fast) == matters
+
+
 @pytest.mark.parametrize("config", [None, STONES])
 def test_what_is_none_adds_nothing_and_stones_begin_as_the_base(config: JatConfig | None) -> None:
     torch.manual_seed(0)
