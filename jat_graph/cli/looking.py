@@ -51,7 +51,7 @@ def demo_command(
         str | None, typer.Option(help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
     ] = None,
     pairs: Annotated[int, typer.Option(help="Most pairs of names in a sequence.")] = 5,
-    steps: Annotated[int, typer.Option(help="Training steps of each layer.")] = 1000,
+    steps: Annotated[int, typer.Option(help="Training steps of each layer.")] = 1500,
     seed: Annotated[int, typer.Option(help="Seed of first weights and training data.")] = 0,
 ) -> None:
     """Look at the paper's sentence pair, then see what one layer learns with and without jumps."""
