@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+
+from jat_graph.parts import Part
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class TokenMask:
         pairs: M itself, ``[B|1, H|1, L, L]`` bool, if it is neither padding nor causal; else None.
         bias: Finite additive biases, ``[B|1, H|1, L, L]``, for the final scores only; else None.
         silent: Tokens that never vote and are never stones, ``[B|1, H|1, L]`` bool; else None.
+        part: Which tokens of their sequence these are, if other processes have the rest; else None.
     """
 
     valid: Tensor | None = None
@@ -25,6 +29,7 @@ class TokenMask:
     pairs: Tensor | None = None
     bias: Tensor | None = None
     silent: Tensor | None = None
+    part: Part | None = None
 
     @property
     def voting(self) -> Tensor | None:
@@ -97,8 +102,23 @@ class TokenMask:
             return tensor if tensor is None or tensor.size(1) == 1 else tensor[:, index]
 
         return TokenMask(
-            cut(self.valid), self.causal, cut(self.pairs), cut(self.bias), cut(self.silent)
+            cut(self.valid),
+            self.causal,
+            cut(self.pairs),
+            cut(self.bias),
+            cut(self.silent),
+            self.part,
         )
+
+    def whole(self) -> TokenMask:
+        """Return the mask of all tokens, where other processes have some of them."""
+        if self.part is None:
+            return self
+        valid, silent = (
+            None if x is None else self.part.gather(x.byte().unsqueeze(-1)).squeeze(-1).bool()
+            for x in (self.valid, self.silent)
+        )
+        return TokenMask(valid=valid, silent=silent)
 
 
 def resolve_mask(
@@ -138,6 +158,22 @@ def silence(
         got = f"{silent.dtype} {list(silent.shape)}"
         raise ValueError(f"silent must be bool {list(wanted)}, got {got}")
     return replace(mask, silent=silent.unsqueeze(1).to(query.device))
+
+
+def cut_over(
+    mask: TokenMask,
+    group: dist.ProcessGroup,  # whose processes have a part of each sequence
+    query: Tensor,  # [B, H, L, D], of this one
+) -> TokenMask:
+    """Return the mask of a part, which says of each token whether it is valid, and silent."""
+    if mask.causal or mask.pairs is not None or mask.bias is not None:
+        got = "causal order" if mask.causal else "a mask of pairs or biases"
+        raise ValueError(f"group needs no mask but one of padding [B, L], got {got}")
+    nobody = torch.zeros(query.size(0), 1, query.size(2), dtype=torch.bool, device=query.device)
+    # Some process may have padding, or silent tokens, where others have none.
+    valid = ~nobody if mask.valid is None else mask.valid
+    silent = nobody if mask.silent is None else mask.silent
+    return TokenMask(valid=valid, silent=silent, part=Part.of(group, query))
 
 
 def shared_row(mask: Tensor) -> Tensor:  # [B|1, H|1, 1, L]

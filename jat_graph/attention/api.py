@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads, add_carried
+from jat_graph.attention.heads import HeadGroup, JumpHeads, add_carried
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import (
     explain_backend,
@@ -17,7 +18,7 @@ from jat_graph.attention.propagation import (
 from jat_graph.attention.softmax import attend
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks import TokenMask, resolve_mask, silence
+from jat_graph.masks import TokenMask, cut_over, resolve_mask, silence
 from jat_graph.operators import BackendChoice, Operator
 
 
@@ -33,6 +34,7 @@ def jump_attention(
     scale: float | None = None,
     strength: Tensor | None = None,
     silent: Tensor | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     r"""Return softmax(scale · Σ_p w_p Âᵖ Q Kᵀ (Âᵖ)ᵀ) V, every head jumping.
 
@@ -57,6 +59,10 @@ def jump_attention(
             ``"learned"``. (default: None)
         silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None; the
             config's ``silent_tokens`` are ids, which are not known here)
+        group: Processes that have a part of every sequence each, in the order of their ranks; of
+            any length, at least one token. All must call this, and ``backward`` on their own share
+            of the loss. It takes stones, without a pattern, and no mask but padding. Softmax needs
+            all tokens: propagated keys and values are gathered in every process. (default: None)
 
     Returns:
         The heads' outputs, in the dtype of ``value``.
@@ -75,7 +81,7 @@ def jump_attention(
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
-    mask = silence(mask, silent, query)
+    mask = in_group(config, silence(mask, silent, query), group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
     options = {"dropout_p": dropout_p, "scale": scale}
@@ -96,12 +102,43 @@ def attend_heads(
     """Return attention of heads some of which jump, under a mask and within their pattern."""
     groups = head_groups(query, key, jumping, mask=mask, scale=scale, strength=strength)
     options = {"dropout_p": dropout_p, "scale": scale}
-    if jumping.pattern is not None:
+    if mask.part is not None:
+        output = _attend_from_part(groups, value, mask, **options)
+    elif jumping.pattern is not None:
         output = attend_within(jumping.pattern, groups, value, mask=mask, **options)
     else:
         attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         output = attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
     return add_carried(output, groups, value)
+
+
+def _attend_from_part(
+    groups: list[HeadGroup],
+    value: Tensor,  # [B, H, L_r, Dv]
+    mask: TokenMask,
+    **options: float,
+) -> Tensor:  # [B, H, L_r, Dv]
+    """Return attention of the tokens of a part to those of all parts, which are gathered."""
+    assert mask.part is not None
+    gather, whole = mask.part.gather, mask.whole()
+    groups = [group._replace(key=gather(group.key)) for group in groups]
+    attn_mask, _ = whole.attention_mask(mask.part.total, value)
+    return attend(groups, gather(value), attn_mask=attn_mask, is_causal=False, **options)
+
+
+def in_group(
+    config: JatConfig, mask: TokenMask, group: dist.ProcessGroup | None, query: Tensor
+) -> TokenMask:
+    """Return the mask of a part of each sequence, where a group of processes has them together."""
+    if group is None:
+        return mask
+    if config.graph != "stones":
+        raise ValueError(f"group needs graph='stones', got {config.graph!r}")
+    if config.key_selection == "sampled_queries":
+        raise ValueError("group needs another key_selection than 'sampled_queries'")
+    if config.pattern is not None:
+        raise ValueError(f"group needs no pattern, got {config.pattern!r}")
+    return cut_over(mask, group, query)
 
 
 @overload
@@ -114,6 +151,7 @@ def jump_operator(
     is_causal: bool = False,
     scale: float | None = None,
     silent: Tensor | None = None,
+    group: dist.ProcessGroup | None = None,
     explain: Literal[False] = False,
 ) -> Operator: ...
 @overload
@@ -126,6 +164,7 @@ def jump_operator(
     is_causal: bool = False,
     scale: float | None = None,
     silent: Tensor | None = None,
+    group: dist.ProcessGroup | None = None,
     explain: Literal[True],
 ) -> tuple[Operator, BackendChoice]: ...
 def jump_operator(
@@ -137,6 +176,7 @@ def jump_operator(
     is_causal: bool = False,
     scale: float | None = None,
     silent: Tensor | None = None,
+    group: dist.ProcessGroup | None = None,
     explain: bool = False,
 ) -> Operator | tuple[Operator, BackendChoice]:
     r"""Return Â as an operator, whose ``base`` is A; with stones P, whose ``links`` are B.
@@ -150,6 +190,9 @@ def jump_operator(
         is_causal: Mask later tokens, too. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
         silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None)
+        group: Processes that have a part of every sequence each, as for :func:`jump_attention`. The
+            operator multiplies this part ``[B, H, L_r, D]``, in all processes at once, and has its
+            rows of P, ``[B, H, L_r, L]``. (default: None)
         explain: Also return which backend was chosen and why; :func:`jump_attention` and attached
             models choose alike. (default: False)
 
@@ -170,7 +213,7 @@ def jump_operator(
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
-    mask = silence(mask, silent, query)
+    mask = in_group(config, silence(mask, silent, query), group, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     jumping = JumpHeads.everyone(config, query.size(1))
     operator, ballot = graph_operator(query, key, jumping, mask, scale)

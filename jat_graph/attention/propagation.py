@@ -19,6 +19,7 @@ from jat_graph.operators import (
     BackendChoice,
     NormalizedOperator,
     Operator,
+    PartStoneOperator,
     StoneOperator,
     Workload,
     build_operator,
@@ -159,10 +160,14 @@ def graph_operator(
     soft = config.soft_temperature is not None or stones
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         # Hard votes are piecewise constant: no gradient flows through them.
-        ballot = open_ballot(config, score_source(config, query, key, scale, mask), mask)
+        source = score_source(config, query, key, scale, mask)
+        ballot = open_ballot(config, source, mask.whole())
         if stones:
-            links = ballot.links(LinkRule.of(config, ballot.source))
-            return StoneOperator(links, config.self_weight, mask.causal), ballot
+            rule, part = LinkRule.of(config, ballot.source), mask.part
+            if part is not None:
+                links = ballot.links(rule, part.rows)
+                return PartStoneOperator(links, config.self_weight, part), ballot
+            return StoneOperator(ballot.links(rule), config.self_weight, mask.causal), ballot
         backend = explain_backend(jumping, ballot, query.size(-1), backward).backend
         return NormalizedOperator(build_operator(config, ballot, backend)), ballot
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.api import attend_heads
+from jat_graph.attention.api import attend_heads, in_group
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.strengths import new_strength
 from jat_graph.checks.numbers import check_flag
@@ -45,6 +46,9 @@ class JumpSelfAttention(SelfAttention):
         dropout: Dropout probability of the output. (default: 0.0)
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
+        group: Processes that have a part of every sequence each, in the order of their ranks, as
+            :func:`jat_graph.jump_attention` takes them. Gradients of the parameters are each
+            process's share: add them up. (default: None)
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
@@ -70,6 +74,7 @@ class JumpSelfAttention(SelfAttention):
         attn_out_bias: bool = True,
         dropout: float = 0.0,
         is_causal: bool = False,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
         if config is not None:
             check_config(config)
@@ -79,6 +84,7 @@ class JumpSelfAttention(SelfAttention):
         self.jump_heads = () if config is None else config.head_indices(heads)
         layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
+        self.group = group
         self.strength = new_strength(layer_config, len(self.jump_heads))
 
     def reset_parameters(self) -> None:
@@ -87,9 +93,15 @@ class JumpSelfAttention(SelfAttention):
         if self.strength is not None:
             torch.nn.init.zeros_(self.strength)
 
+    def _check_input(self, x: Tensor, mask: Tensor | None, batch: Tensor | None) -> None:
+        super()._check_input(x, mask, batch)
+        if self.group is not None and batch is not None:
+            raise ValueError("group needs dense x [B, N, C], got flat x and batch")
+
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
+        token_mask = in_group(self._jumping.config, token_mask, self.group, query)
         scale = default_scale(self.head_channels)
         return attend_heads(
             query,

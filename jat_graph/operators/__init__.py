@@ -12,7 +12,7 @@ from jat_graph.operators.choice import (
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.normalized import NormalizedOperator
 from jat_graph.operators.sparse import SparseOperator
-from jat_graph.operators.stones import StoneOperator
+from jat_graph.operators.stones import PartStoneOperator, StoneOperator
 from jat_graph.operators.threshold import ThresholdOperator
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "DenseOperator",
     "NormalizedOperator",
     "Operator",
+    "PartStoneOperator",
     "PowerOperator",
     "SparseOperator",
     "StoneOperator",

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.linalg import vecdot
 
 from jat_graph.operators.base import Operator
+from jat_graph.parts import Part
 
 BLOCK = 64  # tokens that a causal product takes at a time
 # Numbers that the blocks of some graphs may take together: all graphs at once if they are short.
@@ -147,6 +148,40 @@ def _causal_gradients(
     to_shares /= sizes
     shrinking = (to_shares * shares).mT.flip(-1).cumsum(-1).flip(-1).mT
     return to_x, to_links.add_(to_shares).sub_(shrinking)
+
+
+class PartStoneOperator(StoneOperator):
+    r"""The rows of P of one part of a sequence, where other processes have the rest.
+
+    It multiplies the same part of features ``[B, H, L_r, D]``, in all processes at once: they add
+    up each stone's size and sum, U · (D + 1) numbers a head.
+
+    Args:
+        links: B of this part, ``[B, H, L_r, U]``.
+        self_weight: ε, at least 0.
+        part: Which part it is.
+    """
+
+    def __init__(self, links: Tensor, self_weight: float, part: Part) -> None:
+        super().__init__(links, self_weight)
+        self.part, self.first_row = part, part.start
+        self.shape = torch.Size((*links.shape[:3], part.total))
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        means = self._shared(F.pad(x, (0, 1), value=1.0))
+        return (self.links @ means + self.loops * x) * self.weight + diagonal * x
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        weighted = x * self.weight
+        ones = torch.ones_like(x[..., :1])
+        walked = self.links @ self._shared(torch.cat([weighted, ones], dim=-1))
+        return walked + self.loops * weighted + diagonal * x
+
+    def _shared(self, x: Tensor) -> Tensor:  # [B, H, L_r, D + 1], the last 1; [B, H, U, D]
+        """Return each stone's sum over its size."""
+        sums = self.part.sum(self.links.mT @ x)
+        sizes = sums[..., -1:]
+        return sums[..., :-1] / sizes.masked_fill(sizes == 0, 1.0)
 
 
 def running_product(

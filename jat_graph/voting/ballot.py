@@ -13,6 +13,7 @@ from jat_graph.config import JatConfig
 from jat_graph.masks import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, select_keys
 from jat_graph.voting.links import LinkRule
+from jat_graph.voting.parts import PartScores, part_features
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import MapScores, QueryKeyScores, ScoreSource
 from jat_graph.voting.standard import standard_features, standard_map
@@ -61,11 +62,16 @@ class Ballot:
         for keys in key_slices(self.source, self.num_keys, elements):
             yield self.columns(keys)
 
-    def links(self, rule: LinkRule) -> Tensor:  # [B, H, L, U], or 2U with both sides
-        """Return how the tokens stand on the voting keys as stones; 0 where masked."""
-        everything = slice(None)
-        scores = self.source.columns(self.keys.positions(everything, self.source))
-        return rule.links(scores, self._visible(everything, everything))
+    def links(
+        self, rule: LinkRule, rows: slice = slice(None)
+    ) -> Tensor:  # [B, H, rows, U], or 2U with both sides
+        """Return how the tokens stand on the voting keys as stones; 0 where masked.
+
+        ``rows`` are those of which the source has queries.
+        """
+        keys = slice(None)
+        scores = self.source.columns(self.keys.positions(keys, self.source))
+        return rule.links(scores, self._visible(keys, rows))
 
     def voters(self) -> Tensor:  # [B|1, H|1, L|1]
         """Return how many voting keys each query sees, at least 1, for the share of Eq. 3."""
@@ -120,6 +126,8 @@ def score_source(
     mask: TokenMask,
 ) -> QueryKeyScores:
     """Return the scores that vote: those of queries and keys, or their standard scores."""
+    if mask.part is not None:
+        return PartScores(*part_features(query, key, scale, mask), scale, mask.part)
     if config.standardize:
         query, key = standard_features(query, key, scale, mask)
     return QueryKeyScores(query, key, scale)

@@ -1,0 +1,62 @@
+"""One sequence over many processes: the part that this one has, and what takes all parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tokens of a sequence that this process has; sums and gathered tokens have gradients.
+
+    Where each process calls ``backward`` on its own share of a loss, each gets the gradient of all
+    shares together. All of them must do so, and in one order.
+    """
+
+    group: dist.ProcessGroup
+    lengths: tuple[int, ...]  # of the parts, in the order of the group's ranks
+    start: int  # of this part in the sequence
+
+    @classmethod
+    def of(cls, group: dist.ProcessGroup, x: Tensor) -> Part:  # [B, H, L_r, D]
+        """Return the part that is as long as this tensor."""
+        own = torch.tensor([x.size(2)], device=x.device)
+        lengths = tuple(collectives.all_gather_single(own, 0, group).tolist())
+        return cls(group, lengths, sum(lengths[: dist.get_rank(group)]))
+
+    @property
+    def total(self) -> int:
+        """Tokens of the whole sequence, L."""
+        return sum(self.lengths)
+
+    @property
+    def rows(self) -> slice:
+        """Where this part is in the sequence."""
+        return slice(self.start, self.start + self.lengths[dist.get_rank(self.group)])
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes, of one shape in each."""
+        found: Tensor = collectives.all_reduce(x.contiguous(), "sum", self.group)
+        return collectives.wait_tensor(found)
+
+    def gather(self, x: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, L, D]
+        """Return the tokens of all parts."""
+        longest = max(self.lengths)
+        padded = F.pad(x, (0, 0, 0, longest - x.size(2))).contiguous()
+        gathered = collectives.all_gather_single(padded, 0, self.group)
+        parts = collectives.wait_tensor(gathered).chunk(len(self.lengths))
+        pairs = zip(parts, self.lengths, strict=True)
+        return torch.cat([part[:, :, :length] for part, length in pairs], dim=2)
+
+    def at(self, x: Tensor, index: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, n]; [B, H, n, D]
+        """Return the tokens at some places of the whole sequence: who has one gives it."""
+        place = (index - self.start).unsqueeze(-1)
+        elsewhere = (place < 0) | (place >= x.size(2))
+        own = x.take_along_dim(place.clamp(0, x.size(2) - 1), 2)
+        return self.sum(own.masked_fill(elsewhere, 0.0))
