@@ -171,7 +171,7 @@ def cut_over(
         raise ValueError(f"group needs no mask but one of padding [B, L], got {got}")
     nobody = torch.zeros(query.size(0), 1, query.size(2), dtype=torch.bool, device=query.device)
     # Some process may have padding, or silent tokens, where others have none.
-    valid = ~nobody if mask.valid is None else mask.valid
+    valid = ~nobody if mask.valid is None else ~nobody & mask.valid
     silent = nobody if mask.silent is None else mask.silent
     return TokenMask(valid=valid, silent=silent, part=Part.of(group, query))
 

@@ -43,14 +43,14 @@ class Part:
     def sum(self, x: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes, of one shape in each."""
         found: Tensor = collectives.all_reduce(x.contiguous(), "sum", self.group)
-        return collectives.wait_tensor(found)
+        return found
 
     def gather(self, x: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, L, D]
         """Return the tokens of all parts."""
         longest = max(self.lengths)
         padded = F.pad(x, (0, 0, 0, longest - x.size(2))).contiguous()
         gathered = collectives.all_gather_single(padded, 0, self.group)
-        parts = collectives.wait_tensor(gathered).chunk(len(self.lengths))
+        parts = gathered.chunk(len(self.lengths))
         pairs = zip(parts, self.lengths, strict=True)
         return torch.cat([part[:, :, :length] for part, length in pairs], dim=2)
 

@@ -132,6 +132,8 @@ def in_group(
     """Return the mask of a part of each sequence, where a group of processes has them together."""
     if group is None:
         return mask
+    if not isinstance(group, dist.ProcessGroup):
+        raise ValueError(f"group must be a process group that this one is in, got {group!r}")
     if config.graph != "stones":
         raise ValueError(f"group needs graph='stones', got {config.graph!r}")
     if config.key_selection == "sampled_queries":

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from jat_graph.masks import TokenMask
 from jat_graph.parts import Part
-from jat_graph.voting.moments import inverse, weights, without_noise
+from jat_graph.voting.moments import above_noise, inverse, weights
 from jat_graph.voting.scores import QueryKeyScores, full_precision, score_dtype
 
 
@@ -64,7 +64,8 @@ def part_features(
         sums = mask.part.sum((inside * torch.cat([both, ones], dim=-1)).sum(-2, keepdim=True))
         means, count = sums[..., :-1], sums[0, ..., -1:]
         means = means / count.clamp(min=1)
-        centred = inside * without_noise(both - means, both)
+        centred = both - means
+        centred = centred * inside * above_noise(centred, both)
         spread = mask.part.sum(centred.mT @ centred)
         total = spread.prod(0).sum((-1, -2))[..., None, None]
         deviation = inverse(total, count.clamp(min=1) * scale**-1)

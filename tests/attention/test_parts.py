@@ -115,6 +115,7 @@ def check_refusals(lengths):
     x = torch.randn(1, 2, lengths[dist.get_rank()], 4)
     stones, length = JatConfig.stones(strength=1.0), x.size(2)
     for config, more, message in (
+        (stones, {"group": "all"}, r"group must be a process group .*, got 'all'"),
         (JatConfig(), {}, r"group needs graph='stones', got 'pairs'"),
         (stones, {"is_causal": True}, r"group needs no mask but .*, got causal order"),
         (stones, {"attention_mask": torch.randn(1, length)}, r"group needs .*, got .*biases"),
@@ -127,7 +128,7 @@ def check_refusals(lengths):
             r"group needs no pattern, got 'window:4'",
         ),
     ):  # fmt: skip
-        options = {"config": config, "group": dist.group.WORLD, **more}
+        options = {"config": config, "group": dist.group.WORLD} | more
         with pytest.raises(ValueError, match=message):
             jump_attention(x, x, x, **options)
         with pytest.raises(ValueError, match=message):
