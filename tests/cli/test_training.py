@@ -35,6 +35,37 @@ def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Pat
     assert json.loads(scores.read_text())["metrics"] == result["metrics"]
 
 
+def test_train_with_stones_then_eval_and_inspect(
+    run: Run, tiny_model: str, cola_dir: str, tmp_path: Path
+) -> None:
+    task, output, text = (
+        ("--task", "cola", "--data-dir", cola_dir),
+        tmp_path / "run",
+        tmp_path / "t",
+    )
+    run(
+        "train", "--model", tiny_model, *task, "--output", output, *QUICK, "--preset", "stones",
+        "--heads", "1,3", "--strength", "learned,0.5,learned", "--strength-lr", "0.1",
+        "--trainer", "optim=adafactor",
+    )  # fmt: skip
+    result = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    config = JatConfig.from_dict(result["config"])
+    assert config == JatConfig.stones(heads=(1, 3), strength=("learned", 0.5, "learned"))
+    assert result["options"]["strength_lr"] == 0.1
+    model, scores, report = output / "model", tmp_path / "scores.json", tmp_path / "report.json"
+    run(
+        "eval", "--model", model, *task, "--max-length", "16", "--device", "cpu", "--json", scores
+    )  # fmt: skip
+    assert json.loads(scores.read_text())["metrics"] == result["metrics"]
+    text.write_text("the book costs more than the pencil")
+    run("inspect", "--model", model, "--text", text, "--json", report)
+    found = json.loads(report.read_text(encoding="utf-8"))["heads"]
+    assert len(found) == 4
+    for head in found:
+        query, key, value = head["strengths"][0]
+        assert abs(query) > 1e-3 and key == 0.5 and abs(value) > 1e-3
+
+
 def test_train_without_jump_heads(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
     run(
         "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
@@ -159,6 +190,12 @@ def test_compare_with_a_calibrated_arm(
         (["--task", "cola", "--attention-dropout", "2"], "attention_dropout must be a share below"),
         (["--task", "cola", "--trainer", "optim"], "--trainer must be NAME=VALUE, got 'optim'"),
         (["--task", "cola", "--trainer", "seed=1"], "trainer must leave seed to the option seed"),
+        (["--task", "cola", "--strength-lr", "-1"], "strength_lr must be a finite number of at"),
+        (
+            ["--task", "cola", "--preset", "stones", "--nodes", "selected"],
+            "nodes needs graph='pairs', got 'sel",
+        ),
+        (["--task", "cola", "--graph", "stones", "--density", "0.1"], "must be 'pairs' to calib"),
         (["--task", "cola", "--epochs", "0"], "epochs must be a positive integer, got 0"),
     ],
 )
