@@ -191,7 +191,7 @@ def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"version": 99}, "version must be at most 1 .* got 99"),
+        ({"version": 99}, "version must be at most 2 .* got 99"),
         ({"color": "red"}, "unknown config field 'color'"),
         ("red", "must be a dictionary, got 'red'"),
     ],

@@ -2,13 +2,17 @@
 
 import copy
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import transformers as hf
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from jat_graph.config import JatConfig
@@ -496,3 +500,67 @@ def test_with_a_cache_it_generates_at_rest_and_once_it_has_learned(name: str) ->
     strengthened(model)
     without = model.generate(**inputs, **options, use_cache=False)
     assert torch.equal(model.generate(**inputs, **options), without)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    inputs, config = tiny_inputs("bert", (LENGTH, 8)), stones(silent_tokens=SILENT)
+    base = run(tiny_model("bert"), inputs)
+
+    def attached() -> hf.PreTrainedModel:
+        return attach(tiny_model("bert"), config)
+
+    settings = peft.LoraConfig(target_modules=["query"], modules_to_save=["strength"])
+    model = peft.get_peft_model(attached(), settings)
+    assert torch.equal(run(model.eval(), inputs), base)
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert sum("strength" in name for name in trained) == 3
+    assert all("lora" in name or "strength" in name for name in trained)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(2):  # LoRA's B begins at 0, so that A has no gradient at first
+        optimizer.zero_grad()
+        weighted(main_output(model(**inputs))).backward()
+        optimizer.step()
+    want = run(model, inputs)
+    assert not torch.allclose(want, base, atol=1e-5)
+    assert all(bool(theta.any()) for theta in strengths(model) if theta.requires_grad)
+    assert all(torch.equal(mask, told(inputs)) for mask in silent_masks(model, inputs))
+    model.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(attached(), tmp_path).eval()
+    assert torch.equal(run(again, inputs), want)
+    with model.disable_adapter():
+        assert torch.equal(run(model, inputs), base)
+    assert not strengths(detach(again))
+
+
+def told(inputs: dict[str, Any]) -> Tensor:
+    return torch.isin(inputs["input_ids"], torch.tensor(SILENT))[:, None]
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    """Be a group of one process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("way", ["DDP", "FSDP"])
+def test_parallel_training_finds_all_strengths_in_use(way: str) -> None:
+    """DDP refuses a second step if the first left a parameter without a gradient."""
+    plain, inputs = tiny_model("vit"), tiny_inputs("vit")
+    model = attach(plain, stones())
+    twin = copy.deepcopy(model)
+    model = DistributedDataParallel(model) if way == "DDP" else fully_shard(model)
+    for every in (model, twin):
+        optimizer = torch.optim.SGD(every.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            weighted(main_output(every(**inputs))).backward()
+            optimizer.step()
+    for got, want in zip(strengths(model), strengths(twin), strict=True):
+        got = got.full_tensor() if way == "FSDP" else got  # type: ignore[attr-defined]
+        assert bool(want.any()) and torch.equal(got, want)
+    assert torch.equal(run(model, inputs), run(twin, inputs))
