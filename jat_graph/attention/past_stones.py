@@ -67,7 +67,7 @@ class NextSteps:
         found, after = [x], []
         for hop in range(hops):
             x = found[-1]
-            walked, sums = running_product(self.shares, self.links, x), self.links.mT @ x
+            walked, sums = self._among_themselves(x), self.links.mT @ x
             if before is not None:
                 earlier = self._grown(before[hop])
                 walked, sums = walked + self.shares @ earlier, sums + earlier
@@ -75,13 +75,18 @@ class NextSteps:
             after.append(self._by_side(sums))
         return found, tuple(after)
 
+    def _among_themselves(self, x: Tensor) -> Tensor:
+        """Return what the tokens get of each other."""
+        if x.size(-2) > BACK:
+            return running_product(self.shares, self.links, x)
+        return (self.shares @ self.links.mT).tril() @ x  # no blocks, which cost a single token much
+
     def _by_side(self, sums: Tensor) -> Tensor:  # [B, H, sides, U, D]
         return sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1))
 
     def _grown(self, sums: Tensor) -> Tensor:  # [B, H, sides · U, D]
         """Return sums on the first stones as those on all, with 0 on the later ones."""
-        more = self.links.size(-1) // self.sides - sums.size(3)
-        return F.pad(sums, (0, 0, 0, more)).flatten(2, 3)
+        return _with_rows(sums, self.links.size(-1) // self.sides).flatten(2, 3)
 
 
 @dataclass
@@ -228,8 +233,8 @@ def _next_steps(
     index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
     stones = key.take_along_dim((index - last.length).clamp(min=0).unsqueeze(-1), 2)
     if last.stones is not None:
-        earlier = F.pad(last.stones, (0, 0, 0, stones.size(2) - last.stones.size(2)))
-        stones = torch.where((index < last.length).unsqueeze(-1), earlier, stones)
+        known = (index < last.length).unsqueeze(-1)
+        stones = torch.where(known, _with_rows(last.stones, stones.size(2)), stones)
     visible = index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1)  # [B, H, n, U]
     if chosen.valid is not None:
         visible = visible & chosen.valid.unsqueeze(-2)
@@ -240,6 +245,12 @@ def _next_steps(
     links = rule.links(source.columns(None), visible)
     steps = NextSteps(links, 1 + rule.both_sides, last.sizes, config.self_weight)
     return steps, moments, stones
+
+
+def _with_rows(x: Tensor, number: int) -> Tensor:
+    """Return so many rows, those that there are and 0; it is no copy if there are all."""
+    more = number - x.size(-2)
+    return F.pad(x, (0, 0, 0, more)) if more else x
 
 
 def _is_frozen(tensor: Tensor) -> bool:

@@ -93,7 +93,11 @@ def _in_blocks(
 
 def _at(blocks: Tensor, index: Tensor) -> Tensor:
     """Return one of the blocks ``[B, H, blocks, ., .]`` for each sequence, ``[B, H, ., .]``."""
-    return blocks.take_along_dim(index[..., None, None], 2).squeeze(2)
+    batch, heads, number = blocks.shape[:3]
+    first = torch.arange(0, batch * heads * number, number, device=blocks.device)
+    places = (first.view(batch, heads) + index.squeeze(-1)).flatten()
+    chosen = blocks.flatten(0, 2).index_select(0, places)  # whole, where gather goes entry by entry
+    return chosen.view(batch, heads, *blocks.shape[3:])
 
 
 def _squares_so_far(query: Tensor, key: Tensor) -> Tensor:  # [B, H, n, D] each; [B, H, n]

@@ -12,7 +12,7 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import attach
 from jat_graph.inspection.calibration import calibrate
 from jat_graph.lab.speed.checks import require_equal
-from jat_graph.lab.speed.series import Benchmark, Outcome, Series, Settings
+from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
 
 SHAPE: dict[str, int] = {
     "vocab_size": 1000,
@@ -31,11 +31,20 @@ SELECTIONS: dict[str, dict[str, Any] | None] = {
     STRIDED: {"key_selection": "strided", "key_step": STEP},
     ALL: {"key_selection": "all"},
 }
+STONES, STONES_ALL = f"stones, every {STEP}th key", "stones, all keys"
+OVER_STONES = {"graph": "stones", "strength": 0.5}
+SELECTIONS |= {
+    STONES: {**OVER_STONES, "key_selection": "strided", "key_step": STEP},
+    STONES_ALL: {**OVER_STONES, "key_selection": "all"},
+}
 AGAINST = "the same without a cache"
+AGAINST_BASE = f"{BASE} with its cache"
 LENGTHS = {
     BASE: (512, 1024, 2048, 4096, 8192),
     STRIDED: (512, 1024, 2048, 4096, 8192),
     ALL: (512, 1024, 2048),  # the prompt itself takes L³ comparisons
+    STONES: (512, 1024, 2048, 4096, 8192),
+    STONES_ALL: (512, 1024, 2048),
 }
 DRIFT = 16  # a cache grows by 1/16 before it is cropped
 
@@ -51,7 +60,9 @@ class Decoder:
         if selection is not None:
             config = JatConfig(heads=SHAPE["num_attention_heads"], **selection)
             batch = {"input_ids": self.tokens.flip(-1)[:, :CALIBRATION_TOKENS]}
-            attach(self.model, calibrate(self.model, [batch], density=DENSITY, config=config))
+            if config.graph == "pairs":
+                config = calibrate(self.model, [batch], density=DENSITY, config=config)
+            attach(self.model, config)
         with torch.no_grad():
             self.cache = self.model(self.tokens[:, :-1], use_cache=True).past_key_values
 
@@ -77,7 +88,13 @@ class Decoder:
 def decoding_series(settings: Settings) -> tuple[Series, ...]:
     """Each way of choosing keys over its own lengths."""
     return tuple(
-        Series(what, AGAINST, lengths, 2 * lengths[-1], partial(_measure, what=what))
+        Series(
+            what,
+            AGAINST_BASE if what in (STONES, STONES_ALL) else AGAINST,
+            lengths,
+            2 * lengths[-1],
+            partial(_measure, what=what),
+        )
         for what, lengths in LENGTHS.items()
     )
 
@@ -86,10 +103,10 @@ def _measure(length: int, settings: Settings, what: str) -> Outcome:
     decoder = Decoder(length, settings, SELECTIONS[what])
     chosen = decoder.next_token().argmax(-1), decoder.all_tokens().argmax(-1)
     require_equal(f"{what}, L={length}", *chosen)
-    timing = settings.time(
-        [decoder.next_token],
-        [decoder.all_tokens],
-    )
+    other = decoder.all_tokens
+    if what in (STONES, STONES_ALL):
+        other = Decoder(length, settings, None).next_token
+    timing = settings.time([decoder.next_token], [other])
     return Outcome.of(timing, {"layers": SHAPE["num_hidden_layers"]})
 
 
@@ -111,9 +128,11 @@ DECODING = Benchmark(
     claim=(
         "One new token after L others, B = 1, a Llama of 2 layers, 4 heads and D = 64, every head "
         "jumping with half of the pairs joined: with a KV cache, against computing all tokens "
-        "again. The slope is that of the least-squares line through the logarithms of length and "
-        "time."
+        "again; every head jumping along stones, with a cache, against the same model without "
+        "jumps and with its cache. The slope is that of the least-squares line through the "
+        "logarithms of length and time."
     ),
     series=decoding_series,
     growing=("ours", "theirs"),
+    bars=(Bar("cpu", STONES, AGAINST_BASE, 8192, 8192, 1.5),),
 )
