@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEADS = 4
 _CHANNELS = 64
-_TESTED = 500  # sequences at a time
+_TESTED = 50  # sequences at a time, as soft votes take much memory for each
 
 
 @dataclass(frozen=True)
