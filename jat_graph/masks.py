@@ -169,11 +169,14 @@ def cut_over(
     if mask.causal or mask.pairs is not None or mask.bias is not None:
         got = "causal order" if mask.causal else "a mask of pairs or biases"
         raise ValueError(f"group needs no mask but one of padding [B, L], got {got}")
+    part = Part.of(group, query)
     nobody = torch.zeros(query.size(0), 1, query.size(2), dtype=torch.bool, device=query.device)
-    # Some process may have padding, or silent tokens, where others have none.
     valid = ~nobody if mask.valid is None else ~nobody & mask.valid
     silent = nobody if mask.silent is None else mask.silent
-    return TokenMask(valid=valid, silent=silent, part=Part.of(group, query))
+    # Some process may have padding, or silent tokens, where others have none.
+    given = torch.tensor([mask.valid is not None, mask.silent is not None], dtype=torch.long)
+    padded, silenced = part.sum(given.to(query.device)).tolist()
+    return TokenMask(valid if padded else None, silent=silent if silenced else None, part=part)
 
 
 def shared_row(mask: Tensor) -> Tensor:  # [B|1, H|1, 1, L]

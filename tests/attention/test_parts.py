@@ -75,6 +75,8 @@ def check_heads(lengths):
         own = [cut(x, lengths).clone().requires_grad_() for x in (query, key, value)]
         mine = strength.clone().requires_grad_()
         masks = [x if x is None else cut(x, lengths, 1) for x in (valid, silent)]
+        if masks[0] is not None and masks[0].all():  # where others have padding
+            masks[0] = None
         part, found = head(own, mine, *masks, group)
         *grads, of_strength = gradients(found, [*own, mine], cut(far, lengths))
         dist.all_reduce(of_strength)
