@@ -10,12 +10,11 @@ from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jat_graph.checks.numbers import check_integer
 from jat_graph.tasks.base import Task
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Dataset
     from numpy.typing import NDArray
 
@@ -117,6 +116,8 @@ class RecallTask(Task):
         Raises:
             ValueError: If there is no such split.
         """
+        import numpy as np
+
         self.chosen_splits([split])
         sizes = np.resize(np.array(self.sizes), getattr(self, f"{split}_size"))
         return self.draw(sizes, np.random.default_rng([*split.encode(), self.seed]))
@@ -147,6 +148,8 @@ class RecallTask(Task):
         Returns:
             ``accuracy``, the share of right answers, and ``accuracy_1`` and so on for each size.
         """
+        import numpy as np
+
         hits = ((said == asked.answer) & (asked.answer > 0)).sum(1)
         answers = (asked.answer > 0).sum(1)
         by_size = {
@@ -209,6 +212,8 @@ class PartnersTask(RecallTask):
 
     def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
         """Draw pairs of names, then the values, then the order of the tokens."""
+        import numpy as np
+
         most = int(sizes.max())
         names = _draw_names(self.num_names, (len(sizes), most, 2), source)
         names *= np.arange(most)[:, None] < sizes[:, None, None]  # a smaller sequence has fewer
@@ -274,6 +279,8 @@ class FarRecallTask(RecallTask):
 
     def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
         """Draw names and values, the filler between, and the order of the questions."""
+        import numpy as np
+
         count = len(sizes)
         names = _draw_names(self.names, (count, self.told), source)
         values = source.integers(1, self.values, names.shape, endpoint=True)
@@ -311,17 +318,23 @@ def _draw_names(
     names: int, shape: tuple[int, ...], source: np.random.Generator
 ) -> NDArray[np.int64]:
     """Draw the names of each sequence, no two alike."""
+    import numpy as np
+
     wanted = int(np.prod(shape[1:]))
     order = source.random((shape[0], names)).argsort(1)
     return order[:, :wanted].reshape(shape) + 1
 
 
 def _joined(*parts: NDArray[np.int64]) -> NDArray[np.int64]:  # [N, …] each, to [N, L]
+    import numpy as np
+
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def _shuffled(drawn: IdSequences, source: np.random.Generator) -> IdSequences:
     """The same sequences with their tokens in random order, padding last."""
+    import numpy as np
+
     order = (source.random(drawn.first.shape) + (drawn.first == 0)).argsort(1)
     mixed = {
         name: np.take_along_axis(getattr(drawn, name), order, 1)
