@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,15 +19,12 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import attach
 from jat_graph.inspection.reports import Jump
 from jat_graph.inspection.text import inspect_text, view_head
-from jat_graph.lab.figure import line_style, open_figure
+from jat_graph.lab.studies.curves import Curves, draw_curves
 from jat_graph.lab.studies.small_reader import ReaderTraining, learning_curve
 from jat_graph.tasks import PartnersTask
 from jat_graph.training.pretrained import quiet
 from jat_graph.training.results import versions
 from jat_graph.training.storage import RESULTS_FILE, prepare_folder, write_json
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = frozenset({"computer", "pencil"})
@@ -125,7 +122,7 @@ def demonstrate(
         logger.info("Training one layer with %s: %d steps.", arm, steps)
         points = learning_curve(task, config, training=training, seed=seed)
         curves[arm] = list(_shown(points, steps // training.every, arm, progress))
-    figure = draw_curves(task, curves)
+    figure = draw_curves(_panels(task, curves), "What one layer learns")
 
     from jat_graph.viz import save_figure
 
@@ -143,25 +140,18 @@ def _shown(
     yield from track(points, description=arm, total=total, disable=not progress)
 
 
-def draw_curves(task: PartnersTask, curves: dict[str, Curve]) -> Figure:
-    """Return a picture of accuracy against steps, one panel for each size."""
-    sizes = task.sizes
-    figure, axes = open_figure(len(sizes), min(3, len(sizes)), (9.0, 2.9 * -(-len(sizes) // 3)))
-    for axis, size in zip(axes, sizes, strict=True):
-        for place, (arm, curve) in enumerate(curves.items()):
-            steps = [step for step, _ in curve]
-            shares = [100 * scores[f"accuracy_{size}"] for _, scores in curve]
-            axis.plot(steps, shares, label=arm, **line_style(place))
-        axis.axhline(100 * task.chance(size), color="#666666", linestyle=":", label="chance")
-        axis.set_title(f"{size} pair{'s' if size > 1 else ''} of names", fontsize=9)
-        axis.set_xlabel("steps", fontsize=8)
-        axis.set_ylabel("right answers in percent", fontsize=8)
-        axis.set_ylim(0, 103)
-        axis.tick_params(labelsize=8)
-        axis.grid(alpha=0.3)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    return figure
+def _panels(task: PartnersTask, curves: dict[str, Curve]) -> dict[str, Curves]:
+    """The accuracy of each size, by arm and step."""
+    return {
+        f"{size} pair{'s' if size > 1 else ''} of names": Curves(
+            {
+                arm: [(step, scores[f"accuracy_{size}"]) for step, scores in curve]
+                for arm, curve in curves.items()
+            },
+            task.chance(size),
+        )
+        for size in task.sizes
+    }
 
 
 def look_at_pair(model: str, config: JatConfig, picture: Path) -> tuple[tuple[PairJump, ...], Path]:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from jat_graph.cli import demo
-from jat_graph.cli.demo import ARMS, PAIR, demonstrate, draw_curves, look_at_pair
+from jat_graph.cli.demo import ARMS, PAIR, demonstrate, look_at_pair
 from jat_graph.config import JatConfig
-from jat_graph.tasks import PartnersTask
 from tests.cli.conftest import run
 from tests.training.conftest import tiny_model
 
@@ -68,14 +67,6 @@ def test_wrong_options_are_named_and_leave_no_folder(
     with pytest.raises(ValueError, match=words):
         run("demo", "--output", tmp_path / "demo", *option)
     assert not (tmp_path / "demo").exists()
-
-
-def test_every_size_has_a_panel() -> None:
-    task = PartnersTask(pairs=4)
-    scores = {f"accuracy_{size}": 0.5 for size in task.sizes}
-    figure = draw_curves(task, {"plain attention": [(1, scores), (2, scores)]})
-    assert len(figure.axes) == 4
-    assert {line.get_label() for line in figure.axes[0].lines} == {"plain attention", "chance"}
 
 
 def test_jumps_of_the_pair_are_the_words_asked_for(tiny_model: str, tmp_path: Path) -> None:
