@@ -14,8 +14,8 @@ from jat_graph.operators.base import Operator
 from jat_graph.parts import Part
 
 BLOCK = 64  # tokens that a causal product takes at a time
-# Numbers that the blocks of some graphs may take together: all graphs at once if they are short.
-LARGEST = 2**24
+# Numbers that the blocks of some graphs may take together: what fits into the CPU's caches.
+LARGEST = {"cpu": 2**20, "cuda": 2**28}
 
 
 class StoneOperator(Operator):
@@ -124,7 +124,7 @@ class _CausalWalk(torch.autograd.Function):
         for some in _graphs(links, x):
             found = _causal_gradients(links[some], x[some], grad[some])
             to_x[some] += found[0]
-            torch.sub(found[1], rows[some], out=to_links[some])
+            to_links[some] = found[1].sub_(rows[some])
         return to_links, to_x, None, None
 
 
@@ -205,9 +205,17 @@ def _sums(
 ) -> Tensor:  # [G · blocks, U, D]
     """Return each stone's sum over all blocks before each, or after it."""
     sums = (links.mT @ x).view(graphs, -1, links.size(-1), x.size(-1))
-    if backward:
-        return F.pad(sums[:, 1:], (0, 0, 0, 0, 0, 1)).flip(1).cumsum(1).flip(1).flatten(0, 1)
-    return F.pad(sums[:, :-1], (0, 0, 0, 0, 1, 0)).cumsum(1).flatten(0, 1)
+    if sums.is_cuda or sums.requires_grad or torch.compiler.is_compiling():
+        if backward:
+            return F.pad(sums[:, 1:], (0, 0, 0, 0, 0, 1)).flip(1).cumsum(1).flip(1).flatten(0, 1)
+        return F.pad(sums[:, :-1], (0, 0, 0, 0, 1, 0)).cumsum(1).flatten(0, 1)
+    # On the CPU cumsum takes three times as long as additions of neighbours.
+    so_far = torch.zeros_like(sums[:, 0])
+    for block in reversed(sums.unbind(1)) if backward else sums.unbind(1):
+        own = block.clone()
+        block.copy_(so_far)
+        so_far += own
+    return sums.flatten(0, 1)
 
 
 def _in_blocks(x: Tensor) -> Tensor:  # [..., L, D], [G · blocks, BLOCK, D]
@@ -224,7 +232,7 @@ def _graphs(links: Tensor, x: Tensor) -> list[slice]:
     """Return as many graphs at a time as keep the sums of their blocks small."""
     graphs, length, stones = links.shape
     each = length * stones * (1 + x.size(-1) // BLOCK)
-    step = max(1, LARGEST // max(1, each))
+    step = max(1, LARGEST[links.device.type] // max(1, each))
     return [slice(start, start + step) for start in range(0, graphs, step)]
 
 

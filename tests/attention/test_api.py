@@ -681,6 +681,28 @@ def test_compiled_without_a_graph_break(settings, engine, device):
 
 
 @pytest.mark.parametrize(
+    ("selection", "causal", "engine"),
+    [("sampled", False, "inductor"), ("all", False, "aot_eager"), ("all", True, "aot_eager")],
+)
+def test_stones_are_compiled_without_a_graph_break(selection, causal, engine, device):
+    length = 70 if causal else 20  # more than a block
+    mask = None if causal else random_padding_mask(2, length, min_valid=9, device=device)
+    heads = random_heads(2, 2, length, 8, dtype=torch.float32, device=device)
+    config = JatConfig.stones(key_selection=selection, strength=0.5)
+
+    def run(*qkv):
+        return jump_attention(*qkv, config=config, attention_mask=mask, is_causal=causal)
+
+    results = []
+    for function in (run, torch.compile(run, fullgraph=True, backend=engine)):
+        leaves = [t.clone().requires_grad_() for t in heads[:3]]
+        output = function(*leaves)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    assert (results[0][0] - F.scaled_dot_product_attention(*heads[:3])).abs().max() > 0.01
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"key_selection": "significance"}, "key_selection='significance' could look ahead"),

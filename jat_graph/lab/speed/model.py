@@ -136,13 +136,30 @@ def build_steps(
 
     The weights are random; queries of the jump heads are scaled until the graphs do real work.
     """
+    jump = _jumping_step(length, settings, config, dropout)
+    strengthen(jump, JUMP_LAYERS)
+    return jump, _without_jumps(jump)
+
+
+def build_training_steps(
+    length: int, settings: Settings, config: JatConfig, dropout: float = 0.0
+) -> tuple[TrainingStep, TrainingStep]:
+    """A step with jump heads and one without, from the same random weights."""
+    jump = _jumping_step(length, settings, config, dropout)
+    return jump, _without_jumps(jump)
+
+
+def _jumping_step(
+    length: int, settings: Settings, config: JatConfig, dropout: float
+) -> TrainingStep:
     sequences = max(1, TOKENS[settings.device] // length)
     batch = random_batch(SHAPE["vocab_size"], sequences, length, settings)
     model = _random_model(length, dropout).to(settings.torch_device).train()
-    jump = TrainingStep(attach(model, config), batch, settings)
-    strengthen(jump, JUMP_LAYERS)
-    stock = detach(copy.deepcopy(model))
-    return jump, TrainingStep(stock, batch, settings)
+    return TrainingStep(attach(model, config), batch, settings)
+
+
+def _without_jumps(jump: TrainingStep) -> TrainingStep:
+    return TrainingStep(detach(copy.deepcopy(jump.model)), jump.batch, jump.settings)
 
 
 def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatConfig) -> Work:

@@ -31,6 +31,7 @@ jat-graph bench memory
 jat-graph bench growth
 jat-graph bench long
 jat-graph bench decoding
+jat-graph bench stones
 ```
 
 `--device cuda` runs the same on a GPU in bfloat16, and `--lengths 512,4096` chooses other inputs. A
