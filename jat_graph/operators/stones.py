@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.linalg import vecdot
 
 from jat_graph.operators.base import Operator
@@ -76,8 +75,8 @@ class _Walk(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivatives()
         links, x, weight, loops, sizes, means, y = ctx.saved_tensors
         grad = grad * weight
         shared = (links.mT @ grad).div_(sizes)  # [G, U, D]
@@ -115,8 +114,8 @@ class _CausalWalk(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivatives()
         links, x, weight, loops, y = ctx.saved_tensors
         grad = grad * weight
         to_x, rows = loops * grad, vecdot(grad, y).unsqueeze(-1)
@@ -126,6 +125,12 @@ class _CausalWalk(torch.autograd.Function):
             to_x[some] += found[0]
             to_links[some] = found[1].sub_(rows[some])
         return to_links, to_x, None, None
+
+
+def _refuse_second_derivatives() -> None:
+    """Refuse them as torch's ``once_differentiable`` does, which cannot be compiled."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError("stones have first derivatives only, got create_graph=True")
 
 
 def _causal_gradients(

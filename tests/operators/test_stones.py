@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,3 +85,11 @@ def test_a_running_product_in_blocks(length, stones, width):
     x = torch.randn(1, 2, length, width).double()
     expected = (left @ right.mT).tril() @ x
     assert_close(running_product(left, right, x), expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_second_derivatives_are_refused(causal):
+    links, x = torch.rand(1, 1, 5, 2).requires_grad_(), torch.randn(1, 1, 5, 3)
+    product = StoneOperator(links, 0.1, causal).matmul(x)
+    with pytest.raises(RuntimeError, match="first derivatives only, got create_graph=True"):
+        torch.autograd.grad(product.sum(), links, create_graph=True)
