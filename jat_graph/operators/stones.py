@@ -129,7 +129,7 @@ class _CausalWalk(torch.autograd.Function):
 
 def _refuse_second_derivatives() -> None:
     """Refuse them as torch's ``once_differentiable`` does, which cannot be compiled."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and torch.is_grad_enabled():
         raise RuntimeError("stones have first derivatives only, got create_graph=True")
 
 

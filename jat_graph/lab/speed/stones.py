@@ -78,8 +78,8 @@ def _measure_memory(length: int, settings: Settings) -> Outcome:
     ours = float(probe(__name__, MEMORY, length, settings.device))
     heads = _draw(64, settings)
     own = 3.0 * heads.query.nbytes / 64 * length
-    spreads = (Spread.of([number]) for number in (ours, own, ours / own))
-    return Outcome(*spreads, note="bytes, not seconds")
+    sides = Spread.of([ours]), Spread.of([own])
+    return Outcome(*sides, Spread.of([ours / own]), note="bytes, not seconds")
 
 
 def run_side(side: str, length: int, settings: Settings) -> int:
