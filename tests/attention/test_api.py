@@ -680,6 +680,8 @@ def test_compiled_without_a_graph_break(settings, engine, device):
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
+# Said by torch, which makes one while it compiles.
+@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("selection", "causal", "engine"),
     [("sampled", False, "inductor"), ("all", False, "aot_eager"), ("all", True, "aot_eager")],
