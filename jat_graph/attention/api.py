@@ -18,7 +18,7 @@ from jat_graph.attention.propagation import (
 from jat_graph.attention.softmax import attend
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks import TokenMask, cut_over, resolve_mask, silence
+from jat_graph.masks.tokens import TokenMask, cut_over, resolve_mask, silence
 from jat_graph.operators import BackendChoice, Operator
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.kernels import count_votes
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator
 from jat_graph.voting.ballot import Ballot, open_ballot, score_source
 from jat_graph.voting.rule import sum_soft_votes

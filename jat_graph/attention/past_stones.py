@@ -15,7 +15,7 @@ from jat_graph.attention.heads import HeadGroup, JumpHeads
 from jat_graph.attention.past import LEAST_ROOM, at_most_one
 from jat_graph.attention.strengths import VALUES, Strengths
 from jat_graph.config import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import running_product
 from jat_graph.voting.keys import spaced_keys
 from jat_graph.voting.links import LinkRule

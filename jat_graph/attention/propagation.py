@@ -14,7 +14,7 @@ from jat_graph.attention.past_stones import StonePast
 from jat_graph.attention.strengths import VALUES, Strengths
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import (
     BackendChoice,
     NormalizedOperator,

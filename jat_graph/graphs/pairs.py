@@ -10,7 +10,7 @@ from torch_geometric.utils import scatter
 from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.sparse import vote_edges
 from jat_graph.voting.ballot import map_source, open_ballot, score_source

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.graphs.pairs import node_rows
-from jat_graph.masks import resolve_mask, silence
+from jat_graph.masks.tokens import resolve_mask, silence
 from jat_graph.voting.ballot import Ballot, open_ballot, score_source
 from jat_graph.voting.links import LinkRule
 

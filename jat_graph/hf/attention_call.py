@@ -22,7 +22,7 @@ from jat_graph.hf.generation_cache import (
     past_tokens,
     silent_with_past,
 )
-from jat_graph.masks import TokenMask, resolve_mask, silence, split_additive
+from jat_graph.masks.tokens import TokenMask, resolve_mask, silence, split_additive
 from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.interface import find_attachment
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 
 
 @dataclass(frozen=True)

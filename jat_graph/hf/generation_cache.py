@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
 from jat_graph.attention.propagation import Past
-from jat_graph.masks import TokenMask, split_additive
+from jat_graph.masks.tokens import TokenMask, split_additive
 
 if TYPE_CHECKING:
     from transformers import Cache

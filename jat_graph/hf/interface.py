@@ -20,7 +20,7 @@ from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
 from jat_graph.hf.silence import ARGUMENT
-from jat_graph.masks import shared_row
+from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from jat_graph.config_fields import LEARNED
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns import Pattern
 from jat_graph.voting.keys import unsupported_selection
 

@@ -12,7 +12,7 @@ from jat_graph.attention.strengths import new_strength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks import resolve_mask
+from jat_graph.masks.tokens import resolve_mask
 from jat_graph.nn.self_attention import SelfAttention
 
 

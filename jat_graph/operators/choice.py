@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from jat_graph.config import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import Operator
 from jat_graph.operators.blocked import BlockedOperator
 from jat_graph.operators.dense import DenseOperator

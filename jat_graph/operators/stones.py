@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.linalg import vecdot
 
+from jat_graph.masks.parts import Part
 from jat_graph.operators.base import Operator
-from jat_graph.parts import Part
 
 BLOCK = 64  # tokens that a causal product takes at a time
 # Numbers that the blocks of some graphs may take together: what fits into the CPU's caches.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, select_keys
 from jat_graph.voting.links import LinkRule
 from jat_graph.voting.parts import PartScores, part_features

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.sampling import (
     positions_of_ranks,
     sample_size,

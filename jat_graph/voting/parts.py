@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jat_graph.masks import TokenMask
-from jat_graph.parts import Part
+from jat_graph.masks.parts import Part
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.moments import above_noise, inverse, weights
 from jat_graph.voting.scores import QueryKeyScores, full_precision, score_dtype
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.moments import Moments, above_noise, causal_moments, inverse, weights
 from jat_graph.voting.scores import full_precision, score_dtype
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.keys import VotingKeys, key_slices, numbers_of_keys
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.sampling import draw, positions_of_ranks

@@ -13,7 +13,7 @@ from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
 from jat_graph.attention.softmax import attend, attention_probabilities
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.reference import (
     masked_softmax,
     reference_graph,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jat_graph import JatConfig
 from jat_graph.attention.heads import JumpHeads, join_groups, merge_heads
 from jat_graph.attention.propagation import graph_operator, head_groups
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.reference import reference_scores_propagated
 from jat_graph.testing import random_heads
 from tests.support import (

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import jat_graph.hf.attention_call as attention_call
 from jat_graph.hf.attention_call import resolve_once
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.hf.models import LENGTH, run, tiny_inputs, tiny_jump_model
 
 QUERY = torch.zeros(2, 4, LENGTH, 8)

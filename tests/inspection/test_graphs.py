@@ -9,7 +9,7 @@ from jat_graph import JatConfig, jump_operator, stone_graph
 from jat_graph.hf import CapturedLayer
 from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.testing import random_heads, random_padding_mask
 from tests.support import assert_equal
 

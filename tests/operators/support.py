@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 
 from jat_graph.config import JatConfig
-from jat_graph.masks import resolve_mask
+from jat_graph.masks.tokens import resolve_mask
 from jat_graph.reference import reference_adjacency, reference_mask, reference_voting_keys
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 import jat_graph.operators.blocked
 from jat_graph import JatConfig, jump_operator
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import BlockedOperator, DenseOperator
 from jat_graph.reference import reference_graph
 from jat_graph.testing import OperatorContract, random_heads, random_padding_mask

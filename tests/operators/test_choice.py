@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, jump_operator
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import (
     BlockedOperator,
     DenseOperator,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.reference import reference_graph
 from jat_graph.testing import OperatorContract, random_heads

@@ -7,7 +7,7 @@ from hypothesis import given
 
 import jat_graph.operators.sparse
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import SparseOperator
 from jat_graph.operators.sparse import vote_edges
 from jat_graph.reference import reference_graph

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import jat_graph.operators.threshold
 from jat_graph import JatConfig, jump_operator
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator, unsupported
 from jat_graph.reference import reference_graph
 from jat_graph.testing import (

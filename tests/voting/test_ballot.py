@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.voting.ballot import open_ballot, selected_nodes
 from jat_graph.voting.keys import VotingKeys
 from jat_graph.voting.scores import MapScores, QueryKeyScores

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import jat_graph.voting.scores
 from jat_graph import JatConfig
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.reference import (
     reference_mask,
     reference_num_keys,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph import JatConfig
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.reference import standard_scores
 from jat_graph.voting.ballot import map_source
 from jat_graph.voting.scores import QueryKeyScores

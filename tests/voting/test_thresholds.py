@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, jump_operator
-from jat_graph.masks import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.reference import reference_graph, reference_scores
 from jat_graph.testing import random_heads, random_padding_mask
 from jat_graph.voting.keys import select_keys

@@ -7,7 +7,7 @@ from torch import Tensor
 from jat_graph.attention.patterns.job import Job
 from jat_graph.attention.patterns.running import PatternChoice, choose, run_pattern
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
-from jat_graph.masks import resolve_mask
+from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns.base import Pattern
 
 

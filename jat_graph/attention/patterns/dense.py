@@ -7,7 +7,7 @@ from torch import Tensor
 
 from jat_graph.attention.patterns.job import Job
 from jat_graph.attention.softmax import wide_attention
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern, pairs_of
 
 # Numbers of the largest mask: 1 GiB as floats.

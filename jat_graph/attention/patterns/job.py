@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.heads import merge_heads, split_heads
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
 from jat_graph.patterns.causal import Causal
 

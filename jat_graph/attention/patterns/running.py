@@ -11,7 +11,7 @@ from torch import Tensor
 from jat_graph.attention.heads import HeadGroup, join_groups, merge_heads, split_heads
 from jat_graph.attention.patterns import dense
 from jat_graph.attention.patterns.job import Job, general_mask_reasons
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
 
 BACKENDS = ("dense", "blocked", "flex", "graph")

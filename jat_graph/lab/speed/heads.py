@@ -24,7 +24,7 @@ from jat_graph.lab.speed.inputs import (
     number_of_keys,
 )
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator
 from jat_graph.voting.ballot import Ballot
 

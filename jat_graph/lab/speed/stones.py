@@ -18,7 +18,7 @@ from jat_graph.lab.speed.model import STOCK, build_training_steps
 from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
-from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import TokenMask
 
 WALK = "propagation along stones"
 PAIRS = "propagation along pairs, threshold"

@@ -76,15 +76,20 @@ def test_a_grid_is_what_its_content_says() -> None:
 def test_every_grid_of_the_library_is_one(name: str) -> None:
     grid = load_grid(name)
     assert grid.name == name
-    assert grid.base.heads == "none"
-    assert grid.budget and grid.source
+    assert grid.budget
+    if grid.kind not in ("partners", "far-recall"):  # the paper has neither
+        assert grid.base.heads == "none"
+        assert grid.source
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"tusks": 1}, "grid 'small': unknown 'tusks', wanted one of name, title"),
-        ({"kind": "guess"}, "kind must be one of train, connections, stepping-stones, got 'guess'"),
+        (
+            {"kind": "guess"},
+            "kind must be one of train, connections, .*stepping-stones, .*got 'guess'",
+        ),
         ({"name": "../up"}, "name must be usable as a file name, got '../up'"),
         ({"title": ""}, "title must be a text, got ''"),
         ({"title": 3}, "title must be a valid string, got 3"),

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.parts import Part
+from jat_graph.masks.parts import Part
 
 
 @dataclass(frozen=True)
