@@ -45,6 +45,9 @@ class TokenMask:
             length: Number of tokens L.
             device: Where to build the causal triangle.
 
+        Returns:
+            True where a query may attend.
+
         Shapes:
             - **output:** ``[B|1, H|1, L, L]``
         """
