@@ -70,7 +70,7 @@ class JatConfig:
             (default: "all")
         soft_temperature: τ of the differentiable vote sigmoid((X_ij X_kj − ρ)/τ), above 0, or with
             stones of the incidence ``"sigmoid"``. (default: None, hard votes; 0.5 for stones)
-        backend: ``"dense"``, ``"sparse"``, ``"threshold"`` (pairs only), or ``"auto"``.
+        backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``; stones are dense.
             (default: "auto")
         seed: Seed of every sample that is drawn. (default: 0)
         pattern: Where scores are read, though not votes: a :class:`jat_graph.patterns.Pattern` or
@@ -398,14 +398,12 @@ class JatConfig:
                 raise ValueError(f"{name} needs graph={other!r}, got {getattr(self, name)!r}")
         if self.graph == "pairs":
             return
-        if self.backend == "threshold":
-            raise ValueError("backend 'threshold' needs graph='pairs'; use 'dense' or 'sparse'")
+        if self.backend not in ("auto", "dense"):
+            raise ValueError(f"backend must be 'auto' or 'dense' with stones, got {self.backend!r}")
         if self.soft_temperature is not None and self.incidence != "sigmoid":
             raise ValueError(
                 f"soft_temperature needs incidence='sigmoid' with stones, got {self.incidence!r}"
             )
-        if self.incidence == "sigmoid" and self.backend == "sparse":
-            raise ValueError("incidence 'sigmoid' is never 0; backend must be 'dense' or 'auto'")
 
     def _check_strength(self) -> None:
         if self.strength is None:

@@ -176,6 +176,9 @@ def explain_backend(
     jumping: JumpHeads, ballot: Ballot, head_dim: int, backward: bool
 ) -> BackendChoice:
     """Return the backend that :func:`graph_operator` takes, and why."""
+    if jumping.config.graph == "stones":
+        why = f"links are a matrix of {ballot.source.shape[2]} tokens by {ballot.num_keys} stones"
+        return BackendChoice("dense", f"{why}, for each side")
     batch, heads, length = ballot.source.shape
     work = Workload(
         graphs=batch * heads,

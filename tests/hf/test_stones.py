@@ -293,6 +293,8 @@ def test_checkpointing_remembers_which_tokens_were_silent(name: str, reentrant: 
         assert torch.equal(got[parameter], grad), parameter
 
 
+# Dynamo makes an instance of each autograd function that it traces.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_model_is_the_eager_one() -> None:
     torch._dynamo.reset()
     config = stones(silent_tokens=SILENT)
