@@ -82,7 +82,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         (["inspect", "--model", "MODEL", "--text", "latin.txt"], 2,
          "text file latin.txt must be UTF-8"),
         (["inspect", "--model", "MODEL", "--text", "good.txt", "--config", "newer.json"], 2,
-         "config version must be at most 1"),
+         "config version must be at most 2"),
         (["plot", "--model", "MODEL", "--sentence", "book", "--layer", "0", "--head", "0",
           "--output", "nowhere/x.png"], 1, "nowhere"),
         (["train", "--model", "MODEL", "--task", "cola", "--data-dir", "nowhere",
