@@ -40,7 +40,7 @@ def draw_curves(panels: Mapping[str, Curves], title: str) -> Figure:
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=min(4, len(handles)),
+        ncols=columns + 1,
         fontsize=8,
         frameon=False,
     )

@@ -124,11 +124,13 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     handles = {name: handle for pairs in found for handle, name in pairs}
     handles |= {PAPER: handles.pop(PAPER)} if PAPER in handles else {}  # matplotlib has it first
     if handles:
+        grid = axes[0].get_gridspec()
+        columns = min(4, len(handles), 1 + (grid.ncols if grid is not None else 1))
         figure.legend(
             list(handles.values()),
             list(handles),
             loc="outside lower center",
-            ncols=min(4, len(handles)),
+            ncols=columns,  # as many as the panels are wide enough for
             fontsize=8,
             frameon=False,
         )
