@@ -74,7 +74,7 @@ def jump_attention(
         - **output:** ``[B, H, L, Dv]``
 
     Reference:
-        Eq. 7 and 9 of the JAT paper.
+        Eq. 7 and 9 of the JAT paper; strengths and stones are this library's own.
     """
     check_config(config)
     check_heads(query, key, value)
@@ -209,7 +209,7 @@ def jump_operator(
         - **output:** an operator of shape ``[B, H, L, L]``
 
     Reference:
-        Eq. 2 to 4 of the JAT paper.
+        Eq. 2 to 4 of the JAT paper; stones are this library's own.
     """
     check_config(config)
     check_heads(query, key)

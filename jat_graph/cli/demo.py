@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,6 @@ class Demonstration:
     curves: dict[str, Curve]  # by arm: steps, and the accuracy of each size
     pictures: tuple[Path, Path]  # of one head, and of the learning
     seconds: float
-    config: JatConfig = field(default=LOOKED_AT)  # with which the sentence pair was looked at
 
     def accuracy(self, arm: str, size: int) -> float:
         """The share of right answers for sequences of so many pairs, after the last step."""
@@ -80,7 +78,7 @@ class Demonstration:
         """Everything as JSON types."""
         return {
             "text": PAIR,
-            "config": self.config.to_dict(),
+            "config": LOOKED_AT.to_dict(),
             "jumps": [pair.to_dict() for pair in self.jumps],
             "arms": {name: c and c.to_dict() for name, c in ARMS.items()},
             "chance": {str(size): self.task.chance(size) for size in self.task.sizes},
@@ -121,7 +119,8 @@ def demonstrate(
     for arm, config in ARMS.items():
         logger.info("Training one layer with %s: %d steps.", arm, steps)
         points = learning_curve(task, config, training=training, seed=seed)
-        curves[arm] = list(_shown(points, steps // training.every, arm, progress))
+        total = -(-steps // training.every)
+        curves[arm] = list(track(points, description=arm, total=total, disable=not progress))
     figure = draw_curves(_panels(task, curves), "What one layer learns")
 
     from jat_graph.viz import save_figure
@@ -131,13 +130,6 @@ def demonstrate(
     found = Demonstration(jumps, task, curves, pictures, seconds)
     write_json(place / RESULTS_FILE, found.to_dict())
     return found
-
-
-def _shown(
-    points: Iterator[tuple[int, dict[str, float]]], total: int, arm: str, progress: bool
-) -> Iterator[tuple[int, dict[str, float]]]:
-    """Return points with a bar while they come."""
-    yield from track(points, description=arm, total=total, disable=not progress)
 
 
 def _panels(task: PartnersTask, curves: dict[str, Curve]) -> dict[str, Curves]:
@@ -193,7 +185,7 @@ def _show_pair(found: Demonstration) -> None:
     console.print(f"\n[bold]{escape(PAIR)}[/bold]")
     console.print(
         "Every head jumps half of the way from a token over its stepping stones, the keys that it "
-        f"scores {found.config.threshold:g} standard deviation above or below the rest."
+        f"scores {LOOKED_AT.threshold:g} standard deviation above or below the rest."
     )
     if not found.jumps:
         console.print("No head joins computer and pencil.")

@@ -7,9 +7,12 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.config_fields import INCIDENCES, SIDES
+from jat_graph.masks.tokens import resolve_mask, silence
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.reference import reference_jump_attention, standard_scores, stone_attention
 from jat_graph.testing import assert_within_budget
+from jat_graph.voting.ballot import key_places, score_source
+from jat_graph.voting.keys import select_keys
 
 CLOSE = {"atol": 1e-9, "rtol": 1e-9}
 THRESHOLDS = st.sampled_from((0.0, 0.5, 1.0, 1.5))
@@ -85,18 +88,23 @@ def test_it_is_the_oracles_head(drawn):
 def test_some_keys_are_stones(drawn, selection):
     tensors, hops, settings, marks, _ = drawn
     ours = fast(tensors, hops, settings, marks, False, key_selection=selection, num_keys=4)
-    assert ours.isfinite().all()
-    silent = marks.get("silent")
-    if selection != "significance":
-        return
-    # Significance of centred scores is their largest one: Eq. 8 with a mean of 0.
-    scores = standard_scores(*tensors[:2], tensors[0].size(-1) ** -0.5, marks.get("valid"))
-    valid = marks.get("valid", torch.ones(scores.shape[0], scores.shape[2], dtype=torch.bool))
+    valid, silent = marks.get("valid"), marks.get("silent")
+    config = JatConfig.stones(key_selection=selection, num_keys=4)
+    scale = tensors[0].size(-1) ** -0.5
+    mask = silence(resolve_mask(valid, False, tensors[0]), silent, tensors[0])
+    source = score_source(config, *tensors[:2], scale, mask)
+    chosen = key_places(select_keys(config, source, mask), source) > 0
+    everyone = torch.ones(ours.shape[0], ours.shape[2], dtype=torch.bool)
+    valid = everyone if valid is None else valid
     may = valid if silent is None else valid & ~silent
-    peak = scores.masked_fill(~valid[:, None, :, None], -torch.inf).amax(-2)
-    peak = peak.masked_fill(~may[:, None], -torch.inf)
-    chosen = torch.zeros_like(peak, dtype=torch.bool)
-    chosen.scatter_(2, peak.topk(min(4, peak.size(-1))).indices, True)
+    assert not (chosen & ~may[:, None]).any()
+    if selection == "significance":
+        # That of centred scores is their largest one: Eq. 8 with a mean of 0.
+        scores = standard_scores(*tensors[:2], scale, marks.get("valid"))
+        peak = scores.masked_fill(~valid[:, None, :, None], -torch.inf).amax(-2)
+        least = peak.masked_fill(~chosen, torch.inf).amin(-1, keepdim=True)
+        left_out = peak.masked_fill(chosen | ~may[:, None], -torch.inf)
+        assert (left_out <= least + 1e-9).all()
     query, key, value, strength = tensors
     expected = stone_attention(
         query,
@@ -105,7 +113,7 @@ def test_some_keys_are_stones(drawn, selection):
         strength,
         scale=query.size(-1) ** -0.5,
         temperature=0.5,
-        stones=chosen & may[:, None],
+        stones=chosen,
         valid=marks.get("valid"),
         **settings,
     )
