@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +45,7 @@ LAYERS_BY_NAME: dict[str, Callable[[int], nn.Module]] = {
     "jump attention": lambda channels: JumpGPSConv(channels, HEADS, JUMPS),
     "the same, no jumps": lambda channels: JumpGPSConv(channels, HEADS, ORDINARY),
 }
-ID, TAG, HEAD, RELATION = 0, 3, 6, 7  # columns of a CoNLL-U file
+ID, FORM, TAG, HEAD, RELATION = 0, 1, 3, 6, 7  # columns of a CoNLL-U file
 
 
 def main() -> None:
@@ -54,10 +55,13 @@ def main() -> None:
         for name in ("trees", "epochs", "seeds"):
             if getattr(args, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-        train, test = (list(read_trees(args.data_dir, split)) for split in ("train", "dev"))
+        train, test = (
+            [tree for tree in read_trees(args.data_dir, split) if len(tree.words) > 1]
+            for split in ("train", "dev")
+        )
     except (OSError, ValueError) as error:
         raise SystemExit(f"jat_graph_transformer: error: {error}") from None
-    names = [sorted({name for tree in train for name in tree[column]}) for column in (0, 2)]
+    names = [sorted({name for tree in train for name in tree[column]}) for column in (1, 3)]
     graphs = [to_graph(tree, *names) for tree in train[: args.trees]]
     unseen = [to_graph(tree, *names) for tree in test]
     for name, make_layer in LAYERS_BY_NAME.items():
@@ -73,29 +77,34 @@ def main() -> None:
         typer.echo(f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed")
 
 
-Tree = tuple[list[str], list[int], list[str]]  # tags, heads from 1 with 0 for none, relations
+class Tree(NamedTuple):
+    """What is known of each word of a sentence."""
+
+    words: list[str]
+    tags: list[str]
+    heads: list[int]  # from 1, with 0 for none
+    relations: list[str]
 
 
 def read_trees(folder: Path, split: str) -> Iterator[Tree]:
-    """Yield the trees of a split that have two words or more; subtypes of relations are cut."""
+    """Yield the trees of a split; subtypes of relations are cut."""
     text = gzip.decompress((folder / f"en_ewt-ud-{split}.conllu.gz").read_bytes()).decode()
-    for sentence in text.split("\n\n"):
+    for sentence in text.strip().split("\n\n"):
         rows = [line.split("\t") for line in sentence.splitlines() if not line.startswith("#")]
         words = [row for row in rows if row[ID].isdigit()]
-        if len(words) > 1:
-            relations = [row[RELATION].partition(":")[0] for row in words]
-            yield [row[TAG] for row in words], [int(row[HEAD]) for row in words], relations
+        forms, tags = ([row[column] for row in words] for column in (FORM, TAG))
+        relations = [row[RELATION].partition(":")[0] for row in words]
+        yield Tree(forms, tags, [int(row[HEAD]) for row in words], relations)
 
 
 def to_graph(tree: Tree, tags: list[str], relations: list[str]) -> Data:
     """Return a tree as an undirected graph, with chances of random walks as positions."""
-    own_tags, heads, own_relations = tree
-    edges = [(word, head - 1) for word, head in enumerate(heads) if head > 0]
+    edges = [(word, head - 1) for word, head in enumerate(tree.heads) if head > 0]
     graph = Data(
-        kind=torch.tensor([tags.index(tag) for tag in own_tags]),
+        kind=torch.tensor([tags.index(tag) for tag in tree.tags]),
         edge_index=to_undirected(torch.tensor(edges).T),
-        y=torch.tensor([relations.index(relation) for relation in own_relations]),
-        num_nodes=len(heads),
+        y=torch.tensor([relations.index(relation) for relation in tree.relations]),
+        num_nodes=len(tree.heads),
     )
     return AddRandomWalkPE(WALK_LENGTH, attr_name="walk")(graph)
 

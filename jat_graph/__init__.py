@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from jat_graph.attention import jump_attention, jump_operator
     from jat_graph.config import JatConfig
     from jat_graph.graphs import attention_graph, stone_graph
-    from jat_graph.hf import attach, detach, disabled, from_pretrained
+    from jat_graph.hf import attach, detach, disabled, from_pretrained, using_graphs
     from jat_graph.inspection.calibration import calibrate
 
 __version__ = "0.1.0"
@@ -26,6 +26,7 @@ __all__ = [
     "nn",
     "stone_graph",
     "transforms",
+    "using_graphs",
 ]
 
 # Imported at their first use: nobody waits for what is not used.
@@ -40,6 +41,7 @@ _MODULE_OF = {
     "jump_attention": "jat_graph.attention",
     "jump_operator": "jat_graph.attention",
     "stone_graph": "jat_graph.graphs",
+    "using_graphs": "jat_graph.hf",
 }
 
 if not TYPE_CHECKING:  # a type checker would take this for every name there could be

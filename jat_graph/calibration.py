@@ -6,5 +6,12 @@ from jat_graph.inspection.calibration import (
     graph_statistics,
     layer_statistics,
 )
+from jat_graph.inspection.structure import GraphStructure
 
-__all__ = ["HeadStatistics", "calibrate", "graph_statistics", "layer_statistics"]
+__all__ = [
+    "GraphStructure",
+    "HeadStatistics",
+    "calibrate",
+    "graph_statistics",
+    "layer_statistics",
+]

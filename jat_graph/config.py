@@ -35,6 +35,9 @@ SECOND_VERSION = (
     "strength",
     "hops",
     "silent_tokens",
+    "conv",
+    "min_weight",
+    "max_neighbors",
 )
 THRESHOLDS = {"pairs": 6.0, "stones": 1.0}
 
@@ -70,8 +73,8 @@ class JatConfig:
             (default: "all")
         soft_temperature: τ of the differentiable vote sigmoid((X_ij X_kj − ρ)/τ), above 0, or with
             stones of the incidence ``"sigmoid"``. (default: None, hard votes; 0.5 for stones)
-        backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``; stones are dense.
-            (default: "auto")
+        backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``; for stones
+            all but ``"threshold"``. (default: "auto")
         seed: Seed of every sample that is drawn. (default: 0)
         pattern: Where scores are read, though not votes: a :class:`jat_graph.patterns.Pattern` or
             its spec, as ``"window:256+global:1"``, which is kept. (default: None, everywhere)
@@ -87,10 +90,18 @@ class JatConfig:
         self_weight: ε, the weight with which a token stays where it is, at least 0. (default: 0.1)
         strength: θ, how strongly each hop changes queries, keys and values: ``"learned"``, a
             number, or three of either; with more hops, a tuple of three for each. With pairs it
-            replaces ``hop_weights``. (default: None, which with stones means "learned")
+            replaces ``hop_weights``. (default: None, which with stones or ``conv`` means "learned")
         hops: Number of hops, with a strength each. (default: 1)
         silent_tokens: Token ids that never vote and are never stones, as ``[CLS]`` and ``[SEP]``.
             (default: none)
+        conv: A layer of ``torch_geometric.nn`` or :mod:`jat_graph.nn` that queries, keys and values
+            go through, in the place of a product by Â or P: its name, or ``{"layer": name}`` with
+            its arguments; its numbers of channels, where it has any, are the heads'. It takes a
+            strength. (default: None; ``"given"`` where :func:`jat_graph.attach` got a layer that no
+            settings can build)
+        min_weight: Drop edges of pairs of less weight. (default: 0.0)
+        max_neighbors: Keep the heaviest edges into each token, and their reverse where it exists.
+            (default: None, which keeps all)
 
     Raises:
         ValueError: If a field is out of its range, or two do not go together; the message names
@@ -126,6 +137,9 @@ class JatConfig:
     strength: Strength | Triple | tuple[Triple, ...] | None = None
     hops: int = 1
     silent_tokens: tuple[int, ...] = ()
+    conv: str | dict[str, Any] | None = None
+    min_weight: float = 0.0
+    max_neighbors: int | None = None
 
     def __post_init__(self) -> None:
         checked = {
@@ -135,7 +149,8 @@ class JatConfig:
             checked["threshold"] = THRESHOLDS[checked["graph"]]
         if checked["graph"] == "stones":
             checked["standardize"] = True
-            checked["strength"] = LEARNED if checked["strength"] is None else checked["strength"]
+        if checked["strength"] is None and (checked["graph"] == "stones" or checked["conv"]):
+            checked["strength"] = LEARNED
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         self._check_combinations()
@@ -267,6 +282,11 @@ class JatConfig:
         """
         return None if self.pattern is None else parse_pattern(str(self.pattern))
 
+    @property
+    def takes_edges(self) -> bool:
+        """Tell whether the graph must be one of edges, to be pruned or for a layer of PyG."""
+        return self.conv is not None or self.min_weight > 0 or self.max_neighbors is not None
+
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.
 
@@ -389,6 +409,7 @@ class JatConfig:
             )
         self._refuse_of_other_graphs()
         self._check_strength()
+        self._check_edges()
 
     def _refuse_of_other_graphs(self) -> None:
         """Refuse what only the other kind of graph knows."""
@@ -398,8 +419,12 @@ class JatConfig:
                 raise ValueError(f"{name} needs graph={other!r}, got {getattr(self, name)!r}")
         if self.graph == "pairs":
             return
-        if self.backend not in ("auto", "dense"):
-            raise ValueError(f"backend must be 'auto' or 'dense' with stones, got {self.backend!r}")
+        if self.backend == "threshold":
+            raise ValueError(
+                f"backend must be 'auto', 'dense' or 'sparse' with stones, got {self.backend!r}"
+            )
+        if self.backend == "sparse" and self.incidence == "sigmoid":
+            raise ValueError("incidence='sigmoid' needs backend='dense' or 'auto', got 'sparse'")
         if self.soft_temperature is not None and self.incidence != "sigmoid":
             raise ValueError(
                 f"soft_temperature needs incidence='sigmoid' with stones, got {self.incidence!r}"
@@ -421,6 +446,18 @@ class JatConfig:
                     f"{name} must be left alone with strength, got {getattr(self, name)!r}"
                 )
 
+    def _check_edges(self) -> None:
+        if self.graph == "stones" or not self.takes_edges:
+            return
+        if self.backend not in ("auto", "sparse"):
+            raise ValueError(
+                "backend must be 'auto' or 'sparse' where edges are pruned or a layer runs on "
+                f"them, got {self.backend!r}"
+            )
+        if self.soft_temperature is not None and (self.min_weight or self.max_neighbors):
+            got = f"got soft_temperature={self.soft_temperature}"
+            raise ValueError(f"min_weight and max_neighbors need hard votes, {got}")
+
 
 _DEFAULTS = {field.name: field.default for field in fields(JatConfig)}
 # What one kind of graph has and the other has not.
@@ -433,6 +470,8 @@ _ONLY = {
         "normalize_keys",
         "inclusive",
         "nodes",
+        "min_weight",
+        "max_neighbors",
     ),
 }
 

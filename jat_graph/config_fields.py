@@ -5,6 +5,7 @@ Every message names the field, what was wanted and what came.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ Strength: TypeAlias = float | str  # how strongly one hop changes queries, keys 
 Triple: TypeAlias = tuple[Strength, Strength, Strength]
 
 LEARNED = "learned"
+GIVEN = "given"  # a layer that no settings can build
 GRAPHS = ("pairs", "stones")
 INCIDENCES = ("excess", "hard", "sigmoid")
 SIDES = ("both", "positive")
@@ -129,6 +131,22 @@ def check_pattern(value: Any) -> str:
     return parse_pattern(value).spec
 
 
+def check_conv(value: Any) -> dict[str, Any] | str:
+    """Return the name and the arguments of a layer; or that somebody must give it."""
+    if value == GIVEN:
+        return GIVEN
+    value = {"layer": value} if isinstance(value, str) else value
+    if not isinstance(value, Mapping) or not isinstance(value.get("layer"), str):
+        raise ValueError(
+            "conv must be the name of a layer of torch_geometric.nn or jat_graph.nn, or its name "
+            f"and arguments, as {{'layer': 'APPNP', 'K': 10, 'alpha': 0.1}}, got {value!r}"
+        )
+    try:
+        return dict(json.loads(json.dumps(dict(value), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"conv must have arguments that JSON knows, got {value!r}") from error
+
+
 def check_version(version: Any, newest: int) -> None:
     """Refuse what a newer version of the library wrote."""
     if not is_integer(version) or version < 1:
@@ -196,6 +214,8 @@ _OPTIONAL = (
     "soft_temperature",
     "pattern",
     "strength",
+    "conv",
+    "max_neighbors",
 )
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
@@ -224,4 +244,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "strength": check_strength,
     "hops": lambda value: check_integer("hops", value, least=1),
     "silent_tokens": _check_tokens,
+    "conv": check_conv,
+    "min_weight": lambda value: check_finite("min_weight", value, least=0.0),
+    "max_neighbors": lambda value: check_integer("max_neighbors", value, least=1),
 }

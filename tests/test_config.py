@@ -76,7 +76,9 @@ def any_stones(draw):
         key_selection=draw(st.sampled_from(KEY_SELECTIONS)),
         incidence=incidence,
         soft_temperature=draw(st.none() | st.floats(1e-6, 1e6)) if sigmoid else None,
-        backend=draw(st.sampled_from(("auto", "dense"))),
+        backend=draw(
+            st.sampled_from(("auto", "dense") if sigmoid else ("auto", "dense", "sparse"))
+        ),
         sides=draw(st.sampled_from(SIDES)),
         self_weight=draw(st.floats(0, 9)),
         hops=hops,
@@ -191,7 +193,11 @@ def test_presets():
         ({"seed": 2**63}, "seed must be below"),
         ({"graph": "stones", "vote_rate": 0.1}, "vote_rate needs graph='pairs', got 0.1"),
         ({"graph": "stones", "hop_weights": (1, 1)}, "hop_weights needs graph='pairs', got"),
-        ({"graph": "stones", "backend": "sparse"}, "backend must be 'auto' or 'dense' with stones"),
+        ({"graph": "stones", "backend": "threshold"}, "backend must be .* with stones, got 'thr"),
+        (
+            {"graph": "stones", "backend": "sparse", "incidence": "sigmoid"},
+            "incidence='sigmoid' needs backend='dense' or 'auto', got 'sparse'",
+        ),
         (
             {"graph": "stones", "soft_temperature": 1.0},
             "soft_temperature needs incidence='sigmoid'",

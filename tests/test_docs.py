@@ -74,6 +74,8 @@ def test_every_block_is_found_and_of_a_known_kind() -> None:
 @pytest.mark.usefixtures("minilm_path")
 # PEFT asks the model whether it checkpoints by the older of two names.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+# torch says once that its CSR tensors are in beta, and once that it does not check their indices.
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if any(b.language in RUN and not b.reason for b in _blocks(page))],

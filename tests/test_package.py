@@ -32,6 +32,7 @@ PUBLIC_NAMES = [
     "nn",
     "stone_graph",
     "transforms",
+    "using_graphs",
 ]
 
 # Imports every module of ours, with the packages named on the command line made unimportable,

@@ -30,7 +30,7 @@ LAYERS = (
     ("nn",),
     ("hf",),
     ("inspection", "tasks"),
-    ("calibration", "reports", "training", "viz"),
+    ("calibration", "data", "reports", "training", "viz"),
     ("lab",),
     ("benchmarks", "experiments"),
     ("cli",),

@@ -7,9 +7,11 @@ from typing import Literal, overload
 import torch.distributed as dist
 from torch import Tensor
 
+from jat_graph.attention.given_graphs import Graph, read_graph
 from jat_graph.attention.heads import HeadGroup, JumpHeads, add_carried
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import (
+    Given,
     explain_backend,
     graph_operator,
     head_groups,
@@ -20,6 +22,7 @@ from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, cl
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import TokenMask, cut_over, resolve_mask, silence
 from jat_graph.operators import BackendChoice, Operator
+from jat_graph.patterns.causal import Causal
 
 
 def jump_attention(
@@ -35,6 +38,7 @@ def jump_attention(
     strength: Tensor | None = None,
     silent: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
+    graph: Graph | None = None,
 ) -> Tensor:
     r"""Return softmax(scale · Σ_p w_p Âᵖ Q Kᵀ (Âᵖ)ᵀ) V, every head jumping.
 
@@ -61,8 +65,16 @@ def jump_attention(
             config's ``silent_tokens`` are ids, which are not known here)
         group: Processes that have a part of every sequence each, in the order of their ranks; of
             any length, at least one token. All must call this, and ``backward`` on their own share
-            of the loss. It takes stones, without a pattern, and no mask but padding. Softmax needs
-            all tokens: propagated keys and values are gathered in every process. (default: None)
+            of the loss. It takes stones, and no mask but padding and causal order. Softmax gathers
+            propagated keys and values in every process; with a pattern, or in causal order, those
+            alone that it reads. (default: None)
+        graph: A, in the place of the graph that scores make: a PyG ``Batch`` of a graph for each
+            sequence, or for each sequence and head, as :func:`jat_graph.attention_graph` gives it;
+            ``edge_index`` or ``(edge_index, edge_weight)`` over all tokens, number ``b · L +
+            position``; a torch sparse matrix or a ``SparseTensor``, its rows the targets, of L, B ·
+            L or B · H · L tokens; self-loops do not count. Or an operator, which multiplies as it
+            is. Nodes of a ``Batch`` are the valid tokens, or those that ``token`` names.
+            (default: None)
 
     Returns:
         The heads' outputs, in the dtype of ``value``.
@@ -84,8 +96,9 @@ def jump_attention(
     mask = in_group(config, silence(mask, silent, query), group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
+    given = Given(strength, graph=read_graph(graph, query, mask, jumping.heads))
     options = {"dropout_p": dropout_p, "scale": scale}
-    return attend_heads(query, key, value, jumping, mask=mask, strength=strength, **options)
+    return attend_heads(query, key, value, jumping, mask=mask, given=given, **options)
 
 
 def attend_heads(
@@ -97,15 +110,18 @@ def attend_heads(
     mask: TokenMask,
     dropout_p: float,
     scale: float,
-    strength: Tensor | None = None,  # [3, hops, heads that jump]
+    given: Given | None = None,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of heads some of which jump, under a mask and within their pattern."""
-    groups = head_groups(query, key, jumping, mask=mask, scale=scale, strength=strength)
+    groups = head_groups(query, key, jumping, mask=mask, scale=scale, given=given)
     options = {"dropout_p": dropout_p, "scale": scale}
-    if mask.part is not None:
+    pattern = jumping.pattern
+    if pattern is None and mask.part is not None and mask.causal:
+        pattern = Causal()  # by which later keys are not sent
+    if pattern is not None:
+        output = attend_within(pattern, groups, value, mask=mask, **options)
+    elif mask.part is not None:
         output = _attend_from_part(groups, value, mask, **options)
-    elif jumping.pattern is not None:
-        output = attend_within(jumping.pattern, groups, value, mask=mask, **options)
     else:
         attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         output = attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
@@ -138,8 +154,8 @@ def in_group(
         raise ValueError(f"group needs graph='stones', got {config.graph!r}")
     if config.key_selection == "sampled_queries":
         raise ValueError("group needs another key_selection than 'sampled_queries'")
-    if config.pattern is not None:
-        raise ValueError(f"group needs no pattern, got {config.pattern!r}")
+    if config.backend == "sparse":
+        raise ValueError("group needs backend='dense' or 'auto', got 'sparse'")
     return cut_over(mask, group, query)
 
 

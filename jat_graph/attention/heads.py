@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -43,6 +43,11 @@ class JumpHeads:
     def everyone(cls, config: JatConfig, num_heads: int) -> JumpHeads:
         """Return all heads as ones that jump."""
         return cls(config, tuple(range(num_heads)))
+
+    def of_place(self, place: int) -> JumpHeads:
+        """Return one of these heads alone."""
+        threshold = ((head_thresholds(self.config, len(self.heads))[place],),)
+        return JumpHeads(replace(self.config, threshold=threshold), self.heads[place : place + 1])
 
     def _stays_ordinary(self) -> bool:
         if self.config.strength is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -66,20 +67,21 @@ class NextSteps:
         """Return x and its hops, and the sums on stones after them."""
         found, after = [x], []
         for hop in range(hops):
-            x = found[-1]
-            walked, sums = self._among_themselves(x), self.links.mT @ x
-            if before is not None:
-                earlier = self._grown(before[hop])
-                walked, sums = walked + self.shares @ earlier, sums + earlier
-            found.append((walked + self.loops * x) * self.weight)
+            earlier = None if before is None else self._grown(before[hop])
+            walked, sums = self._step(found[-1], earlier)
+            found.append((walked + self.loops * found[-1]) * self.weight)
             after.append(self._by_side(sums))
         return found, tuple(after)
 
-    def _among_themselves(self, x: Tensor) -> Tensor:
-        """Return what the tokens get of each other."""
-        if x.size(-2) > BACK:
-            return running_product(self.shares, self.links, x)
-        return (self.shares @ self.links.mT).tril() @ x  # no blocks, which cost a single token much
+    def _step(self, x: Tensor, earlier: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return what the tokens get of stones, and the sums on stones after them."""
+        if earlier is not None and x.size(-2) == 1:  # they are those that the token reads
+            sums = torch.addcmul(earlier, self.links.mT, x)
+            return self.shares @ sums, sums
+        walked, sums = running_product(self.shares, self.links, x), self.links.mT @ x
+        return (
+            (walked, sums) if earlier is None else (walked + self.shares @ earlier, sums + earlier)
+        )
 
     def _by_side(self, sums: Tensor) -> Tensor:  # [B, H, sides, U, D]
         return sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1))
@@ -231,20 +233,36 @@ def _next_steps(
     chosen = spaced_keys(config, mask, (batch, heads, length), key.device)
     position = torch.arange(length, device=key.device)
     index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
-    stones = key.take_along_dim((index - last.length).clamp(min=0).unsqueeze(-1), 2)
-    if last.stones is not None:
-        known = (index < last.length).unsqueeze(-1)
-        stones = torch.where(known, _with_rows(last.stones, stones.size(2)), stones)
-    visible = index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1)  # [B, H, n, U]
-    if chosen.valid is not None:
-        visible = visible & chosen.valid.unsqueeze(-2)
+    stones = _next_stones(key, index, chosen.valid is None, last)
+    parts = [] if chosen.valid is None else [chosen.valid.unsqueeze(-2)]
+    if rows > 1:  # the last token sees every stone
+        parts.append(index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1))
     if valid is not None:
-        visible = visible & valid.unsqueeze(-1)
+        parts.append(valid.unsqueeze(-1))
+    visible = reduce(torch.logical_and, parts) if parts else None  # [B, H, n, U]
     source = QueryKeyScores(query, stones, scale)
     rule = LinkRule.of(config, source)
     links = rule.links(source.columns(None), visible)
     steps = NextSteps(links, 1 + rule.both_sides, last.sizes, config.self_weight)
     return steps, moments, stones
+
+
+def _next_stones(
+    key: Tensor,  # standard keys of the next tokens, [B, H, n, D]
+    index: Tensor,  # positions of all stones, [B, H, U]
+    in_order: bool,  # new stones come behind the others
+    last: Known,
+) -> Tensor:  # [B, H, U, D]
+    """Return the standard keys of the stones."""
+    place = (index - last.length).unsqueeze(-1)
+    if last.stones is None:
+        return key.take_along_dim(place, 2)
+    if in_order:
+        place = place[:, :, last.stones.size(2) :]
+        new = key.take_along_dim(place, 2)
+        return torch.cat([last.stones, new], dim=2) if new.size(2) else last.stones
+    earlier, own = _with_rows(last.stones, place.size(2)), key.take_along_dim(place.clamp(min=0), 2)
+    return torch.where(place < 0, earlier, own)
 
 
 def _with_rows(x: Tensor, number: int) -> Tensor:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, JumpHeads, neighbours, split_heads
+from jat_graph.attention.layers import HeadLayers, LayerWalk
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
+from jat_graph.attention.roads import carried, group_head_by_head, moved, propagate
 from jat_graph.attention.strengths import VALUES, Strengths
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
@@ -20,15 +22,33 @@ from jat_graph.operators import (
     NormalizedOperator,
     Operator,
     PartStoneOperator,
-    StoneOperator,
     Workload,
     build_operator,
     choose_backend,
 )
 from jat_graph.voting.ballot import Ballot, open_ballot, score_source
-from jat_graph.voting.links import LinkRule
+from jat_graph.voting.keys import number_of_keys
+from jat_graph.voting.links import LinkRule, expected_share
+from jat_graph.voting.parts import PartScores
+
+# Links in causal order, of one side, that a forward pass keeps for backward. More of them are
+# computed again, head by head.
+MOST_LINKS = 2**23
 
 Past: TypeAlias = PastTokens | StonePast
+
+
+class Given(NamedTuple):
+    """What heads have that no setting says."""
+
+    strength: Tensor | None = None  # that they have learned, [3, hops, heads that jump]
+    layers: HeadLayers | None = None  # of PyG, in the place of a product by Â
+    graph: Operator | None = None  # in the place of the heads' own
+
+    @property
+    def is_no_road(self) -> bool:
+        """Whether heads go along their own graph, without layers."""
+        return self.layers is None and self.graph is None
 
 
 def new_past(config: JatConfig) -> Past:
@@ -44,22 +64,23 @@ def head_groups(
     mask: TokenMask,
     scale: float,
     past: Past | None = None,
-    strength: Tensor | None = None,  # [3, hops, heads that jump]; None for those of the config
+    given: Given | None = None,
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together.
 
     Ordinary heads come back as the very numbers that were given, those that follow each other
     together. Heads of one hop keep their width; every further hop widens.
     """
+    given = given or Given()
     everyone = tuple(range(query.size(1)))
     if jumping.is_ordinary:
         return [HeadGroup(everyone, query, key, jumps=False)]
     if jumping.heads == everyone:
-        return _jump_groups(query, key, jumping, mask, scale, past, strength)
+        return _jump_groups(query, key, jumping, mask, scale, past, given)
     others = neighbours(tuple(head for head in everyone if head not in jumping.heads))
     names = [jumping.heads, *others]
     queries, keys = (split_heads(tensor, names) for tensor in (query, key))
-    groups = _jump_groups(queries[0], keys[0], jumping, mask, scale, past, strength)
+    groups = _jump_groups(queries[0], keys[0], jumping, mask, scale, past, given)
     ordinary = zip(others, queries[1:], keys[1:], strict=True)
     return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
 
@@ -71,22 +92,26 @@ def _jump_groups(
     mask: TokenMask,
     scale: float,
     past: Past | None,
-    strength: Tensor | None,
+    given: Given,
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
     if jumping.config.strength is not None:
-        theta = Strengths.of(jumping.config, strength, query)
-        return [_strong_group(query, key, jumping, mask, scale, theta, past)]
+        theta = Strengths.of(jumping.config, given.strength, query)
+        return [_strong_group(query, key, jumping, mask, scale, theta, past, given)]
     assert past is None or isinstance(past, PastTokens)
     members = list(jumping.hop_groups)
     if past is not None and past.length:
         found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
     else:
         own = mask.select_heads(jumping.heads)
-        operator, ballot = graph_operator(query, key, jumping, own, scale)
-        assert isinstance(operator, NormalizedOperator)
-        found, nodes = list(_propagate(operator, query, key, jumping.highest_hop)), ballot.nodes
-        if past is not None:
+        operator, nodes = given.graph, None
+        if operator is None:
+            operator, ballot = graph_operator(query, key, jumping, own, scale)
+            nodes = ballot.nodes
+        found = list(propagate(operator, query, key, jumping.highest_hop))
+        # What a graph from outside left behind, no next token could go on with.
+        if past is not None and given.graph is None:
+            assert isinstance(operator, NormalizedOperator)
             past.keep(found, operator, mask)
     hops = [
         list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
@@ -109,6 +134,7 @@ def _strong_group(
     scale: float,
     theta: Strengths,
     past: Past | None,
+    given: Given,
 ) -> HeadGroup:
     """Return the features of heads that jump as strongly as θ says, and what they carry."""
     if isinstance(past, StonePast):
@@ -117,22 +143,27 @@ def _strong_group(
         past.keep(query, mask)
     if theta.are_zero():
         return HeadGroup(jumping.heads, query, key, jumps=False)
-    operator, _ = graph_operator(query, key, jumping, mask.select_heads(jumping.heads), scale)
-    hops = list(_propagate(operator, query, key, jumping.highest_hop))
-    queries, keys = (
-        theta.features(side, [hop[side] for hop in hops]).to(query.dtype) for side in (0, 1)
-    )
+    own = mask.select_heads(jumping.heads)
+    if given.is_no_road and _keeps_much(query, key, jumping.config, own):
 
-    def carry(value: Tensor) -> Tensor:
-        carried: Tensor = torch.zeros((), device=value.device)
-        far = value.to(operator.dtype)
-        for hop in range(jumping.highest_hop):
-            far = operator.matmul(far)
-            carried = carried + theta.of_hop(VALUES, hop) * far
-        return carried.to(value.dtype)
+        def operator_of(place: int, query: Tensor, key: Tensor) -> Operator:
+            head = jumping.of_place(place), own.select_heads((place,))
+            return graph_operator(query, key, *head, scale)[0]
 
-    carries = carry if theta.sides[VALUES] else None
-    return HeadGroup(jumping.heads, queries, keys, jumps=True, carry=carries)
+        return group_head_by_head(query, key, jumping.heads, theta, operator_of)
+    operator = given.graph or graph_operator(query, key, jumping, own, scale)[0]
+    road = operator if given.layers is None else LayerWalk(given.layers, operator, own)
+    queries, keys = moved(road, query, key, theta)
+    carry = partial(carried, road, theta=theta) if theta.sides[VALUES] else None
+    return HeadGroup(jumping.heads, queries, keys, jumps=True, carry=carry)
+
+
+def _keeps_much(query: Tensor, key: Tensor, config: JatConfig, mask: TokenMask) -> bool:
+    """Tell whether a forward pass in causal order would keep too many links for backward."""
+    whole = mask.causal and mask.part is None and not torch.compiler.is_compiling()
+    if config.graph != "stones" or not whole or not needs_gradient(query, key):
+        return False
+    return query[..., 0].numel() * number_of_keys(config, query.size(2)) > MOST_LINKS
 
 
 def _nodes_between(
@@ -162,52 +193,43 @@ def graph_operator(
         # Hard votes are piecewise constant: no gradient flows through them.
         source = score_source(config, query, key, scale, mask)
         ballot = open_ballot(config, source, mask.whole())
-        if stones:
-            rule, part = LinkRule.of(config, ballot.source), mask.part
-            if part is not None:
-                links = ballot.links(rule, part.rows)
-                return PartStoneOperator(links, config.self_weight, part), ballot
-            return StoneOperator(ballot.links(rule), config.self_weight, mask.causal), ballot
+        if mask.part is not None:
+            links = ballot.links(LinkRule.of(config, ballot.source), mask.part.rows)
+            return PartStoneOperator(links, config.self_weight, mask.part, mask.causal), ballot
         backend = explain_backend(jumping, ballot, query.size(-1), backward).backend
-        return NormalizedOperator(build_operator(config, ballot, backend)), ballot
+        operator = build_operator(config, ballot, backend)
+        return operator if stones else NormalizedOperator(operator), ballot
 
 
 def explain_backend(
     jumping: JumpHeads, ballot: Ballot, head_dim: int, backward: bool
 ) -> BackendChoice:
     """Return the backend that :func:`graph_operator` takes, and why."""
-    if jumping.config.graph == "stones":
-        why = f"links are a matrix of {ballot.source.shape[2]} tokens by {ballot.num_keys} stones"
-        return BackendChoice("dense", f"{why}, for each side")
-    batch, heads, length = ballot.source.shape
+    config, (batch, heads, length) = jumping.config, ballot.source.shape
+    stones, sides = config.graph == "stones", 2 if config.sides == "both" else 1
+    if config.takes_edges and not stones:
+        backend = "sparse" if config.soft_temperature is None else "dense"
+        return BackendChoice(backend, "edges are pruned, or a layer runs on them")
+    if isinstance(ballot.source, PartScores):
+        return BackendChoice("dense", "each process holds the links of its own part")
+    # Backward multiplies for the features, with stones for the links, too.
+    again = (2 if stones else 1) if backward else 0
     work = Workload(
         graphs=batch * heads,
         length=length,
-        num_keys=ballot.num_keys,
+        num_keys=ballot.num_keys * (sides if stones else 1),
         width=2 * head_dim,
-        products=jumping.highest_hop * (2 if backward else 1),
+        products=jumping.highest_hop * (1 + again),
         causal=ballot.mask.causal,
+        backward=backward,
+        linked=expected_share(config, heads) if stones else None,
     )
-    return choose_backend(jumping.config, ballot.mask, work, ballot.source.device.type)
+    return choose_backend(config, ballot.mask, work, ballot.source.device.type)
 
 
 def needs_gradient(*tensors: Tensor) -> bool:
     """Return whether a gradient will flow back to one of the tensors."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def _propagate(
-    operator: Operator, query: Tensor, key: Tensor, highest: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ÂᵖQ and ÂᵖK for each hop p, queries and keys multiplied at once."""
-    yield query, key
-    width = query.size(-1)
-    features = torch.cat([query, key], dim=-1).to(operator.dtype)
-    for _ in range(highest):
-        features = operator.matmul(features)
-        # Cut by one operation, whose backward pass writes the gradient once.
-        queries, keys = features.split_with_sizes([width, width], dim=-1)
-        yield queries, keys
 
 
 def _combine(

@@ -49,6 +49,15 @@ class Strengths:
         theta = torch.where(where, given.to(dtype), theta)
         return cls(theta, (query, key, value), None if any(map(any, fixed)) else given)
 
+    @property
+    def hops(self) -> int:
+        """The highest hop."""
+        return self.theta.size(1)
+
+    def of_place(self, place: int) -> Strengths:
+        """Return those of one head."""
+        return Strengths(self.theta[..., place : place + 1], self.sides, None)
+
     def are_zero(self) -> bool:
         """Tell whether no head jumps now, and none is learning to."""
         return self.learned is not None and are_at_rest(self.learned)

@@ -53,7 +53,7 @@ def load_model(
     from transformers import AutoModel
 
     from jat_graph.hf import attached_config, from_pretrained
-    from jat_graph.hf.changing import attach_again, learned_strengths
+    from jat_graph.hf.changing import attach_again, learned_by_heads
     from jat_graph.training.pretrained import has_own_heads, load_config, load_tokenizer, quiet
 
     load: Callable[[str], Any] = AutoModel.from_pretrained
@@ -69,7 +69,7 @@ def load_model(
     own = attached_config(model)
     config = (options or JatOptions()).resolve(own or default)
     if config is not None and config != own:
-        attach_again(model, config, learned_strengths(model), tokenizer)
+        attach_again(model, config, learned_by_heads(model), tokenizer)
     return model, tokenizer
 
 

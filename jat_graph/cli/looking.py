@@ -165,15 +165,19 @@ def plot_command(
     """Draw one head on a text, its jumps marked; or without a model, the attention pattern.
 
     A head is drawn as its scores, its graph or its stones, and its propagated scores. Several
-    patterns, separated by commas, are drawn beside each other.
+    patterns, separated by commas, are drawn beside each other; memory-compressed:KERNEL:STRIDE,
+    area:WIDTH, both perhaps with :causal, and block:LENGTH are layers that read something else
+    than single tokens.
     """
     from jat_graph.config import JatConfig
     from jat_graph.inspection.text import view_head
     from jat_graph.patterns import parse_pattern
     from jat_graph.viz import draw_head, draw_patterns, save_figure
+    from jat_graph.viz.layers import is_layer, parse_layer
 
     if model is None and jat.pattern is not None:
-        patterns = [parse_pattern(spec) for spec in jat.pattern.split(",")]
+        specs = jat.pattern.split(",")
+        patterns = [parse_layer(s) if is_layer(s) else parse_pattern(s) for s in specs]
         save_figure(draw_patterns(patterns, length), output)
     else:
         if model is None or layer is None or head is None:

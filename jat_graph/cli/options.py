@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from jat_graph.cli.option_texts import numbers, read_option
 from jat_graph.training.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -56,68 +57,6 @@ def _parameters(group: type) -> list[inspect.Parameter]:
         parameter.replace(annotation=hints[name])
         for name, parameter in signature.parameters.items()
     ]
-
-
-def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple[Any, ...]:
-    """Read comma-separated numbers."""
-    try:
-        return tuple(kind(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        word = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"--{name} must be {word} with commas between, got {text!r}") from None
-
-
-def _hop_weights(text: str) -> tuple[float, ...]:
-    return _numbers("hop-weights", text, float)
-
-
-def _heads(text: str) -> int | str | tuple[int, ...]:
-    """Read ``4`` (the first four), ``all``, ``even:2``, or indices: ``0,3`` (``3,`` is one)."""
-    if text == "all" or text.startswith("even:"):
-        return text
-    indices = _numbers("heads", text, int)
-    return indices[0] if len(indices) == 1 and "," not in text else indices
-
-
-def _layers(text: str) -> tuple[int, ...] | None:
-    return None if text == "all" else _numbers("layers", text, int)
-
-
-def _pattern(text: str) -> str | None:
-    return None if text == "none" else text
-
-
-def _strength(text: str) -> Any:
-    """Read ``learned`` or a number, three of them with commas, or three for each hop."""
-    from jat_graph.config_fields import LEARNED
-
-    parts = [part.strip() for part in text.split(",")]
-    try:
-        read = [part if part == LEARNED else float(part) for part in parts]
-    except ValueError:
-        raise ValueError(
-            f"--strength must be {LEARNED} or numbers with commas between, got {text!r}"
-        ) from None
-    triples = tuple(tuple(read[start : start + 3]) for start in range(0, len(read), 3))
-    return read[0] if len(read) == 1 else triples[0] if len(triples) == 1 else triples
-
-
-def _silent_tokens(text: str) -> tuple[int, ...]:
-    return _numbers("silent-tokens", text, int)
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "hop_weights": _hop_weights,
-    "heads": _heads,
-    "layers": _layers,
-    "pattern": _pattern,
-    "strength": _strength,
-    "silent_tokens": _silent_tokens,
-}
-
-
-def _read(name: str, value: Any) -> Any:
-    return _READERS[name](value) if name in _READERS else value
 
 
 def _option(help_text: str, *names: str, panel: str | None = PANEL) -> Any:
@@ -198,6 +137,16 @@ class JatOptions:
         str | None,
         _option("Ids that are never stones. Default: the tokenizer's, with stones."),
     ] = None
+    min_weight: Annotated[float | None, _option("Drop edges of less weight.")] = None
+    max_neighbors: Annotated[
+        int | None, _option("Keep the heaviest edges into each token, and their reverse.")
+    ] = None
+    conv: Annotated[
+        str | None,
+        _option(
+            'A layer of PyG in the heads: GCNConv, or {"layer": "APPNP", "K": 10, "alpha": 0.1}.'
+        ),
+    ] = None
     backend: Annotated[str | None, _option("auto, dense, sparse or threshold.")] = None
     key_seed: Annotated[int | None, _option("Seed of sampled keys and queries.")] = None
 
@@ -236,7 +185,7 @@ class JatOptions:
             for field in fields(self)
             if field.name not in ("config", "preset") and getattr(self, field.name) is not None
         }
-        changes = {name: _read(name, value) for name, value in given.items()}
+        changes = {name: read_option(name, value) for name, value in given.items()}
         if "key_seed" in changes:
             changes["seed"] = changes.pop("key_seed")
         return changes
@@ -259,7 +208,10 @@ class TripletOptions:
 
     triplet: Annotated[
         str | None,
-        _option("Triplet heads (A³), no jump heads: partner, sum or max.", panel=TRIPLET_PANEL),
+        _option(
+            "Triplet heads (A³): partner, sum or max; alone, without an option of jump heads.",
+            panel=TRIPLET_PANEL,
+        ),
     ] = None
     triplet_heads: Annotated[
         int | None,
@@ -281,7 +233,7 @@ class TripletOptions:
         if self.triplet_heads is not None:
             given["heads"] = self.triplet_heads
         if self.triplet_layers not in (None, "all"):
-            given["layers"] = _numbers("triplet-layers", str(self.triplet_layers), int)
+            given["layers"] = numbers("triplet-layers", str(self.triplet_layers), int)
         return TripletConfig(pairs=self.triplet, **given)
 
 

@@ -19,7 +19,7 @@ from jat_graph.training.storage import write_json
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
-    from jat_graph.training.options import Heads
+    from jat_graph.training.heads import Heads
 
 TaskOption = Annotated[str, typer.Option(help=f"Name of the task: {', '.join(TASK_NAMES)}.")]
 DataOption = Annotated[
@@ -58,6 +58,7 @@ def train_command(
     launch start it in several processes (docs: Clusters).
     """
     from jat_graph.training import train
+    from jat_graph.training.heads import name_of
     from jat_graph.training.processes import one_voice
 
     with one_voice():
@@ -75,8 +76,7 @@ def train_command(
             return
         config = None if base else _heads(options, jat, triplet, density)
         if compare_arms:
-            name = "jump" if triplet.triplet is None else "triplet"
-            _compare(options, {"base": None, name: config}, seeds)
+            _compare(options, {"base": None, name_of(config): config}, seeds)
         else:
             result = train(options, config, progress=has_terminal())
             _print_metrics(result.metrics)
@@ -113,10 +113,8 @@ def _check_choice(
         raise ValueError("--base and --compare exclude each other: a comparison has a base arm")
     if arm and not compare_arms:
         raise ValueError("--arm needs --compare")
-    if triplets and (base or arm or jumps):
-        raise ValueError(
-            "--triplet takes neither --base, --arm and --density nor an option of jump attention"
-        )
+    if triplets and (base or arm):
+        raise ValueError("--triplet takes neither --base nor --arm")
     if base and jumps:
         raise ValueError(
             "--base takes neither --density nor an option of jump attention; a pattern alone is "
@@ -134,26 +132,28 @@ def _heads(
 ) -> Heads | None:
     """The settings of the heads; None leaves a model saved with heads of ours as it is."""
     from jat_graph.config import JatConfig
-    from jat_graph.hf import TripletConfig
     from jat_graph.training import calibrate_on_task
+    from jat_graph.training.heads import join_kinds, kinds_of
     from jat_graph.training.pretrained import has_own_heads, load_config
     from jat_graph.training.processes import join
 
-    described = density is not None or jat != JatOptions() or triplet != TripletOptions()
+    jumps, triplets = density is not None or jat != JatOptions(), triplet != TripletOptions()
 
     def settings() -> Heads | None:
         has_own = has_own_heads(load_config(options.model))
-        if has_own and described:
+        if has_own and (jumps or triplets):
             raise ValueError(
                 f"model {options.model!r} has jump heads or triplet heads already: train it "
                 "without options that describe some"
             )
-        return triplet.resolve() or (None if has_own else jat.resolve(JatConfig()))
+        default = None if has_own or (triplets and not jumps) else JatConfig()
+        return join_kinds(jat.resolve(default), triplet.resolve())
 
     config = join(options).agree(settings)
-    if density is None or isinstance(config, TripletConfig):
+    if density is None:
         return config
-    return calibrate_on_task(options, config, density)
+    jump, beside = kinds_of(config)
+    return join_kinds(calibrate_on_task(options, jump, density, beside=beside), beside)
 
 
 def _read_setting(text: str) -> tuple[str, str]:

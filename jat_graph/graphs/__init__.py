@@ -2,5 +2,6 @@
 
 from jat_graph.graphs.pairs import attention_graph
 from jat_graph.graphs.stones import stone_graph
+from jat_graph.graphs.words import token_graph
 
-__all__ = ["attention_graph", "stone_graph"]
+__all__ = ["attention_graph", "stone_graph", "token_graph"]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.utils import scatter
 
 from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.operators import DenseOperator
-from jat_graph.operators.sparse import vote_edges
+from jat_graph.operators.edges import Edges, vote_edges
 from jat_graph.voting.ballot import map_source, open_ballot, score_source
 from jat_graph.voting.scores import ScoreSource
 
@@ -36,7 +34,11 @@ def attention_graph(
 
     Nodes are the valid tokens in their order. ``edge_index`` has rows (source k, target i), each
     edge the weight A_ik, and there are no self-loops, so that PyG's ``gcn_norm`` gives Â. Soft
-    votes join every pair.
+    votes join every pair. PyG's ``ToSparseTensor(attr="edge_weight", layout=torch.sparse_csr)``
+    makes a matrix of the edges, ``adj_t``, on which layers run fastest; without a layout it is
+    torch-sparse's ``SparseTensor``, if that is installed.
+
+    With ``max_neighbors`` = m nothing but O(L · m) edges is held in memory, for hard votes.
 
     Args:
         query: Queries ``[B, H, L, D]``; or give ``scores``. (default: None)
@@ -78,36 +80,7 @@ def attention_graph(
         check_integer("max_neighbors", max_neighbors, least=1)
     source, mask = _read_source(query, key, scores, kind, config, attention_mask, is_causal, scale)
     ballot = open_ballot(config, source, mask)
-    if config.soft_temperature is None:
-        edge_index, edge_weight = vote_edges(ballot)
-    else:
-        edge_index, edge_weight = DenseOperator.from_ballot(ballot).to_edge_index()
-    return _split_graphs(edge_index, edge_weight, source, mask, min_weight, max_neighbors)
-
-
-def prune_edges(
-    edge_index: Tensor,  # [2, E], rows (source, target)
-    edge_weight: Tensor,  # [E]
-    min_weight: float,
-    max_neighbors: int | None,
-) -> Tensor:  # [E] bool
-    """Return which edges are heavy enough, and among the heaviest into a node, or their reverse."""
-    keep = edge_weight >= min_weight
-    if max_neighbors is None or edge_weight.numel() == 0:
-        return keep
-    source, target = edge_index
-    # By target, then falling weight, then source; each sort is stable.
-    order = source.argsort(stable=True)
-    order = order[edge_weight[order].argsort(descending=True, stable=True)]
-    order = order[target[order].argsort(stable=True)]
-    ranked = target[order]
-    place = torch.arange(len(order), device=order.device)
-    size = int(edge_index.max()) + 1
-    first = scatter(place, ranked, reduce="min", dim_size=size)
-    strongest = torch.zeros_like(keep)
-    strongest[order] = place - first[ranked] < max_neighbors
-    forward, reverse = target * size + source, source * size + target
-    return keep & (strongest | torch.isin(forward, reverse[strongest]))
+    return _split_graphs(vote_edges(ballot, min_weight, max_neighbors), source, mask)
 
 
 def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]
@@ -167,44 +140,33 @@ def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
             )
 
 
-def _split_graphs(
-    edge_index: Tensor,
-    edge_weight: Tensor,
-    source: ScoreSource,
-    mask: TokenMask,
-    min_weight: float,
-    max_neighbors: int | None,
-) -> Batch:
+def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:
     """Cut one graph over all sequences and heads into a batch, padding taken out."""
     batch, heads, length = source.shape
     valid = node_rows(source, mask)
-    node = (valid.cumsum(-1) - 1).flatten()[edge_index]
-    keep = prune_edges(edge_index, edge_weight, min_weight, max_neighbors)
+    node = (valid.cumsum(-1) - 1).flatten()[edges.edge_index]
     # Edges come sorted by target, and so by graph: each graph's lie together.
-    graph = edge_index[1].div(length, rounding_mode="floor")
-    whole, kept = (
-        graph[edges].bincount(minlength=batch * heads).tolist() for edges in (slice(None), keep)
-    )
-    lost = edge_weight.detach().masked_fill(keep, 0.0).split_with_sizes(whole)
+    graph = edges.edge_index[1].div(length, rounding_mode="floor")
+    sizes = graph.bincount(minlength=batch * heads).tolist()
     parts = zip(
-        node[:, keep].split_with_sizes(kept, dim=1),
-        edge_weight[keep].split_with_sizes(kept),
-        (before - after for before, after in zip(whole, kept, strict=True)),
-        torch.stack([weight.sum() for weight in lost]).tolist(),
+        node.split_with_sizes(sizes, dim=1),
+        edges.edge_weight.split_with_sizes(sizes),
+        edges.dropped_edges.tolist(),
+        edges.dropped_weight.tolist(),
         valid,
         strict=True,
     )
     graphs = [
         Data(
-            edge_index=edges,
-            edge_weight=weights,
+            edge_index=index,
+            edge_weight=weight,
             num_nodes=int(own.sum()),
             token=own.nonzero().squeeze(-1),
             sequence=number // heads,
             head=number % heads,
-            dropped_edges=count,
-            dropped_weight=weight,
+            dropped_edges=dropped,
+            dropped_weight=lost,
         )
-        for number, (edges, weights, count, weight, own) in enumerate(parts)
+        for number, (index, weight, dropped, lost, own) in enumerate(parts)
     ]
     return Batch.from_data_list(graphs)

@@ -47,7 +47,8 @@ def stone_graph(
     weight b in ``hyperedge_weight``. Sums over it give P: :math:`s_j = \sum_i b_{ij}`,
     :math:`d_i = \sum_j b_{ij}` and, for two tokens, :math:`P_{ik} = \frac1{d_i + \varepsilon}
     \sum_j b_{ij} b_{kj} / s_j`. A causal graph has the links of all tokens: for token i the sums
-    end at i.
+    end at i. PyG's ``to_torch_csr_tensor``, or torch-sparse's ``SparseTensor.from_edge_index``,
+    makes B of ``hyperedge_index``, ``hyperedge_weight`` and ``(num_nodes, num_stones)``.
 
     PyG's ``HypergraphConv`` gives P for hard links and ε = 0. It knows no weights of links: leave
     its ``hyperedge_weight``, a number for each hyperedge, alone.

@@ -7,6 +7,7 @@ from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.depth import change_depth
+from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
 from jat_graph.hf.triplet_config import TripletConfig
@@ -23,4 +24,5 @@ __all__ = [
     "from_pretrained",
     "keep_graphs",
     "stretch_positions",
+    "using_graphs",
 ]

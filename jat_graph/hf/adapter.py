@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
@@ -18,7 +19,7 @@ from jat_graph.hf.interface import (
 )
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
-from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
 from jat_graph.hf.silence import telling_hooks, with_silent_tokens
 from jat_graph.hf.switching import add_hooks, attached_parts, remove_hooks, switch_off, switch_on
 from jat_graph.hf.triplet_config import TripletConfig
@@ -27,6 +28,8 @@ from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from jat_graph.nn.head_layers import ConvFactory
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -37,6 +40,7 @@ def attach(
     model: ModelT,
     config: JatConfig | TripletConfig,
     tokenizer: PreTrainedTokenizerBase | Sequence[int] | None = None,
+    conv: ConvFactory | None = None,
 ) -> ModelT:
     """Give some heads of a pretrained transformer jump self-attention, in place.
 
@@ -68,6 +72,13 @@ def attach(
             marks of beginning, end and padding are never stones, and which changes nothing with
             pairs; or token ids. Inputs that are given as embeddings have no silent tokens.
             (default: None)
+        conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it
+            with further arguments, or a factory that takes the size of a head and gives a module,
+            called as ``conv(x, edge_index, edge_weight)``, with stones ``conv(x, hyperedge_index,
+            link_weight)``; x are the queries of all valid tokens of all sequences and jump heads,
+            then their keys, then their values. Two modules are for queries and keys, three for all.
+            Each jump layer gets its own, ``jump_conv``, which is saved and loaded with the model.
+            (default: None, that of the config)
 
     Returns:
         The same model.
@@ -82,12 +93,13 @@ def attach(
         NeurIPS 2022.
     """
     base = transformer_of(model)
-    kind, config = _kind_of(config), with_silent_tokens(config, tokenizer)
+    kind = _kind_of(config)
+    config = with_layers(with_silent_tokens(config, tokenizer), conv)
     attachment = find_attachment(base)
     if attachment is not None and kind in attachment.configs:
         raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
     found = attention_modules(base)
-    placed = kind.place([entry for entry in found if entry.left_alone is None], config)
+    placed = place(kind, found, config, conv)
     if attachment is not None:
         _check_together(base, attachment, placed, kind, config)
     learned = new_parameters(placed)  # drawn before the model changes, should there be no room
@@ -168,6 +180,30 @@ def attached_config(model: nn.Module) -> JatConfig | None:
     """
     attachment = find_attachment(model)
     return None if attachment is None else attachment.configs.get(JumpLayer)
+
+
+def with_layers(config: Any, conv: ConvFactory | None) -> Any:
+    """Return the settings with a layer of PyG, which only jump heads can have."""
+    if conv is None and not isinstance(config, JatConfig):
+        return config
+    if not isinstance(config, JatConfig):
+        raise ValueError(f"conv needs a JatConfig, got a {type(config).__name__}")
+    if conv is None and config.conv is None:
+        return config
+    from jat_graph.nn.head_layers import with_conv  # PyG takes seconds to load
+
+    return with_conv(config, conv)
+
+
+def place(
+    kind: type[LayerHeads], found: list[AttentionModule], config: Any, conv: ConvFactory | None
+) -> dict[nn.Module, LayerHeads]:
+    """Return the heads of each module that gets some, jump heads with what makes their layers."""
+    placed = kind.place([entry for entry in found if entry.left_alone is None], config)
+    return {
+        module: replace(heads, conv=conv) if isinstance(heads, JumpLayer) else heads
+        for module, heads in placed.items()
+    }
 
 
 def new_parameters(

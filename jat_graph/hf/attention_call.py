@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ class AttentionCall:
     hidden: Tensor | None = None  # what the module made the queries of, [B, Lq, C]
     cache: Cache | None = None  # of the keys of earlier tokens
     silent: Tensor | None = None  # tokens that never vote and are never stones, bool [B, Lq]
+    graph: Any = None  # from outside, in the place of those of jump heads
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.interface import find_attachment
@@ -31,6 +32,7 @@ class CapturedLayer:
         scale: Factor of the scores.
         strength: Strengths that the heads have learned, detached; None where none are learned.
             (default: None)
+        conv: Layers of PyG in the heads; None where there are none. (default: None)
 
     Shapes:
         - ``query``, ``key``: ``[B, H, L, D]``, H the layer's jump heads
@@ -45,6 +47,7 @@ class CapturedLayer:
     mask: TokenMask
     scale: float
     strength: Tensor | None = None
+    conv: HeadLayers | None = None
 
 
 @dataclass
@@ -115,6 +118,7 @@ def _captured(jump: JumpLayer, call: AttentionCall) -> CapturedLayer:
         call.token_mask().select_heads(jump.heads),
         call.scale,
         None if strength is None else strength.detach().clone(),
+        getattr(call.module, "jump_conv", None),
     )
 
 
@@ -134,6 +138,7 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
         _joined_mask((first.mask, second.mask), (first.query, second.query)),
         first.scale,
         first.strength,
+        first.conv,
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import GIVEN
 from jat_graph.hf.adapter import attach, attached_config, detach
 from jat_graph.hf.jump_layer import JumpStrength
 
@@ -16,30 +19,33 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def learned_strengths(model: nn.Module) -> dict[str, Tensor]:
-    """Return the strengths that jump heads have learned, by the names of their modules."""
+def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
+    """Return what jump heads have learned: strengths and layers of PyG, by their names."""
     return {
-        name: module.theta.detach()
-        for name, module in model.named_modules()
-        if isinstance(module, JumpStrength)
+        f"{place}.{name}": tensor.detach()
+        for place, module in model.named_modules()
+        if isinstance(module, JumpStrength | HeadLayers)
+        for name, tensor in module.state_dict(keep_vars=True).items()
     }
 
 
 def attach_again(
     model: nn.Module,
     config: JatConfig | None,
-    strengths: Mapping[str, Tensor],
+    learned: Mapping[str, Tensor],
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
     """Take off the jump heads that a model has, and put on those of a config, or none.
 
-    Where they fit, the strengths are those given.
+    Where it fits, they have learned what is given; layers that no settings build stay as they are.
     """
+    given = next((m.layers for m in model.modules() if isinstance(m, HeadLayers)), None)
     if attached_config(model) is not None:
         detach(model, JatConfig)
     if config is not None:
-        attach(model, config, tokenizer)
-    for name, own in learned_strengths(model).items():
-        if name in strengths and strengths[name].shape == own.shape:
+        own = given is not None and config.conv == GIVEN
+        attach(model, config, tokenizer, (lambda _: deepcopy(given)) if own else None)  # type: ignore[arg-type, return-value]
+    for name, tensor in learned_by_heads(model).items():
+        if name in learned and learned[name].shape == tensor.shape:
             with torch.no_grad():
-                own.copy_(strengths[name])
+                tensor.copy_(learned[name])

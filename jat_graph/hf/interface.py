@@ -50,6 +50,7 @@ class Attachment:
     hooks: list[RemovableHandle] = field(default_factory=list)
     telling: list[RemovableHandle] = field(default_factory=list)  # those of silent tokens
     enabled: bool = True  # but inside jat_graph.disabled
+    graphs: Any = None  # from outside, inside jat_graph.using_graphs
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[LayerHeads, ...], AttentionCall], None] | None = None
@@ -165,7 +166,17 @@ def jat_attention_forward(
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = _is_causal(module, query, attention_mask, kwargs)
     call = AttentionCall(
-        module, query, key, attention_mask, causal, dropout, scale, hidden, cache, silent
+        module,
+        query,
+        key,
+        attention_mask,
+        causal,
+        dropout,
+        scale,
+        hidden,
+        cache,
+        silent,
+        shared.graphs,
     )
     if shared.recorder is not None and state.heads:
         _check_heads(call, state.heads, kwargs)

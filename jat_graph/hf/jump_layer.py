@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
+from jat_graph.attention.given_graphs import read_graph
 from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.propagation import Past, head_groups, new_past
+from jat_graph.attention.propagation import Given, Past, head_groups, new_past
 from jat_graph.attention.strengths import are_at_rest, new_strength
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import LEARNED
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads
-from jat_graph.hf.modules import AttentionModule
+from jat_graph.hf.modules import AttentionModule, head_size
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns import Pattern
 from jat_graph.voting.keys import unsupported_selection
+
+if TYPE_CHECKING:
+    from jat_graph.nn.head_layers import ConvFactory
 
 
 class JumpStrength(nn.Module):
@@ -37,6 +43,7 @@ class JumpLayer(LayerHeads):
     """The jump heads of one attention module."""
 
     config: JatConfig
+    conv: ConvFactory | None = field(default=None, compare=False, repr=False)  # as attach got it
     jumping: JumpHeads = field(init=False, compare=False, repr=False)  # among themselves
     fixed: bool = field(init=False, compare=False, repr=False)  # whether some jump at any rate
     learning: bool = field(init=False, compare=False, repr=False)  # whether a strength is learned
@@ -51,7 +58,7 @@ class JumpLayer(LayerHeads):
         strengths = {strength for triple in self.config.strengths() for strength in triple}
         fixed = not strengths or any(strengths - {LEARNED})
         object.__setattr__(self, "fixed", fixed)
-        object.__setattr__(self, "learning", self.learns(self.config))
+        object.__setattr__(self, "learning", LEARNED in strengths)
 
     @classmethod
     def place(
@@ -75,6 +82,8 @@ class JumpLayer(LayerHeads):
         jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
         if entry.is_causal and not jump.jumping.is_ordinary:
             reasons = unsupported_selection(config, TokenMask(causal=True))
+            if config.conv is not None and config.graph == "stones":
+                reasons = [*reasons, "a layer on stones looks ahead; use graph='pairs'"]
             if reasons:
                 raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
         return jump
@@ -86,12 +95,27 @@ class JumpLayer(LayerHeads):
 
     @classmethod
     def learns(cls, config: JatConfig) -> bool:
-        """Tell whether a strength is learned."""
-        return any(LEARNED in triple for triple in config.strengths())
+        """Tell whether a strength is learned, or a layer of PyG may learn."""
+        return config.conv is not None or any(LEARNED in triple for triple in config.strengths())
 
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
-        """Return the strengths, if they are learned."""
-        return {"strength": lambda: self._strength(module)} if self.learning else {}
+        """Return the strengths, if they are learned, and layers of PyG."""
+        made: dict[str, Callable[[], nn.Module]] = {}
+        if self.learning:
+            made["strength"] = lambda: self._strength(module)
+        if self.config.conv is not None:
+            made["jump_conv"] = lambda: self._layers(module)
+        return made
+
+    def _layers(self, module: nn.Module) -> nn.Module:
+        """Draw the layers on the CPU, from a seed of their own, in the dtype of the module."""
+        from jat_graph.nn.head_layers import build_layers  # PyG takes seconds to load
+
+        like = next(module.parameters())
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(self.config.seed + self.index)
+            made = build_layers(self.config, self.conv, head_size(module))
+        return made.to(like.device, like.dtype if like.is_floating_point() else None)
 
     def _strength(self, module: nn.Module) -> JumpStrength:
         """Return strengths of 0 in the dtype of the module, for a shard of both must have one."""
@@ -117,13 +141,12 @@ class JumpLayer(LayerHeads):
 
     def run(self, call: AttentionCall) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        if not call.is_whole and self.config.strength is not None and self.config.graph == "pairs":
-            raise ValueError(
-                "jump heads with strengths on pairs need the queries of all tokens: pass "
-                f"use_cache=False (got {call.sizes[0]} queries for {call.sizes[1]} keys)"
-            )
+        if not call.is_whole:
+            self._refuse_last_tokens(call)
         past = call.past(self)
         mask = call.whole_mask(past)
+        layers = getattr(call.module, "jump_conv", None)
+        graph = read_graph(call.graph, call.query, mask, self.heads)
         return head_groups(
             call.query,
             call.key,
@@ -131,5 +154,22 @@ class JumpLayer(LayerHeads):
             mask=mask,
             scale=call.scale,
             past=past,
-            strength=self.learned(call.module),
+            given=Given(self.learned(call.module), layers, graph),
         )
+
+    def _refuse_last_tokens(self, call: AttentionCall) -> None:
+        """Refuse to generate with a cache what needs the queries of all tokens."""
+        config = self.config
+        strong_pairs = config.strength is not None and config.graph == "pairs"
+        reasons = {
+            "on graphs from outside": call.graph is not None,
+            "with layers of PyG": config.conv is not None,
+            "with strengths on pairs": strong_pairs,
+            "on pruned pairs": config.takes_edges,
+        }
+        what = next((reason for reason, holds in reasons.items() if holds), None)
+        if what is not None:
+            raise ValueError(
+                f"jump heads {what} need the queries of all tokens: pass use_cache=False "
+                f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+            )

@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jat_graph.hf.adapter import KINDS, attach, new_parameters
+from jat_graph.hf.adapter import KINDS, attach, new_parameters, place, with_layers
 from jat_graph.hf.interface import NAMES
+from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from jat_graph.nn.head_layers import ConvFactory
 
-def from_pretrained(auto_class: Any, path: str | Path, **kwargs: Any) -> PreTrainedModel:
+
+def from_pretrained(
+    auto_class: Any, path: str | Path, *, conv: ConvFactory | None = None, **kwargs: Any
+) -> PreTrainedModel:
     """Load a model with the jump heads, triplet heads, or both, that it was saved with.
 
     Args:
         auto_class: ``AutoModel`` or one of its kind, or a model class of transformers.
         path: Folder, or name on the Hub.
+        conv: What makes the layers of PyG of its jump heads, where it was saved with such that no
+            settings can build. (default: None)
         kwargs: Arguments of ``auto_class.from_pretrained``: ``dtype``, ``config``, ``revision`` …
             ``attn_implementation`` is what :func:`detach` goes back to. (default: ``"sdpa"``)
 
@@ -29,12 +36,13 @@ def from_pretrained(auto_class: Any, path: str | Path, **kwargs: Any) -> PreTrai
         The model, with ``config.jat`` and ``config.triplet`` attached, where it has them.
 
     Raises:
-        ValueError: If the model was saved without jump heads, or by a newer version.
+        ValueError: If the model was saved without jump heads, or by a newer version, or with layers
+            that must be given.
         OSError: If there is no such model.
     """
     saved = {kind: _saved_settings(path, kwargs, kind.name) for kind in KINDS}
     configs = {
-        kind: kind.config_class.from_dict(settings)
+        kind: with_layers(kind.config_class.from_dict(settings), _own(kind, conv))
         for kind, settings in saved.items()
         if settings is not None
     }
@@ -47,14 +55,19 @@ def from_pretrained(auto_class: Any, path: str | Path, **kwargs: Any) -> PreTrai
         kwargs["attn_implementation"] = "sdpa"
     learning = {kind: config for kind, config in configs.items() if kind.learns(config)}
     if learning:
-        loaded = _load_learned(auto_class, path, learning, kwargs)
+        loaded = _load_learned(auto_class, path, learning, conv, kwargs)
     else:
         loaded = auto_class.from_pretrained(path, **kwargs)
     # With output_loading_info=True it is the model and a report.
     model = loaded[0] if isinstance(loaded, tuple) else loaded
-    for config in configs.values():
-        attach(model, config)
+    for kind, config in configs.items():
+        attach(model, config, conv=_own(kind, conv))
     return loaded  # type: ignore[no-any-return]
+
+
+def _own(kind: type[LayerHeads], conv: ConvFactory | None) -> ConvFactory | None:
+    """Return the layers for jump heads; other kinds have none."""
+    return conv if kind is JumpLayer else None
 
 
 def _saved_settings(path: str | Path, kwargs: dict[str, Any], name: str) -> dict[str, Any] | None:
@@ -75,6 +88,7 @@ def _load_learned(
     auto_class: Any,
     path: str | Path,
     configs: dict[type[LayerHeads], Any],
+    conv: ConvFactory | None,
     kwargs: dict[str, Any],
 ) -> Any:
     """Load a model, and with it what its heads learned."""
@@ -84,9 +98,9 @@ def _load_learned(
 
     def build(self: PreTrainedModel, *args: Any, **options: Any) -> None:
         own.__init__(self, *args, **options)
-        found = [entry for entry in attention_modules(self) if entry.left_alone is None]
+        found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(kind.place(found, config)):
+            for module, name, made in new_parameters(place(kind, found, config, conv)):
                 setattr(module, name, made)
                 brought.append((module, name))
 

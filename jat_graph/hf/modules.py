@@ -56,6 +56,14 @@ class AttentionModule:
         return number
 
 
+def head_size(module: nn.Module) -> int:
+    """Return the number of features of a head of an attention module."""
+    sizes = (getattr(module, name, None) for name in ("head_dim", "attention_head_size"))
+    config: Any = module.config
+    default = config.hidden_size // config.num_attention_heads
+    return next((size for size in sizes if isinstance(size, int)), default)
+
+
 def transformer_of(model: nn.Module) -> PreTrainedModel:
     """Return the model of transformers inside a PEFT model, or the model itself."""
     from transformers import PreTrainedModel

@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.hf.changing import attach_again, learned_strengths
+from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
+from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.voting.ballot import Ballot
 from jat_graph.voting.rule import VoteRule
@@ -43,6 +44,7 @@ class HeadStatistics:
             of the allowed links, of a token to a stone, that there are.
         mean_weight: Mean of A over the joined pairs, or of b over the links; 0 where there is none.
         pairs: Number of allowed pairs, or links, over all sequences.
+        structure: What the graphs look like, if it was asked for. (default: None)
 
     Reference:
         A is Eq. 3 of the JAT paper.
@@ -53,6 +55,7 @@ class HeadStatistics:
     density: float
     mean_weight: float
     pairs: int
+    structure: GraphStructure | None = None
 
 
 def calibrate(
@@ -109,12 +112,16 @@ def calibrate(
     return result
 
 
-def graph_statistics(model: PreTrainedModel, batches: Iterable[Inputs]) -> list[HeadStatistics]:
+def graph_statistics(
+    model: PreTrainedModel, batches: Iterable[Inputs], *, structure: bool = False
+) -> list[HeadStatistics]:
     """Measure the density and the mean weight of every jump head's graph.
 
     Args:
         model: A model with jump heads.
         batches: Model inputs.
+        structure: Measure degrees, clustering, components and the spectral gap, too, which takes
+            longer and needs scipy. (default: False)
 
     Returns:
         One entry for each jump layer and head, in order, pooled over all sequences.
@@ -131,7 +138,11 @@ def graph_statistics(model: PreTrainedModel, batches: Iterable[Inputs]) -> list[
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
         for layer in capture_batch(model, batch):
-            for head, sums in zip(layer.heads, _sums(layer_graph(layer)), strict=True):
+            graph = layer_graph(layer)
+            found = _sums(graph)
+            if structure:
+                found = torch.cat([found, structure_sums(graph)], dim=-1)
+            for head, sums in zip(layer.heads, found, strict=True):
                 place = layer.layer, head
                 totals[place] = totals.get(place, torch.zeros_like(sums)) + sums
     return [_statistics(*place, sums) for place, sums in totals.items()]
@@ -254,15 +265,17 @@ def _sums(graph: LayerGraph) -> Tensor:  # [H, 3]
 
 
 def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
-    pairs, joined, weight = sums.tolist()
+    pairs, joined, weight, *rest = sums.tolist()
     density = joined / pairs if pairs else 0.0
-    return HeadStatistics(layer, head, density, weight / joined if joined else 0.0, int(pairs))
+    mean = weight / joined if joined else 0.0
+    structure = mean_structure(rest) if rest else None
+    return HeadStatistics(layer, head, density, mean, int(pairs), structure)
 
 
 @contextmanager
 def _as_it_was(model: PreTrainedModel) -> Iterator[PutOn]:
     """Give the model back with the jump heads it had, or none, whatever was put on."""
-    before, strengths = attached_config(model), learned_strengths(model)
+    before, strengths = attached_config(model), learned_by_heads(model)
 
     def put_on(config: JatConfig | None) -> None:
         attach_again(model, config, strengths)

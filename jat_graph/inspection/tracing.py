@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, JumpHeads, add_carried, merge_heads
-from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.attention.strengths import Strengths
 from jat_graph.hf import CapturedLayer, capture_scores
@@ -44,8 +44,8 @@ class LayerTrace:
 
 def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
     """Return what each jump layer saw of a batch, in evaluation mode and without gradients."""
-    inputs = _model_inputs(model, batch)
-    with _evaluating(model), torch.no_grad(), capture_scores(model) as layers:
+    inputs = model_inputs(model, batch)
+    with evaluating(model), torch.no_grad(), capture_scores(model) as layers:
         model(**inputs)
     return layers
 
@@ -55,11 +55,11 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
     query, key, config = layer.query, layer.key, layer.config
     with torch.no_grad():
         jumping = JumpHeads.everyone(config, query.size(1))
-        groups = head_groups(
-            query, key, jumping, mask=layer.mask, scale=layer.scale, strength=layer.strength
-        )
+        given = Given(layer.strength, layer.conv)
+        groups = head_groups(query, key, jumping, mask=layer.mask, scale=layer.scale, given=given)
         unchanged = [HeadGroup(jumping.heads, query, key, jumps=False)]
         after, strong = _probabilities(layer, groups), config.strength is not None
+        linear = strong and layer.conv is None  # so that weights say what values bring
         units = torch.eye(query.size(2), dtype=after.dtype, device=after.device)  # as values
         return LayerTrace(
             layer_graph(layer),
@@ -67,12 +67,13 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
             _scores(layer, groups),
             _probabilities(layer, unchanged),
             after,
-            add_carried(0 * after, groups, units.expand_as(after)) if strong else None,
+            add_carried(0 * after, groups, units.expand_as(after)) if linear else None,
             Strengths.of(config, layer.strength, query).theta if strong else None,
         )
 
 
-def _model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
+def model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
+    """Return what the model is called with: on its device, without labels, and without a cache."""
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
     inputs = {
@@ -85,7 +86,7 @@ def _model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
 
 
 @contextmanager
-def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
     """Switch dropout off, and give every module back the mode it had."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()  # type: ignore[no-untyped-call]

@@ -3,6 +3,16 @@
 from jat_graph.kernels.counting import count_votes
 from jat_graph.kernels.ranking import Ranking, rank_tokens
 from jat_graph.kernels.significance import query_peaks
+from jat_graph.kernels.stone_walk import StoneScores, give_back, share_out
 from jat_graph.kernels.threshold_product import sum_joined
 
-__all__ = ["Ranking", "count_votes", "query_peaks", "rank_tokens", "sum_joined"]
+__all__ = [
+    "Ranking",
+    "StoneScores",
+    "count_votes",
+    "give_back",
+    "query_peaks",
+    "rank_tokens",
+    "share_out",
+    "sum_joined",
+]

@@ -11,7 +11,7 @@ import torch
 
 @cache
 def implementation(device: torch.device) -> ModuleType:
-    """Return the package whose ``count``, ``rank``, ``add_joined`` and ``peaks`` run on a device.
+    """Return the package whose inner loops run on a device.
 
     Nothing imports numba or Triton before this asks for it.
     """

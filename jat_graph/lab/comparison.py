@@ -25,7 +25,8 @@ from jat_graph.lab.studies.running import finish_cell
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.heads import BothHeads, Heads, name_of
+from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
@@ -53,8 +54,8 @@ class Arm:
     """One side of a comparison.
 
     Args:
-        config: Settings of the jump heads, or of triplet heads; None is a model without.
-            (default: None)
+        config: Settings of the jump heads, of triplet heads, or of both
+            (:class:`jat_graph.training.BothHeads`); None is a model without. (default: None)
         options: What this arm's runs have in place of the common options, by name: ``max_length``,
             ``gradient_checkpointing`` … (default: nothing)
 
@@ -350,6 +351,9 @@ def _grid(task: str, arms: Mapping[str, Arm], seeds: Sequence[int], **more: Any)
 def _grid_arm(name: str, arm: Arm) -> GridArm:
     if arm.config is None:
         return GridArm(name, options=arm.options)
+    if isinstance(arm.config, BothHeads):
+        jump, triplet = arm.config.jump.to_dict(), arm.config.triplet.to_dict()
+        return GridArm(name, "paper", jump, arm.options, triplets=triplet)
     is_jump = isinstance(arm.config, JatConfig)
     return GridArm(name, "paper" if is_jump else "triplet", arm.config.to_dict(), arm.options)
 
@@ -384,7 +388,7 @@ def _check_folder(store: Store) -> None:
 
 def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:
     if not isinstance(arms, Mapping):
-        return {BASE: Arm(), "jump" if isinstance(arms, JatConfig) else "triplet": Arm(arms)}
+        return {BASE: Arm(), name_of(arms): Arm(arms)}
     named = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in arms.items()}
     names = list(named)
     if not names or names[0] != BASE or named[BASE].config is not None:

@@ -31,6 +31,11 @@ class Part:
         return cls(group, lengths, sum(lengths[: dist.get_rank(group)]))
 
     @property
+    def rank(self) -> int:
+        """Number of this process in the group."""
+        return dist.get_rank(self.group)
+
+    @property
     def total(self) -> int:
         """Tokens of the whole sequence, L."""
         return sum(self.lengths)
@@ -38,12 +43,36 @@ class Part:
     @property
     def rows(self) -> slice:
         """Where this part is in the sequence."""
-        return slice(self.start, self.start + self.lengths[dist.get_rank(self.group)])
+        return slice(self.start, self.start + self.lengths[self.rank])
 
     def sum(self, x: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes, of one shape in each."""
         found: Tensor = collectives.all_reduce(x.contiguous(), "sum", self.group)
         return found
+
+    def highest(self, x: Tensor) -> Tensor:
+        """Return the largest numbers of all processes, without a gradient."""
+        found: Tensor = collectives.all_reduce(x.detach().contiguous(), "max", self.group)
+        return found
+
+    def each(self, x: Tensor) -> Tensor:
+        """Return a tensor of one shape of every process, ``[processes, ...]``."""
+        found: Tensor = collectives.all_gather_single(x[None].contiguous(), 0, self.group)
+        return found
+
+    def before(self, x: Tensor) -> Tensor:
+        """Return the sum of a tensor over the processes before this one."""
+        return self.each(x)[: self.rank].sum(0)
+
+    def after(self, x: Tensor) -> Tensor:
+        """Return the sum of a tensor over the processes after this one."""
+        return self.each(x)[self.rank + 1 :].sum(0)
+
+    def counts(self, valid: Tensor | None, batch: int) -> Tensor:  # [B|1, L_r]; [processes, B]
+        """Return how many valid tokens of each sequence each process has."""
+        if valid is None:
+            return torch.tensor(self.lengths).unsqueeze(1).expand(-1, batch)
+        return self.each(valid.sum(-1).expand(batch)).cpu()
 
     def gather(self, x: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, L, D]
         """Return the tokens of all parts."""
@@ -60,3 +89,13 @@ class Part:
         elsewhere = (place < 0) | (place >= x.size(2))
         own = x.take_along_dim(place.clamp(0, x.size(2) - 1), 2)
         return self.sum(own.masked_fill(elsewhere, 0.0))
+
+    def fetch(self, x: Tensor, owner: Tensor, row: Tensor) -> Tensor:  # [rows, ...], [n], [n]
+        """Return rows that processes have, each from its owner, ``[n, ...]``."""
+        order = owner.argsort(stable=True)
+        asked = owner.bincount(minlength=len(self.lengths))
+        given = collectives.all_to_all_single(asked, None, None, self.group)
+        sizes = asked.tolist(), given.tolist()
+        wanted = collectives.all_to_all_single(row[order], *sizes[::-1], self.group)
+        found = collectives.all_to_all_single(x.index_select(0, wanted), *sizes, self.group)
+        return found.index_select(0, order.argsort())

@@ -121,7 +121,7 @@ class TokenMask:
             None if x is None else self.part.gather(x.byte().unsqueeze(-1)).squeeze(-1).bool()
             for x in (self.valid, self.silent)
         )
-        return TokenMask(valid=valid, silent=silent)
+        return TokenMask(valid, self.causal, silent=silent)
 
 
 def resolve_mask(
@@ -169,9 +169,9 @@ def cut_over(
     query: Tensor,  # [B, H, L, D], of this one
 ) -> TokenMask:
     """Return the mask of a part, which says of each token whether it is valid, and silent."""
-    if mask.causal or mask.pairs is not None or mask.bias is not None:
-        got = "causal order" if mask.causal else "a mask of pairs or biases"
-        raise ValueError(f"group needs no mask but one of padding [B, L], got {got}")
+    if mask.pairs is not None or mask.bias is not None:
+        got = "pairs" if mask.bias is None else "biases"
+        raise ValueError(f"group needs a mask of padding [B, L], got one of {got}")
     part = Part.of(group, query)
     nobody = torch.zeros(query.size(0), 1, query.size(2), dtype=torch.bool, device=query.device)
     valid = ~nobody if mask.valid is None else ~nobody & mask.valid
@@ -179,7 +179,12 @@ def cut_over(
     # Some process may have padding, or silent tokens, where others have none.
     given = torch.tensor([mask.valid is not None, mask.silent is not None], dtype=torch.long)
     padded, silenced = part.sum(given.to(query.device)).tolist()
-    return TokenMask(valid if padded else None, silent=silent if silenced else None, part=part)
+    return TokenMask(
+        valid if padded else None,
+        mask.causal,
+        silent=silent if silenced else None,
+        part=part,
+    )
 
 
 def shared_row(mask: Tensor) -> Tensor:  # [B|1, H|1, 1, L]

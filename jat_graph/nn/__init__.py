@@ -7,6 +7,7 @@ from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
 from jat_graph.nn.memory_compressed import MemoryCompressedAttention
 from jat_graph.nn.relative_attention import RelativeAttention
+from jat_graph.nn.stone_conv import StoneConv
 from jat_graph.nn.tdmca import TDMCA
 from jat_graph.nn.transformer_attention import (
     DecoderSelfAttention,
@@ -27,5 +28,6 @@ __all__ = [
     "MemoryCompressedAttention",
     "RelativeAttention",
     "SourceToToken",
+    "StoneConv",
     "TripletAttention",
 ]

@@ -142,7 +142,7 @@ def _cut(x: Tensor, mask: Tensor | None, block_length: int | None) -> _Blocks:
     """Cut the valid tokens of each sequence into blocks; slots that stay empty hold zeros."""
     mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
     if block_length is None:
-        length = _least_memory(mask.sum(-1, keepdim=True))  # [B, 1]
+        length = least_memory(mask.sum(-1, keepdim=True))  # [B, 1]
     else:
         length = mask.new_full((x.size(0), 1), block_length, dtype=torch.int64)
     rank = mask.cumsum(-1) - 1
@@ -163,7 +163,7 @@ def _join(blocks: Tensor, slot: Tensor) -> Tensor:
     return padded.take_along_dim(slot.unsqueeze(-1), 1)
 
 
-def _least_memory(count: Tensor) -> Tensor:
+def least_memory(count: Tensor) -> Tensor:
     """Return the smallest r ≥ 1 with r³ ≥ 2n, exactly, of each n."""
     near = (2 * count).double().pow(1 / 3).round().long()
     return (near + (near**3 < 2 * count)).clamp(min=1)

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from jat_graph.attention.api import attend_heads, in_group
 from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.layers import HeadLayers
+from jat_graph.attention.propagation import Given
 from jat_graph.attention.strengths import new_strength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import resolve_mask
+from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
 from jat_graph.nn.self_attention import SelfAttention
 
 
@@ -49,6 +52,8 @@ class JumpSelfAttention(SelfAttention):
         group: Processes that have a part of every sequence each, in the order of their ranks, as
             :func:`jat_graph.jump_attention` takes them. Gradients of the parameters are each
             process's share: add them up. (default: None)
+        conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
+            PyTorch's own random state. (default: None, that of the config)
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
@@ -75,9 +80,11 @@ class JumpSelfAttention(SelfAttention):
         dropout: float = 0.0,
         is_causal: bool = False,
         group: dist.ProcessGroup | None = None,
+        conv: ConvFactory | None = None,
     ) -> None:
         if config is not None:
             check_config(config)
+            config = with_conv(config, conv)
         super().__init__(channels, heads, head_channels, qkv_bias, attn_out_bias, dropout)
         self.config = config
         self.is_causal = check_flag("is_causal", is_causal)
@@ -86,6 +93,9 @@ class JumpSelfAttention(SelfAttention):
         self._jumping = JumpHeads(layer_config, self.jump_heads)
         self.group = group
         self.strength = new_strength(layer_config, len(self.jump_heads))
+        self.conv: HeadLayers | None = None
+        if layer_config.conv is not None:
+            self.conv = build_layers(layer_config, conv, self.head_channels)
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew, and learn from no jump at all again."""
@@ -111,7 +121,7 @@ class JumpSelfAttention(SelfAttention):
             mask=token_mask,
             dropout_p=0.0,
             scale=scale,
-            strength=self.strength,
+            given=Given(self.strength, self.conv),
         )
 
 

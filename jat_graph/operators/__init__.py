@@ -12,6 +12,8 @@ from jat_graph.operators.choice import (
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.normalized import NormalizedOperator
 from jat_graph.operators.sparse import SparseOperator
+from jat_graph.operators.sparse_stones import SparseStoneOperator
+from jat_graph.operators.spectrum import laplacian_eigenvalues
 from jat_graph.operators.stones import PartStoneOperator, StoneOperator
 from jat_graph.operators.threshold import ThresholdOperator
 
@@ -24,10 +26,12 @@ __all__ = [
     "PartStoneOperator",
     "PowerOperator",
     "SparseOperator",
+    "SparseStoneOperator",
     "StoneOperator",
     "ThresholdOperator",
     "Workload",
     "build_operator",
     "choose_backend",
+    "laplacian_eigenvalues",
     "unsupported",
 ]

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
-from jat_graph.operators.threshold import KEPT_KEYS
+from jat_graph.operators.rows import VoteRows
 from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.scores import BLOCK
 
 
 class BlockedOperator(Operator):
@@ -30,8 +28,7 @@ class BlockedOperator(Operator):
         batch, heads, length = ballot.source.shape
         self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
         self.dtype, self.device = ballot.source.dtype, ballot.source.device
-        with torch.no_grad():
-            self._kept = ballot.columns() if ballot.num_keys <= KEPT_KEYS else None
+        self._votes = VoteRows(ballot)
 
     @property
     def degree(self) -> Tensor:
@@ -44,18 +41,9 @@ class BlockedOperator(Operator):
         Yields:
             Which rows, and ``[B, H, rows, rows.stop]``.
         """
-        batch, heads, length, _ = self.shape
-        height = max(1, BLOCK // max(1, batch * heads * length))
         voters = self.ballot.voters().unsqueeze(-1)
-        with torch.no_grad():
-            for start in range(0, length, height):
-                rows = slice(start, min(start + height, length))
-                counts = torch.zeros(
-                    batch, heads, rows.stop - start, rows.stop, dtype=self.dtype, device=self.device
-                )
-                for columns, limits in self._columns():
-                    counts += count_votes(columns[..., : rows.stop], limits, rows)
-                yield rows, counts.tril_(start - 1) / voters[:, :, rows]
+        for rows, votes in self._votes:
+            yield rows, votes.div_(voters[:, :, rows])
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         product: Tensor = _BlockedProduct.apply(x, self, False)  # type: ignore[no-untyped-call]
@@ -64,13 +52,6 @@ class BlockedOperator(Operator):
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         product: Tensor = _BlockedProduct.apply(x, self, True)  # type: ignore[no-untyped-call]
         return product + diagonal * x
-
-    def _columns(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield columns and limits of all keys at once, or of a block of them at a time."""
-        if self._kept is not None:
-            yield self._kept
-        else:
-            yield from self.ballot.column_blocks(BLOCK)
 
 
 class _BlockedProduct(torch.autograd.Function):

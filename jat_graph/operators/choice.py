@@ -7,20 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 
+import torch
+
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import Operator
 from jat_graph.operators.blocked import BlockedOperator
 from jat_graph.operators.dense import DenseOperator
 from jat_graph.operators.sparse import SparseOperator
+from jat_graph.operators.sparse_stones import SparseStoneOperator
+from jat_graph.operators.stones import StoneOperator
 from jat_graph.operators.threshold import KEPT_KEYS, ThresholdOperator
 from jat_graph.voting.ballot import Ballot
+from jat_graph.voting.links import LinkRule
 
-# One matrix A may take this much of a device's memory before `auto` does without it.
+# One matrix A or B may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
 # In nanoseconds: a vote, an entry of A, a multiplication by one entry and feature, ranking a token
-# for a key, one feature of a row.
-PRICES = ("vote", "entry", "multiply", "rank", "row")
+# for a key, one feature of a row. Of stones: an entry of B; finding out whether it is a link; a
+# multiplication by one link and feature.
+PRICES = ("vote", "entry", "multiply", "rank", "row", "incidence", "search", "link")
 
 # Read once, at import: torch.compile cannot trace the reading of a file.
 _TABLE = json.loads(files("jat_graph.operators").joinpath("costs.json").read_text("utf-8"))
@@ -33,10 +39,12 @@ class Workload:
     Args:
         graphs: Sequences times heads, B · H.
         length: Tokens L.
-        num_keys: Voting keys U.
+        num_keys: Voting keys U; the columns of B, with stones.
         width: Features that one product multiplies.
         products: Products that will be taken, those of backward included.
         causal: Whether a query joins earlier tokens only.
+        backward: Whether gradients will flow.
+        linked: The expected share of the entries of B that are links; None for pairs.
     """
 
     graphs: int
@@ -45,11 +53,14 @@ class Workload:
     width: int
     products: int = 1
     causal: bool = False
+    backward: bool = False
+    linked: float | None = None
 
     @property
     def matrix_bytes(self) -> int:
-        """Size of A in float32."""
-        return 4 * self.graphs * self.length**2
+        """Size of A in float32, or of B."""
+        columns = self.length if self.linked is None else self.num_keys
+        return 4 * self.graphs * self.length * columns
 
 
 @dataclass(frozen=True)
@@ -72,15 +83,15 @@ class BackendChoice:
 
 
 def build_operator(config: JatConfig, ballot: Ballot, backend: str) -> Operator:
-    """Return A by a backend; nothing falls back.
+    """Return A by a backend, or P of stones; nothing falls back.
 
     Args:
         config: The variants.
         ballot: Who votes on which pairs.
-        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``.
+        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``, which stones do not have.
 
     Returns:
-        The operator for A.
+        The operator for A, or P.
 
     Raises:
         ValueError: If the backend cannot run; the message lists every reason.
@@ -88,10 +99,15 @@ def build_operator(config: JatConfig, ballot: Ballot, backend: str) -> Operator:
     reasons = unsupported(backend, config, ballot.mask)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
+    if config.graph == "stones":
+        rule = LinkRule.of(config, ballot.source)
+        if backend == "sparse":
+            return SparseStoneOperator(ballot, rule, config.self_weight)
+        return StoneOperator(ballot.links(rule), config.self_weight, ballot.mask.causal)
     if backend == "dense":
         return DenseOperator.from_ballot(ballot)
     if backend == "sparse":
-        return SparseOperator.from_ballot(ballot)
+        return SparseOperator.from_ballot(ballot, config.min_weight, config.max_neighbors)
     return BlockedOperator(ballot) if ballot.mask.causal else ThresholdOperator(ballot)
 
 
@@ -106,6 +122,8 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     Returns:
         One phrase a reason; empty if it can.
     """
+    if config.graph == "stones":
+        return _against_sparse(config, mask) if backend == "sparse" else []
     reasons = []
     if backend != "dense" and config.soft_temperature is not None:
         reasons.append("soft votes need every pair; use 'dense'")
@@ -114,10 +132,23 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     return reasons
 
 
+def _against_sparse(config: JatConfig, mask: TokenMask) -> list[str]:
+    """Say why a walk over stones cannot be sparse."""
+    reasons = {
+        "in causal order a stone has a sum for each token": mask.causal,
+        "a sigmoid links every token to every stone": config.incidence == "sigmoid",
+        "a layer runs on the links, which it does not hold": config.takes_edges,
+        "torch.compile cannot trace it": torch.compiler.is_compiling(),
+    }
+    return [f"{reason}; use 'dense'" for reason, holds in reasons.items() if holds]
+
+
 def choose_backend(
     config: JatConfig, mask: TokenMask, work: Workload, device: str
 ) -> BackendChoice:
-    """Return the config's backend, or for ``"auto"`` the cheaper one of dense and threshold.
+    """Return the config's backend, or for ``"auto"`` the cheaper one of two.
+
+    These are dense and threshold, with stones dense and sparse.
 
     Args:
         config: ``backend`` and the variants.
@@ -130,20 +161,27 @@ def choose_backend(
     """
     if config.backend != "auto":
         return BackendChoice(config.backend, "the config asks for it")
-    reasons = unsupported("threshold", config, mask)
+    other, matrix = ("threshold", "A") if work.linked is None else ("sparse", "B")
+    reasons = unsupported(other, config, mask)
     if reasons:
-        return BackendChoice("dense", f"'threshold' cannot run: {'; '.join(reasons)}")
+        return BackendChoice("dense", f"{other!r} cannot run: {'; '.join(reasons)}")
     prices, where = prices_of(device)
-    costs = {name: predict(name, work, prices) for name in ("dense", "threshold")}
+    costs = {name: predict(name, work, prices) for name in ("dense", other)}
     if work.matrix_bytes > LARGEST_MATRIX:
         size = work.matrix_bytes / 2**30
-        return BackendChoice("threshold", f"a dense A would take {size:.1f} GiB", costs)
-    cheaper, dearer = "dense", "threshold"
+        return BackendChoice(other, f"a dense {matrix} would take {size:.1f} GiB", costs)
+    if work.linked is not None and device not in _TABLE:
+        return BackendChoice("dense", f"links have no measured price on {device}")
+    if work.linked is not None and work.num_keys <= work.width:
+        why = f"B, {work.num_keys} columns, is no wider than the {work.width} features"
+        return BackendChoice("dense", why)
+    cheaper, dearer = "dense", other
+    columns = "keys" if work.linked is None else "columns of B"
     if costs[dearer] < costs[cheaper]:
         cheaper, dearer = dearer, cheaper
     why = (
         f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
-        f"{work.num_keys} keys, {work.length} tokens and {work.products} products of "
+        f"{work.num_keys} {columns}, {work.length} tokens and {work.products} products of "
         f"{work.width} features ({where})"
     )
     return BackendChoice(cheaper, why, costs)
@@ -155,7 +193,18 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
     Dense counts half of the pairs once and multiplies by all of them. Threshold ranks the tokens of
     each key, again for each product if there are too many keys to keep, and adds one row a token
     and key. Under a causal mask it counts again, block by block, for the degrees and each product.
+
+    With stones a product is two multiplications, by B and its transpose. Dense makes B once, and
+    once more backward. Sparse looks for the links in each product, and multiplies by those.
     """
+    if work.linked is not None:
+        entries = work.graphs * work.length * work.num_keys
+        both = 2 * entries * work.width * work.products
+        if backend == "dense":
+            made = entries * (2 if work.backward else 1)
+            return (prices["incidence"] * made + prices["multiply"] * both) / 1e6
+        search = prices["search"] * entries * work.products
+        return (search + prices["link"] * work.linked * both) / 1e6
     pairs = work.graphs * work.length**2
     features = work.width * work.products
     count = prices["vote"] * pairs * work.num_keys / 2 + prices["entry"] * pairs

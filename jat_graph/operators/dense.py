@@ -6,8 +6,8 @@ from torch import Tensor
 
 from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
+from jat_graph.operators.rows import clear_masked, soft_votes
 from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.rule import sum_soft_votes
 
 
 class DenseOperator(Operator):
@@ -31,17 +31,12 @@ class DenseOperator(Operator):
         Returns:
             A of Eq. 3.
         """
+        voters = ballot.voters().unsqueeze(-1)
         if ballot.rule.soft_temperature is not None:
-            votes = sum_soft_votes(ballot.rule, *ballot.key_scores())
-            shares = votes / ballot.voters().unsqueeze(-1)
-            return cls(shares.masked_fill(~ballot.edge_mask(), 0.0))
+            return cls(soft_votes(ballot) / voters)
         # In place: another L×L of every head would cost as much as some of the counting.
-        shares = count_votes(*ballot.columns()).div_(ballot.voters().unsqueeze(-1))
-        shares.flatten(2)[..., :: shares.size(-1) + 1].zero_()  # the diagonal
-        if ballot.mask.causal:
-            shares.tril_()
-        if ballot.mask.pairs is not None:
-            shares.masked_fill_(~ballot.mask.pairs, 0.0)
+        shares = count_votes(*ballot.columns()).div_(voters)
+        clear_masked(shares, ballot.mask, slice(0, shares.size(-1)))
         return cls(shares)
 
     @property

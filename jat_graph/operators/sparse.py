@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
+from jat_graph.operators.edges import vote_edges
 from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.scores import BLOCK
 
 if TYPE_CHECKING:
     from torch_geometric.typing import SparseTensor
@@ -34,25 +33,45 @@ class SparseOperator(Operator):
         self.device = matrix.device if isinstance(matrix, Tensor) else matrix.device()
 
     @classmethod
-    def from_ballot(cls, ballot: Ballot) -> SparseOperator:
+    def from_ballot(
+        cls, ballot: Ballot, min_weight: float = 0.0, max_neighbors: int | None = None
+    ) -> SparseOperator:
         """Count the votes in blocks of queries and keep the pairs that have one.
 
         Args:
             ballot: Who votes on which pairs.
+            min_weight: Drop edges of less weight. (default: 0.0)
+            max_neighbors: Keep the heaviest edges into each node, and their reverse where it
+                exists. (default: None, which keeps all)
 
         Returns:
             A of Eq. 3.
         """
+        batch, heads, length = ballot.source.shape
+        edges = vote_edges(ballot, min_weight, max_neighbors)
+        shape = torch.Size((batch, heads, length, length))
+        return cls.of_edges(edges.edge_index, edges.edge_weight, shape)
+
+    @classmethod
+    def of_edges(cls, edge_index: Tensor, edge_weight: Tensor, shape: torch.Size) -> SparseOperator:
+        """Take a graph as :meth:`to_edge_index` gives it.
+
+        Args:
+            edge_index: Rows (source k, target i), ``[2, E]``, by target, then source, none twice.
+            edge_weight: ``[E]``.
+            shape: ``(B, H, L, L)``.
+
+        Returns:
+            The operator.
+        """
         from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
 
-        batch, heads, length = ballot.source.shape
-        edge_index, edge_weight = vote_edges(ballot)
-        size = batch * heads * length
+        size = shape[:3].numel()
         with _beta_unsaid():
             matrix = to_torch_csr_tensor(
                 edge_index.flip(0), edge_weight, (size, size), is_coalesced=True
             )
-        return cls(matrix, torch.Size((batch, heads, length, length)))
+        return cls(matrix, shape)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._multiply(self.matrix, x) + diagonal * x
@@ -91,23 +110,3 @@ def _beta_unsaid() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)
         yield
-
-
-def vote_edges(ballot: Ballot) -> tuple[Tensor, Tensor]:  # [2, E], rows (source k, target i), [E]
-    """Return the pairs of all heads that have a hard vote, by target, and their shares of votes."""
-    batch, heads, length = ballot.source.shape
-    columns, limits = ballot.columns()
-    allowed, voters = ballot.edge_mask(), ballot.voters().expand(batch, heads, length)
-    height = max(1, BLOCK // max(1, batch * heads * length))
-    found = []
-    for start in range(0, length, height):
-        rows = slice(start, min(start + height, length))
-        counts = count_votes(columns, limits, rows)
-        counts = counts.masked_fill(~allowed[:, :, rows], 0.0)
-        graph, head, row, source = counts.nonzero(as_tuple=True)
-        weight = counts[graph, head, row, source] / voters[graph, head, row + start]
-        offset = (graph * heads + head) * length
-        found.append((offset + source, offset + row + start, weight))
-    source, target, weight = (torch.cat(parts) for parts in zip(*found, strict=True))
-    order = target.argsort(stable=True)
-    return torch.stack([source, target])[:, order], weight[order]

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.linalg import vecdot
 
+from jat_graph.kernels.running import running_sums
 from jat_graph.masks.parts import Part
 from jat_graph.operators.base import Operator
 
@@ -76,7 +77,7 @@ class _Walk(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        _refuse_second_derivatives()
+        refuse_second_derivatives()
         links, x, weight, loops, sizes, means, y = ctx.saved_tensors
         grad = grad * weight
         shared = (links.mT @ grad).div_(sizes)  # [G, U, D]
@@ -115,7 +116,7 @@ class _CausalWalk(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        _refuse_second_derivatives()
+        refuse_second_derivatives()
         links, x, weight, loops, y = ctx.saved_tensors
         grad = grad * weight
         to_x, rows = loops * grad, vecdot(grad, y).unsqueeze(-1)
@@ -127,7 +128,7 @@ class _CausalWalk(torch.autograd.Function):
         return to_links, to_x, None, None
 
 
-def _refuse_second_derivatives() -> None:
+def refuse_second_derivatives() -> None:
     """Refuse them as torch's ``once_differentiable`` does, which cannot be compiled."""
     if not torch.compiler.is_compiling() and torch.is_grad_enabled():
         raise RuntimeError("stones have first derivatives only, got create_graph=True")
@@ -139,45 +140,64 @@ def _causal_gradients(
     grad: Tensor,  # [G, L, D]
 ) -> tuple[Tensor, Tensor]:  # of x and of the links
     """Return the gradients of Σ_j b_ij / s_ij Σ_{k ≤ i} b_kj x_k, s the running sizes."""
-    length, graphs = links.size(-2), len(links)
-    sizes = _without_zeros(_sizes(links.mT, True)).mT
-    shares = links / sizes
-    right, left, x, grad = (_in_blocks(y) for y in (links, shares, x, grad))
-    before, after = _sums(right, x, graphs), _sums(left, grad, graphs, backward=True)
-    inside = (left @ right.mT).tril_()
-    to_x = torch.baddbmm(right @ after, inside.mT, grad)
+    # The links of a stone lie together, and so do what is made of them here.
+    length, columns = links.size(-2), links.mT
+    sizes = _without_zeros(_sizes(columns, True))
+    shares = columns / sizes
+    right, left, x, grad = (_in_blocks(y) for y in (links, shares.mT, x, grad))
     inside = (grad @ x.mT).tril_()
-    to_shares = torch.baddbmm(grad @ before.mT, inside, right)
-    to_links = torch.baddbmm(x @ after.mT, inside.mT, left)
-    to_x, to_shares, to_links = (_in_one(y, graphs, length) for y in (to_x, to_shares, to_links))
+    to_shares, to_links = right.mT @ inside.mT, left.mT @ inside  # [G, blocks, U, BLOCK]
+    to_shares[:, 1:] += _sums(right, x)[:, :-1] @ grad[:, 1:].mT
+    shared = _sums(left, grad, backward=True)[:, 1:]
+    to_links[:, :-1] += shared @ x[:, :-1].mT
+    to_x = (left @ right.mT).tril_().mT @ grad
+    to_x[:, :-1] += right[:, :-1] @ shared
+    to_shares, to_links = (
+        y.transpose(1, 2).flatten(2)[..., :length] for y in (to_shares, to_links)
+    )
     to_shares /= sizes
-    shrinking = (to_shares * shares).mT.flip(-1).cumsum(-1).flip(-1).mT
-    return to_x, to_links.add_(to_shares).sub_(shrinking)
+    shrinking = (to_shares * shares).flip(-1).cumsum(-1).flip(-1)
+    return _in_one(to_x, length), to_links.add_(to_shares).sub_(shrinking).mT
 
 
 class PartStoneOperator(StoneOperator):
     r"""The rows of P of one part of a sequence, where other processes have the rest.
 
     It multiplies the same part of features ``[B, H, L_r, D]``, in all processes at once: they add
-    up each stone's size and sum, U · (D + 1) numbers a head.
+    up each stone's size and sum, U · (D + 1) numbers a head. In causal order what stood on a stone
+    before this part is one more token, which begins it.
 
     Args:
         links: B of this part, ``[B, H, L_r, U]``.
         self_weight: ε, at least 0.
         part: Which part it is.
+        causal: Whether a token walks to itself and those before it only. (default: False)
     """
 
-    def __init__(self, links: Tensor, self_weight: float, part: Part) -> None:
-        super().__init__(links, self_weight)
+    def __init__(self, links: Tensor, self_weight: float, part: Part, causal: bool = False) -> None:
+        super().__init__(links, self_weight, causal)
         self.part, self.first_row = part, part.start
         self.shape = torch.Size((*links.shape[:3], part.total))
+        if causal:
+            self.before = part.before(links.sum(-2)).unsqueeze(-1)  # sizes, [B, H, U, 1]
+            begun = torch.cat([self.before.squeeze(-1).diag_embed(), links], dim=-2)
+            self.begun = StoneOperator(begun, self_weight, causal)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        if self.causal:
+            means = self.part.before(self.links.mT @ x) / _without_zeros(self.before)
+            walked = self.begun.matmul(torch.cat([means, x], dim=-2))
+            return walked[:, :, means.size(-2) :] + diagonal * x
         means = self._shared(F.pad(x, (0, 1), value=1.0))
         return (self.links @ means + self.loops * x) * self.weight + diagonal * x
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
+        if self.causal:
+            stones, links = self.links.size(-1), self.begun.links
+            shares = (links / _without_zeros(_sizes(links.mT, True)).mT)[:, :, stones:]
+            own = self.begun.rmatmul(F.pad(x, (0, 0, stones, 0)))[:, :, stones:]
+            return own + self.links @ self.part.after(shares.mT @ weighted) + diagonal * x
         ones = torch.ones_like(x[..., :1])
         walked = self.links @ self._shared(torch.cat([weighted, ones], dim=-1))
         return walked + self.loops * weighted + diagonal * x
@@ -195,42 +215,30 @@ def running_product(
     x: Tensor,  # [..., L, D]
 ) -> Tensor:  # [..., L, D]
     """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time."""
-    length, graphs = x.size(-2), x.shape[:-2].numel()
-    left, right, blocks = (_in_blocks(y) for y in (left, right, x))
-    before, inside = _sums(right, blocks, graphs), (left @ right.mT).tril()
-    product = torch.baddbmm(left @ before, inside, blocks)
-    return _in_one(product, graphs, length).reshape(x.shape)
+    length = x.size(-2)
+    left, right, blocks = (_in_blocks(y.flatten(0, -3)) for y in (left, right, x))
+    product = (left @ right.mT).tril() @ blocks
+    product[:, 1:] += left[:, 1:] @ _sums(right, blocks)[:, :-1]
+    return _in_one(product, length).reshape(x.shape)
 
 
 def _sums(
-    links: Tensor,  # [G · blocks, BLOCK, U]
-    x: Tensor,  # [G · blocks, BLOCK, D]
-    graphs: int,
+    links: Tensor,  # [G, blocks, BLOCK, U]
+    x: Tensor,  # [G, blocks, BLOCK, D]
     backward: bool = False,
-) -> Tensor:  # [G · blocks, U, D]
-    """Return each stone's sum over all blocks before each, or after it."""
-    sums = (links.mT @ x).view(graphs, -1, links.size(-1), x.size(-1))
-    if sums.is_cuda or sums.requires_grad or torch.compiler.is_compiling():
-        if backward:
-            return F.pad(sums[:, 1:], (0, 0, 0, 0, 0, 1)).flip(1).cumsum(1).flip(1).flatten(0, 1)
-        return F.pad(sums[:, :-1], (0, 0, 0, 0, 1, 0)).cumsum(1).flatten(0, 1)
-    # On the CPU cumsum takes three times as long as additions of neighbours.
-    so_far = torch.zeros_like(sums[:, 0])
-    for block in reversed(sums.unbind(1)) if backward else sums.unbind(1):
-        own = block.clone()
-        block.copy_(so_far)
-        so_far += own
-    return sums.flatten(0, 1)
+) -> Tensor:  # [G, blocks, U, D]
+    """Return each stone's sum over all blocks up to each, or from it on."""
+    return running_sums(links.mT @ x, 1, backward)
 
 
-def _in_blocks(x: Tensor) -> Tensor:  # [..., L, D], [G · blocks, BLOCK, D]
+def _in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
     missing = -x.size(-2) % BLOCK
     padded = F.pad(x, (0, 0, 0, missing)) if missing else x
-    return padded.reshape(-1, BLOCK, x.size(-1))
+    return padded.view(len(x), padded.size(1) // BLOCK, BLOCK, x.size(-1))
 
 
-def _in_one(x: Tensor, graphs: int, length: int) -> Tensor:  # [G, L, D]
-    return x.view(graphs, -1, x.size(-1))[:, :length]
+def _in_one(x: Tensor, length: int) -> Tensor:  # [G, L, D]
+    return x.flatten(1, 2)[:, :length]
 
 
 def _graphs(links: Tensor, x: Tensor) -> list[slice]:
@@ -248,4 +256,4 @@ def _sizes(columns: Tensor, causal: bool) -> Tensor:  # [..., U, L], or [..., U,
 
 def _without_zeros(sizes: Tensor) -> Tensor:
     """Return sizes to divide by: where nobody stands there is nothing to share."""
-    return sizes.masked_fill(sizes == 0, 1.0)
+    return sizes.clamp(min=torch.finfo(sizes.dtype).tiny ** 0.5)  # whose inverse is finite, too

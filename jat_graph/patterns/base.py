@@ -179,6 +179,11 @@ class Pattern(ABC):
         """
         return ()
 
+    @property
+    def num_global(self) -> int:
+        """How many of the first tokens read every token, whatever the length."""
+        return 0
+
     def check_size(self, batch: int, length: int) -> None:
         """Check that the pattern fits a batch.
 
@@ -279,6 +284,11 @@ class Union(_Several):
         """Allow what one member allows."""
         return reduce(torch.logical_or, (member.mask_mod(b, h, q, k) for member in self.members))
 
+    @property
+    def num_global(self) -> int:
+        """As many as the member that has most."""
+        return max(member.num_global for member in self.members)
+
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Give the runs of all members."""
         return [run for m in self.members for run in m.key_ranges(first, last, step, length)]
@@ -308,6 +318,11 @@ class Intersection(_Several):
         """Allow what every member allows."""
         return reduce(torch.logical_and, (member.mask_mod(b, h, q, k) for member in self.members))
 
+    @property
+    def num_global(self) -> int:
+        """As many as the member that has fewest."""
+        return min(member.num_global for member in self.members)
+
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Cut each member's runs with the others'."""
         runs = [member.key_ranges(first, last, step, length) for member in self.members]
@@ -333,9 +348,14 @@ def pairs_of(
     return mask.expand(*queries.shape, keys.size(-1))
 
 
-def key_blocks(pattern: Pattern, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+def key_blocks(
+    pattern: Pattern,
+    length: int,
+    part: range | None = None,  # the queries that are wanted; all if None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of queries, and the keys among which theirs are."""
-    blocks, step = _query_blocks(pattern, length), max(1, pattern.spacing)
+    blocks = _query_blocks(pattern, range(length) if part is None else part)
+    step = max(1, pattern.spacing)
     first, last = torch.tensor([(block[0], block[-1]) for block in blocks]).unbind(-1)
     runs = pattern.key_ranges(first, last, step, length)
     for place, block in enumerate(blocks):
@@ -344,12 +364,14 @@ def key_blocks(pattern: Pattern, length: int) -> Iterator[tuple[Tensor, Tensor]]
             yield torch.arange(block.start, block.stop, step), keys
 
 
-def _query_blocks(pattern: Pattern, length: int) -> list[range]:
-    """Cut the queries at the pattern's breaks, along its grain, and into lines of its spacing."""
+def _query_blocks(pattern: Pattern, part: range) -> list[range]:
+    """Cut queries at the pattern's breaks, along its grain, and into lines of its spacing."""
     step, grain = max(1, pattern.spacing), pattern.grain
-    cuts = {0, length, *(place for place in pattern.breaks(length) if place < length)}
+    cuts = {part.start, part.stop, *(x for x in pattern.breaks(part.stop) if x in part)}
     if step == 1:
-        cuts.update(range(0, length, BLOCK if grain == 1 else grain * -(-LEAST // grain)))
+        height = BLOCK if grain == 1 else grain * -(-LEAST // grain)
+        first = part.start + (-part.start % grain)
+        cuts.update(range(first, part.stop, height))
     return [
         line[start : start + BLOCK]
         for low, high in pairwise(sorted(cuts))
@@ -373,11 +395,3 @@ def check_count(name: str, value: object, least: int = 1, most: float = LARGEST_
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if value > most:
         raise ValueError(f"{name} must be at most {most}, got {value}")
-
-
-def check_part(name: str, part: object) -> None:
-    """Check which part of a factorised pattern is wanted."""
-    if part not in ("turns", "merged", "rows", "columns"):
-        raise ValueError(
-            f"part of {name} attention must be turns, merged, rows or columns, got {part!r}"
-        )

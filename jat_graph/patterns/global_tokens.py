@@ -45,6 +45,11 @@ class GlobalTokens(Pattern):
         """Count :math:`L^2 - (L - g)^2` pairs, with g at most L."""
         return length**2 - max(0, length - self.count) ** 2
 
+    @property
+    def num_global(self) -> int:
+        """Those that there are."""
+        return self.count
+
     def breaks(self, length: int) -> tuple[int, ...]:
         """End a block with the global queries."""
         return (self.count,) if self.count < length else ()

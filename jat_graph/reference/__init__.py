@@ -14,6 +14,7 @@ math, works in float32 and float64, and carries gradients. Fast code never impor
 from jat_graph.reference.adjacency import (
     reference_adjacency,
     reference_normalize,
+    reference_prune,
     reference_scores,
     reference_scores_propagated,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "reference_num_samples",
     "reference_pairs",
     "reference_pattern_attention",
+    "reference_prune",
     "reference_quantile_threshold",
     "reference_relative_attention",
     "reference_relative_scores",

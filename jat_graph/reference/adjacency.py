@@ -113,6 +113,37 @@ def _vote(product: Tensor, rho: Tensor, inclusive: bool, soft_temperature: float
     return (product >= rho if inclusive else product > rho).to(product.dtype)
 
 
+def reference_prune(
+    adjacency: Tensor, min_weight: float = 0.0, max_neighbors: int | None = None
+) -> Tensor:
+    r"""Return A without its light edges.
+
+    An edge stays if it weighs at least ``min_weight`` and is, or its reverse is, among the
+    ``max_neighbors`` heaviest into its target, row i of A. Ties go to the lower source.
+
+    Args:
+        adjacency: A, with a diagonal of zeros.
+        min_weight: The least weight.
+        max_neighbors: How many edges each row may choose; None for all.
+
+    Shapes:
+        - adjacency, output: ``[..., L, L]``
+
+    Returns:
+        A, with 0 where an edge is dropped.
+
+    Reference:
+        This library's own.
+    """
+    keep = torch.zeros_like(adjacency, dtype=torch.bool)
+    for weights, chosen in zip(adjacency.flatten(0, -2), keep.flatten(0, -2), strict=True):
+        order = sorted(range(len(weights)), key=lambda k: (-weights[k].item(), k))
+        chosen[order[:max_neighbors]] = True
+    keep = keep & (adjacency > 0)
+    keep = keep | keep.transpose(-1, -2)
+    return torch.where(keep & (adjacency >= min_weight), adjacency, 0.0)
+
+
 def reference_normalize(adjacency: Tensor) -> Tensor:
     r"""Return :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`.
 

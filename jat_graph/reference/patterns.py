@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -120,36 +121,49 @@ def reference_causal() -> Rule:
     return lambda head, q, k: k in range(q + 1)
 
 
-def reference_strided(stride: int) -> tuple[Rule, Rule]:
+def reference_strided(stride: int, factors: int = 2) -> tuple[Rule, ...]:
     """Return the rules of strided heads: the last tokens, and every so many-th back.
+
+    Between these two a head sees as many of the last tokens, but every so many-th, for each power
+    of the stride.
 
     Args:
         stride: How many, and from one to the next.
+        factors: Number of rules. (default: 2)
 
     Returns:
-        The rules of the two kinds of heads.
+        The rules of the kinds of heads.
     """
-    return (
-        lambda head, q, k: k in range(q - stride + 1, q + 1),
-        lambda head, q, k: k in range(q, -1, -stride),
-    )
+
+    def rule(step: int, count: float) -> Rule:
+        return lambda head, q, k: k in range(q, -1, -step) and (q - k) // step < count
+
+    last = factors - 1
+    return (*(rule(stride**m, stride) for m in range(last)), rule(stride**last, math.inf))
 
 
-def reference_fixed(stride: int, summary: int) -> tuple[Rule, Rule]:
+def reference_fixed(stride: int, summary: int, factors: int = 2) -> tuple[Rule, ...]:
     """Return the rules of fixed heads: the own block so far, and the last tokens of blocks.
+
+    Between these two a head sees the last tokens of blocks within a larger block of its own, for
+    each power of the stride.
 
     Args:
         stride: Tokens in a block.
         summary: How many of its last ones.
+        factors: Number of rules. (default: 2)
 
     Returns:
-        The rules of the two kinds of heads.
+        The rules of the kinds of heads.
     """
-    places = range(stride - summary, stride)
-    return (
-        lambda head, q, k: k <= q and q // stride == k // stride,
-        lambda head, q, k: k <= q and k % stride in places,
-    )
+
+    def rule(block: int, last: int, whole: float) -> Rule:
+        ends = range(block - last, block)
+        return lambda head, q, k: k <= q and k % block in ends and k // whole == q // whole
+
+    sizes = [stride**m for m in range(1, factors)]
+    between = [rule(size, summary, size * stride) for size in sizes[:-1]]
+    return (rule(1, 1, stride), *between, rule(sizes[-1], summary, math.inf))
 
 
 def reference_documents(ids: list[int]) -> Rule:

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.training.heads import BothHeads
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import Metrics, RunResult
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Arm",
+    "BothHeads",
     "Comparison",
     "Difference",
     "Metrics",

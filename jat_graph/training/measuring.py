@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
+from jat_graph.training.heads import attach_heads
 from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Encoded, Objective
@@ -21,6 +22,8 @@ from jat_graph.training.runner import require_extra
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from jat_graph.hf.triplet_config import TripletConfig
 
 
 def evaluate(
@@ -101,6 +104,7 @@ def calibrate_on_task(
     density: float = 0.05,
     *,
     batches: int = 8,
+    beside: TripletConfig | None = None,
 ) -> JatConfig:
     """Measure thresholds on training texts, with the pretrained model before any training.
 
@@ -111,6 +115,7 @@ def calibrate_on_task(
         density: Share of token pairs to join in each head. (default: 0.05)
         batches: Batches of ``options.batch_size`` texts to measure on, drawn once for all seeds;
             ``calibrate`` holds some of them out. (default: 8)
+        beside: Triplet heads that the model has, too. (default: None)
 
     Returns:
         The config with a table of thresholds, an arm for :func:`jat_graph.training.compare`.
@@ -121,11 +126,15 @@ def calibrate_on_task(
     """
     require_extra()
     # Once for all processes: thresholds must be the same in each, to the last bit.
-    return join(options).on_main(lambda: _measure(options, config, density, batches))
+    return join(options).on_main(lambda: _measure(options, config, density, batches, beside))
 
 
 def _measure(
-    options: TrainingOptions, config: JatConfig | None, density: float, batches: int
+    options: TrainingOptions,
+    config: JatConfig | None,
+    density: float,
+    batches: int,
+    beside: TripletConfig | None,
 ) -> JatConfig:
     from jat_graph.inspection.calibration import calibrate
 
@@ -137,6 +146,7 @@ def _measure(
     texts = list(load_splits(objective, (TRAIN,))[TRAIN].features)
     with quiet():
         model = load_for_training(objective)
+    attach_heads(model, beside)
     padded = [
         objective.collate(texts[start : start + options.batch_size])
         for start in range(0, len(texts), options.batch_size)

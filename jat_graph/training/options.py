@@ -10,18 +10,14 @@ from argparse import ArgumentError
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.checks.numbers import check_choice, check_flag, is_integer
 
 if TYPE_CHECKING:
     from transformers import HfArgumentParser
 
-    from jat_graph.config import JatConfig
-    from jat_graph.hf.triplet_config import TripletConfig
-
-# Settings of the heads that a run places.
-Heads: TypeAlias = Union["JatConfig", "TripletConfig"]
+    from jat_graph.training.heads import Heads
 
 # Where a run is written and how it is started say nothing about its result.
 _NOT_IN_FINGERPRINT = ("output_dir", "resume")
@@ -220,7 +216,7 @@ class TrainingOptions:
         """Return what two runs share exactly if they must give the same result.
 
         Args:
-            config: The settings of jump or triplet heads, or None for the base model.
+            config: The settings of jump or triplet heads, or of both, or None for the base model.
 
         Returns:
             Hexadecimal digest of the options (less ``output_dir`` and ``resume``) and the config.

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
+from jat_graph.training.heads import Heads, attach_heads
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Answers, Encoded, Objective
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import quiet
 from jat_graph.training.processes import Processes, join, own_environment
 from jat_graph.training.results import RunResult, finite, versions
@@ -52,8 +53,8 @@ def train(
 
     Args:
         options: What to train, on what, and where to.
-        config: Settings of the jump heads, or of triplet heads; None trains the model as it is.
-            (default: None)
+        config: Settings of the jump heads, of triplet heads, or of both (:class:`BothHeads`); None
+            trains the model as it is. (default: None)
         progress: Show a bar. (default: True)
 
     Returns:
@@ -127,7 +128,6 @@ def _prepare(
     """Load everything a run needs, in the order that makes runs comparable."""
     from transformers import set_seed
 
-    from jat_graph.hf import attach
     from jat_graph.training.arguments import check_device, layers_to_shard, training_arguments
     from jat_graph.training.trainer import build_trainer, checkpoint_activations
 
@@ -136,8 +136,7 @@ def _prepare(
     splits = load_splits(objective, (TRAIN, *dev_splits(task, options)))
     set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
     model = load_for_training(objective)
-    if config is not None:
-        attach(model, config, objective.saved_tokenizer)
+    attach_heads(model, config, objective.saved_tokenizer)
     if options.gradient_checkpointing:
         checkpoint_activations(model)
     layers = layers_to_shard(model) if options.fully_sharded else None

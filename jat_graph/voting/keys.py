@@ -82,6 +82,9 @@ def spaced_keys(
     (batch, heads, length), voting = shape, mask.voting
     if config.key_selection == "all":
         return VotingKeys(None, voting)
+    if voting is None and config.key_step is not None:
+        index = torch.arange(0, length, config.key_step, device=device)
+        return VotingKeys(index.expand(batch, heads, -1), None)
     if voting is None:
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
     keys = _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,12 @@ from jat_graph.voting.rule import head_thresholds
 from jat_graph.voting.scores import ScoreSource
 
 TEMPERATURE = 0.5  # τ of a sigmoid link, in standard deviations, where the config has none
+
+
+def expected_share(config: JatConfig, num_heads: int) -> float:
+    """Return the share of tokens that a stone would have, over the heads, were scores normal."""
+    tails = [math.erfc(t / math.sqrt(2)) / 2 for t in head_thresholds(config, num_heads)]
+    return sum(tails) / len(tails)
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jat_graph.kernels.running import running_sums
+
 # Tokens of a causal sequence that get one standard deviation, that of the blocks before theirs.
 BLOCK = 64
 
 
-class Sums(NamedTuple):
-    """What queries, or keys, of the tokens so far come to."""
-
-    total: Tensor  # [B, H, 1, D]
-    spread: Tensor  # products of all features, centred, over complete blocks, [B, H, D, D]
-    block: Tensor  # tokens of the block in progress, centred, and 0 behind them, [B, H, BLOCK, D]
-
-
 class Moments(NamedTuple):
-    """What the standard scores of the next tokens need of the earlier ones."""
+    """What the standard scores of the next tokens need of the earlier ones; 2: queries, keys."""
 
     number: Tensor  # of tokens that are no padding, [B, H|1, 1]
-    query: Sums
-    key: Sums
+    total: Tensor  # [B, 2, H, 1, D]
+    spread: Tensor  # products of all features, centred, [B, 2, H, D, D]
+    squares: Tensor  # sum of squared scores, without scale, within complete blocks, [B, H, 1]
 
     @classmethod
     def of_nothing(cls, like: Tensor) -> Moments:  # [B, H, L, D]
         """Return those of no tokens."""
         batch, heads, _, width = like.shape
-        zeros = Sums(*(like.new_zeros(batch, heads, rows, width) for rows in (1, width, BLOCK)))
-        return cls(like.new_zeros(batch, 1, 1, dtype=torch.long), zeros, zeros)
+        total, spread = (like.new_zeros(batch, 2, heads, rows, width) for rows in (1, width))
+        number = like.new_zeros(batch, 1, 1, dtype=torch.long)
+        return cls(number, total, spread, like.new_zeros(batch, heads, 1))
 
 
 def causal_moments(
@@ -49,61 +45,110 @@ def causal_moments(
     """
     in_order = valid is None and before is None  # they stand in their blocks as they come
     before = Moments.of_nothing(query) if before is None else before
-    inside = weights(valid, query)
-    number = before.number + inside.squeeze(-1).long().cumsum(-1)  # of a token, from 1, [B, H|1, L]
+    x = torch.stack([query, key], dim=1)
+    centred, means, number, total = centred_so_far(x, valid, before)
+    if x.size(-2) == 1:
+        squares, *rest = _next_squares(centred, number, before)
+    else:
+        squares, *rest = _squares_in_blocks(centred, number, before, in_order)
+    complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own
+    count = torch.where(number <= BLOCK, number, complete).to(query.dtype)
+    deviation = inverse(squares, count * scale**-1).unsqueeze(-1)
+    last = number[..., -1:].clone(), total  # copies, which do not keep the others
+    return (means[:, 0], means[:, 1]), deviation, Moments(*last, *rest)
+
+
+def centred_so_far(
+    x: Tensor,  # queries and keys, [B, 2, H, L, D]
+    valid: Tensor | None,  # [B|1, H|1, L]
+    before: Moments,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, 2, H, L, D] twice, [B, H|1, L], and their sum
+    """Return features without the mean of those so far, 0 for padding; the means; the numbers."""
+    shown = None if valid is None else valid[:, None, ..., None]
+    own = torch.arange(1, x.size(-2) + 1, device=x.device) if valid is None else valid.cumsum(-1)
+    number = before.number + own  # of a token, from 1
+    totals = _up_to_each(x if shown is None else shown * x).add_(before.total)
+    last = totals[..., -1:, :].clone()  # of which means will be made
+    means = totals.div_(number.clamp(min=1)[:, None, ..., None])
+    centred = x - means
+    counts = above_noise(centred, x)
+    centred *= counts if shown is None else counts & shown
+    return centred, means, number, last
+
+
+def _up_to_each(x: Tensor) -> Tensor:  # [B, 2, H, L, D]
+    """Return the sum of all tokens up to each."""
+    length = x.size(-2)
+    if length <= BLOCK:
+        return x.cumsum(-2)
+    blocks = _in_blocks(x, None)
+    sums = x.new_ones(BLOCK, BLOCK).tril() @ blocks  # a product takes a third of cumsum's time
+    sums[..., 1:, :, :] += sums[..., :-1, -1:, :].cumsum(-3)
+    return sums.flatten(-3, -2)[..., :length, :]
+
+
+def _next_squares(
+    x: Tensor,  # centred, 0 for padding, [B, 2, H, 1, D]
+    number: Tensor,  # [B, H|1, 1]
+    before: Moments,
+) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, 1], and both sums after it
+    """Return the sum of squared scores that one more token is measured by."""
+    spread = before.spread + x.mT * x
+    own = squares_of(spread).unsqueeze(-1)
+    squares = torch.where(number <= BLOCK, own, before.squares)
+    return squares, spread, torch.where(number % BLOCK == 0, own, before.squares)
+
+
+def _squares_in_blocks(
+    x: Tensor,  # centred, 0 for padding, [B, 2, H, L, D]
+    number: Tensor,  # [B, H|1, L]
+    before: Moments,
+    in_order: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L], and both sums after them
+    """Return the sums of squared scores that tokens are measured by."""
     done = before.number // BLOCK * BLOCK  # tokens in complete blocks
-    place = (number - done - 1).clamp(min=0)  # of a token behind them
+    place = (number - done - 1).clamp(min=0).expand(*before.squares.shape[:2], -1)
+    blocks = _in_blocks(x, None if in_order else place)
+    spreads = running_sums(blocks.mT @ blocks, 3).add_(before.spread.unsqueeze(3))
+    squares = torch.cat([before.squares, squares_of(spreads)], dim=-1)  # of all before each block
+    first = _first_squares(blocks[:, :, :, 0], before).gather(-1, place.clamp(max=BLOCK - 1))
     complete = (number[..., -1:] - done) // BLOCK  # blocks that become so
-    means, blocks, spreads, after = [], [], [], []
-    for x, earlier in ((query, before.query), (key, before.key)):
-        totals = earlier.total + (x if valid is None else inside * x).cumsum(-2)
-        means.append(totals / number.clamp(min=1).unsqueeze(-1))
-        centred = x - means[-1]
-        centred *= above_noise(centred, x) if valid is None else inside * above_noise(centred, x)
-        blocks.append(_in_blocks(centred, earlier.block, None if in_order else place))
-        spread = torch.cat([earlier.spread.unsqueeze(2), blocks[-1].mT @ blocks[-1]], dim=2)
-        spreads.append(spread.cumsum_(2))
-        rest = (_at(parts, complete) for parts in (spreads[-1], blocks[-1]))
-        after.append(Sums(totals[:, :, -1:], *rest))
-    squares = _squares_so_far(*(x[:, :, 0] for x in blocks))  # of the first block
-    earlier_squares = (spreads[0] * spreads[1]).sum((-1, -2))  # of all tokens before each block
-    first, places = number <= BLOCK, place.expand(*query.shape[:2], -1)
-    total = torch.where(
-        first,
-        squares.gather(-1, places.clamp(max=BLOCK - 1)),
-        earlier_squares.gather(-1, places // BLOCK),
+    return (
+        torch.where(number <= BLOCK, first, squares.gather(-1, place // BLOCK)),
+        spreads[:, :, :, -1].clone(),
+        squares.take_along_dim(complete, -1),
     )
-    count = torch.where(first, place + 1, done + place // BLOCK * BLOCK).to(query.dtype)
-    deviation = inverse(total, count * scale**-1).unsqueeze(-1)
-    return (means[0], means[1]), deviation, Moments(number[..., -1:], *after)
 
 
 def _in_blocks(
-    x: Tensor,  # [B, H, L, D]
-    block: Tensor,  # that in progress before them, [B, H, BLOCK, D]
-    place: Tensor | None,  # of each token, counted from that block's first, [B, H|1, L]
-) -> Tensor:  # [B, H, blocks, BLOCK, D], the last of them incomplete
+    x: Tensor,  # [B, 2, H, L, D]
+    place: Tensor | None,  # of each token, counted from the first one's block, [B, H, L]
+) -> Tensor:  # [B, 2, H, blocks, BLOCK, D], with 0 where there are no tokens
+    *shape, length, width = x.shape
     if place is None:
-        padded = F.pad(x, (0, 0, 0, BLOCK - x.size(2) % BLOCK))
+        padded = F.pad(x, (0, 0, 0, -length % BLOCK))
     else:  # padding, which is 0, may fall on any place
-        room = F.pad(block, (0, 0, 0, -(-x.size(2) // BLOCK) * BLOCK))
-        padded = room.scatter_add(2, place.unsqueeze(-1).expand_as(x), x)
-    return padded.view(*x.shape[:2], -1, BLOCK, x.size(-1))
+        room = x.new_zeros(*shape, BLOCK * (1 + -(-length // BLOCK)), width)
+        padded = room.scatter_add_(3, place[:, None, ..., None].expand_as(x), x)
+    return padded.view(*shape, -1, BLOCK, width)
 
 
-def _at(blocks: Tensor, index: Tensor) -> Tensor:
-    """Return one of the blocks ``[B, H, blocks, ., .]`` for each sequence, ``[B, H, ., .]``."""
-    batch, heads, number = blocks.shape[:3]
-    first = torch.arange(0, batch * heads * number, number, device=blocks.device)
-    places = (first.view(batch, heads) + index.squeeze(-1)).flatten()
-    chosen = blocks.flatten(0, 2).index_select(0, places)  # whole, where gather goes entry by entry
-    return chosen.view(batch, heads, *blocks.shape[3:])
-
-
-def _squares_so_far(query: Tensor, key: Tensor) -> Tensor:  # [B, H, n, D] each; [B, H, n]
+def _first_squares(
+    x: Tensor,  # of the first block, [B, 2, H, BLOCK, D]
+    before: Moments,
+) -> Tensor:  # [B, H, BLOCK]
     """Return the sum of the squared products of all tokens up to each."""
-    squares = (query @ key.mT).square()
-    return squares.cumsum(-1).cumsum(-2).diagonal(dim1=-2, dim2=-1)
+    (query, key), (queries, keys) = x.unbind(1), before.spread.unbind(1)
+    own = (query @ key.mT).square().cumsum(-1).cumsum(-2).diagonal(dim1=-2, dim2=-1)
+    across = ((query @ keys) * query + (key @ queries) * key).sum(-1).cumsum(-1)
+    return own + across + squares_of(before.spread).unsqueeze(-1)
+
+
+def squares_of(spread: Tensor) -> Tensor:  # [B, 2, H, ..., D, D], [B, H, ...]
+    """Return Σ_ij (q_i · k_j)², by the products of features alone."""
+    queries, keys = spread.flatten(-2).unbind(1)
+    squares: Tensor = torch.linalg.vecdot(queries, keys)
+    return squares
 
 
 def weights(valid: Tensor | None, like: Tensor) -> Tensor:  # [B|1, H|1, L, 1]

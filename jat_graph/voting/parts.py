@@ -7,8 +7,17 @@ from torch import Tensor
 
 from jat_graph.masks.parts import Part
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.voting.moments import above_noise, inverse, weights
+from jat_graph.voting.moments import (
+    BLOCK,
+    Moments,
+    above_noise,
+    centred_so_far,
+    inverse,
+    squares_of,
+    weights,
+)
 from jat_graph.voting.scores import QueryKeyScores, full_precision, score_dtype
+from jat_graph.voting.standard import causal_features
 
 
 class PartScores(QueryKeyScores):
@@ -53,10 +62,13 @@ def part_features(
     """Return queries and keys whose scaled products are the standard scores of all tokens.
 
     Two sums over all processes: the number of tokens with the means, D of each side, then the
-    spreads, D×D of each.
+    spreads, D×D of each. In causal order those over the processes before.
     """
     assert mask.part is not None
     dtype = score_dtype(query, key)
+    if mask.causal:
+        before = _moments_before(query.to(dtype), key.to(dtype), mask.valid, mask.part)
+        return causal_features(query, key, scale, mask.valid, before)[:2]
     both = torch.stack([query.to(dtype), key.to(dtype)])  # [2, B, H, L_r, D]
     with torch.no_grad(), full_precision(query.device):
         inside = weights(mask.valid, both)
@@ -70,3 +82,29 @@ def part_features(
         total = spread.prod(0).sum((-1, -2))[..., None, None]
         deviation = inverse(total, count.clamp(min=1) * scale**-1)
     return (both[0] - means[0]) * deviation, both[1] - means[1]
+
+
+@torch.no_grad()
+def _moments_before(
+    query: Tensor,  # [B, H, L_r, D]
+    key: Tensor,  # [B, H, L_r, D]
+    valid: Tensor | None,  # [B|1, H|1, L_r]
+    part: Part,
+) -> Moments:
+    """Return what the parts before this one leave behind."""
+    nothing, x = Moments.of_nothing(query), torch.stack([query, key], dim=1)
+    with full_precision(query.device):
+        inside = weights(valid, query)
+        number = part.before(nothing.number + inside.sum((-1, -2), dtype=torch.long).unsqueeze(-1))
+        total = part.before((inside.unsqueeze(1) * x).sum(-2, keepdim=True))
+        before = nothing._replace(number=number, total=total)
+        centred, _, numbers, _ = centred_so_far(x, valid, before)
+        stop = numbers[..., -1:] // BLOCK * BLOCK  # tokens in complete blocks
+        complete = centred * (numbers <= stop)[:, None, ..., None]
+        spreads = part.each(torch.stack([y.mT @ y for y in (complete, centred)]))
+        ends = part.each((stop > number).long())  # whether a block becomes complete
+        spread, squares = before.spread, before.squares
+        for (some, own), end in zip(spreads[: part.rank], ends[: part.rank], strict=True):
+            squares = torch.where(end > 0, squares_of(spread + some).unsqueeze(-1), squares)
+            spread = spread + own
+    return before._replace(spread=spread, squares=squares)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from jat_graph import JatConfig
 from jat_graph.attention.heads import JumpHeads, add_carried
 from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
-from jat_graph.attention.propagation import head_groups
+from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.config_fields import INCIDENCES, SIDES
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.reference import stone_attention
@@ -92,7 +92,7 @@ def run(tokens: Tokens, start: int, end: int, past: StonePast | None) -> tuple[T
         mask=tokens.mask(end),
         scale=SCALE,
         past=past,
-        strength=tokens.strength,
+        given=Given(tokens.strength),
     )
     (group,) = groups
     nothing = torch.zeros_like(tokens.value[:, :, start:end])
@@ -229,7 +229,7 @@ def test_values_that_nobody_carried_are_caught_up_with():
             mask=tokens.mask(end),
             scale=SCALE,
             past=past,
-            strength=tokens.strength,
+            given=Given(tokens.strength),
         )
     assert_equal(run(tokens, 31, 50, past)[2], wanted[:, :, 31:])
 
@@ -301,7 +301,7 @@ def test_nothing_is_kept_under_other_masks():
         mask=TokenMask(),
         scale=1.0,
         past=past,
-        strength=tokens.strength,
+        given=Given(tokens.strength),
     )
     assert past.length == 0
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("heads", "32,40", 8),
         ("model", "32,48", 8),
         ("growth", "32,64", 2),
-        ("long", "32,40", 14),
+        ("long", "32,40", 20),
     ],
 )
 def test_every_benchmark_runs(

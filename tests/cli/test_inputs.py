@@ -12,7 +12,7 @@ from jat_graph.cli.inputs import DEFAULT_MODEL, default_model, load_model, read_
 from jat_graph.cli.options import JatOptions
 from jat_graph.config import JatConfig
 from jat_graph.hf import attached_config
-from jat_graph.hf.changing import learned_strengths
+from jat_graph.hf.changing import learned_by_heads
 
 
 def test_text_is_read_without_its_ends_and_mark(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_stones_get_the_silent_tokens_of_the_tokenizer_and_keep_their_strengths(
     config = attached_config(model)
     assert config is not None
     assert {tokenizer.cls_token_id, tokenizer.sep_token_id} <= set(config.silent_tokens)
-    for strength in learned_strengths(model).values():
+    for strength in learned_by_heads(model).values():
         strength.fill_(0.5)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     changed, _ = load_model(str(tmp_path), JatOptions(threshold=2.0))
     assert attached_config(changed) == replace(config, threshold=2.0)
-    assert all((strength == 0.5).all() for strength in learned_strengths(changed).values())
-    assert learned_strengths(changed)
+    assert all((strength == 0.5).all() for strength in learned_by_heads(changed).values())
+    assert learned_by_heads(changed)
 
 
 def test_a_broken_model_is_one_line(tmp_path: Path, tiny_model: str) -> None:

@@ -170,12 +170,18 @@ def test_plot_draws_patterns(run: Run, tmp_path: Path) -> None:
     run("plot", "--pattern", "window:3+global:1,strided:4", "--length", "16", "--output", both)
     assert one.read_bytes().startswith(b"\x89PNG")
     assert len(both.read_bytes()) > len(one.read_bytes())
+    run("plot", "--pattern", "block:4,window:3,area:2", "--length", "16", "--output", both)
+    assert len(both.read_bytes()) > len(one.read_bytes())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--pattern", "window:0"], "width of a window must be"),
+        (
+            ["--pattern", "window:3,area:two"],
+            r"pattern must be area:WIDTH\[:causal\], got 'area:two'",
+        ),
         (["--pattern", "window:3", "--length", "0"], "length must be an integer of at least 1"),
         ([], "plot needs --model, --layer and --head, or --pattern"),
         (["--pattern", "window:3", "--model", "x"], "plot needs --model, --layer and --head"),

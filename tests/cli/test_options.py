@@ -108,6 +108,18 @@ def test_lists() -> None:
     assert JatOptions(layers="all").resolve(JatConfig(layers=(1,))) == JatConfig()
 
 
+@pytest.mark.parametrize(
+    ("text", "conv"),
+    [
+        ("GCNConv", {"layer": "GCNConv"}),
+        ('{"layer": "APPNP", "K": 10, "alpha": 0.1}', {"layer": "APPNP", "K": 10, "alpha": 0.1}),
+    ],
+)
+def test_layers_and_pruning(text: str, conv: Any) -> None:
+    options = JatOptions(conv=text, max_neighbors=8, min_weight=0.1)
+    assert options.resolve() == JatConfig(conv=conv, max_neighbors=8, min_weight=0.1)
+
+
 @pytest.mark.parametrize("default", [None, JatConfig(), JatConfig(threshold=3.0, seed=7)])
 def test_stones_bring_their_own_defaults(default: JatConfig | None) -> None:
     own = {} if default is None or default.seed == 0 else {"threshold": 3.0, "seed": 7}
@@ -164,6 +176,7 @@ def test_stones_in_every_detail() -> None:
         (JatOptions(layers="0;1"), "--layers must be whole numbers"),
         (JatOptions(hop_weights="a"), "--hop-weights must be numbers"),
         (JatOptions(threshold=-1.0), "threshold"),
+        (JatOptions(conv="{GCNConv"), "--conv must be a name or a JSON object, got '{GCNConv'"),
         (JatOptions(strength="much"), "--strength must be learned or numbers .* got 'much'"),
         (JatOptions(graph="stones", strength="1,2"), "strength must be three numbers"),
         (JatOptions(graph="stones", strength="1,1,0", hops=2), "for each of 2 hops"),

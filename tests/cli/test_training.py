@@ -89,6 +89,30 @@ def test_triplet_heads_against_the_base(
     assert run_of_it["options"]["depth"] == 3 and list(run_of_it["metrics"]) == ["held_out"]
 
 
+def test_heads_of_both_kinds(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
+    task, folder = ("--task", "cola", "--data-dir", cola_dir), tmp_path / "run"
+    words = ("--heads", "1", "--triplet", "sum")
+    run(
+        "train", "--model", tiny_model, *task, "--output", folder, *QUICK, *words,
+        "--density", "0.2",
+    )  # fmt: skip
+    result = json.loads((folder / "results.json").read_text())
+    jump = JatConfig.from_dict(result["config"]["jat"])
+    assert jump.heads == 1 and isinstance(jump.threshold, tuple)
+    assert result["config"]["triplet"] == TripletConfig(pairs="sum").to_dict()
+    saved, scores = json.loads((folder / "model" / "config.json").read_text()), tmp_path / "s.json"
+    assert {name: saved[name] for name in ("jat", "triplet")} == result["config"]
+    run("eval", "--model", folder / "model", *task, *QUICK[-4:], "--json", scores)
+    assert json.loads(scores.read_text())["metrics"] == result["metrics"]
+    run(
+        "train", "--model", tiny_model, *task, "--output", tmp_path / "runs", *QUICK, *words,
+        "--compare", "--seeds", "1",
+    )  # fmt: skip
+    arms = json.loads((tmp_path / "runs" / "results.json").read_text())["arms"]
+    assert list(arms) == ["base", "both"]
+    assert arms["both"]["config"]["jat"] == JatConfig(heads=1).to_dict()
+
+
 def test_a_model_with_triplet_heads_keeps_them(
     run: Run, tiny_model: str, cola_dir: str, tmp_path: Path
 ) -> None:
@@ -169,8 +193,14 @@ def test_compare_with_a_calibrated_arm(
     [
         (["--task", "nothing"], "task must be one of cola, .* got 'nothing'"),
         (["--task", "cola", "--base", "--compare"], "exclude each other"),
-        (["--task", "cola", "--triplet", "sum", "--base"], "--triplet takes neither --base, --arm"),
-        (["--task", "cola", "--triplet", "sum", "--heads", "2"], "--triplet takes neither --base"),
+        (
+            ["--task", "cola", "--triplet", "sum", "--base"],
+            "--triplet takes neither --base nor --arm",
+        ),
+        (
+            ["--task", "cola", "--triplet", "sum", "--heads", "2"],
+            "head 1 of layer 0 is a jump head",
+        ),
         (["--task", "cola", "--triplet-heads", "3"], "--triplet-layers need --triplet"),
         (["--task", "cola", "--triplet", "mean"], "must be one of partner, sum, max, got 'mean'"),
         (["--task", "cola", "--held-out", "1"], "held_out must be a share below 1, got 1.0"),

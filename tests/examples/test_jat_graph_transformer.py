@@ -12,7 +12,7 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.utils import degree
 
 from examples import jat_graph_transformer
-from examples.jat_graph_transformer import JUMPS, ORDINARY, read_trees, to_graph
+from examples.jat_graph_transformer import JUMPS, ORDINARY, Tree, read_trees, to_graph
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 
 CHANNELS, HEADS = 16, 4
@@ -30,12 +30,13 @@ SENTENCE = """\
 1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
 
 """
-TREE = (
+TREE = Tree(
+    ["Dogs", "do", "n't", "bark", "."],
     ["NOUN", "AUX", "PART", "VERB", "PUNCT"],
     [4, 4, 4, 0, 4],
     ["nsubj", "aux", "advmod", "root", "punct"],
 )
-NAMES = [sorted(set(TREE[column])) for column in (0, 2)]
+NAMES = [sorted(set(TREE[column])) for column in (1, 3)]
 
 
 def write_trees(folder: Path, times: int) -> None:
@@ -81,24 +82,19 @@ def test_jumps_change_it_and_graphs_do_not_meet() -> None:
 
 def test_trees_are_words_with_their_heads(tmp_path: Path) -> None:
     write_trees(tmp_path, 1)
-    assert list(read_trees(tmp_path, "dev")) == [TREE]  # no "2-3", no "4.1", no single word
+    one = Tree(["Yes"], ["INTJ"], [0], ["root"])
+    assert list(read_trees(tmp_path, "dev")) == [TREE, one]  # no "2-3", no "4.1"
 
 
 def test_a_graph_hides_order_and_heads() -> None:
     graph = to_graph(TREE, *NAMES)
     assert graph.is_undirected()
     assert degree(graph.edge_index[0]).tolist() == [1, 1, 1, 4, 1]
-    assert [NAMES[1][number] for number in graph.y] == TREE[2]
+    assert [NAMES[1][number] for number in graph.y] == TREE.relations
     order = [3, 1, 0, 4, 2]  # the same tree, its words in another order
-    tags, heads, relations = TREE
-    moved = to_graph(
-        (
-            [tags[i] for i in order],
-            [heads[i] and order.index(heads[i] - 1) + 1 for i in order],
-            [relations[i] for i in order],
-        ),
-        *NAMES,
-    )
+    moved = Tree(*([column[place] for place in order] for column in TREE))
+    heads = [head and order.index(head - 1) + 1 for head in moved.heads]
+    moved = to_graph(moved._replace(heads=heads), *NAMES)
     torch.manual_seed(0)
     model = GraphTransformer(5, 8, 5, CHANNELS, 2, lambda c: JumpGPSConv(c, HEADS, JUMPS)).eval()
     out, other = (

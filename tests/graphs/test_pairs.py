@@ -4,13 +4,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import contains_self_loops, to_dense_adj
 
 from jat_graph import JatConfig, attention_graph, jump_operator
-from jat_graph.graphs.pairs import prune_edges
-from jat_graph.reference import reference_scores
+from jat_graph.nn import JumpConv
+from jat_graph.reference import reference_prune, reference_scores
 from jat_graph.testing import random_heads, random_padding_mask
 from tests.support import (
     CAUSAL_MASKS,
@@ -140,6 +143,20 @@ def test_edges_are_looked_through_once_and_not_once_a_graph():
     assert searches[0][0] > 0
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
+@pytest.mark.parametrize("layout", [None, torch.sparse_csr])
+def test_pyg_makes_a_sparse_matrix_of_a_batch_and_of_a_graph(layout):
+    query, key, _, _ = random_heads(2, 2, 9, 4)
+    batch = attention_graph(query, key, config=JatConfig(), max_neighbors=2)
+    transform = ToSparseTensor(attr="edge_weight", layout=layout)
+    for graph in (batch, batch[3]):
+        adj_t = transform(graph).adj_t
+        assert isinstance(adj_t, SparseTensor if layout is None and WITH_TORCH_SPARSE else Tensor)
+        assert torch.equal(adj_t.to_dense(), dense(graph))
+        x = torch.randn(graph.num_nodes, 3, dtype=torch.float64)
+        assert_equal(JumpConv(3)(x, adj_t), JumpConv(3)(x, graph.edge_index, graph.edge_weight))
+
+
 # --- maps ----------------------------------------------------------------------------------------
 
 
@@ -190,18 +207,6 @@ def test_probabilities_vote_by_their_products(settings):
 # --- pruning -------------------------------------------------------------------------------------
 
 
-def prune_by_hand(matrix, min_weight, max_neighbors):
-    """Keep the heaviest in-edges of each node and their reverse, by sorting each row."""
-    size = len(matrix)
-    keep = torch.zeros(size, size, dtype=torch.bool)
-    for target in range(size):
-        order = sorted(range(size), key=lambda source: (-matrix[target, source].item(), source))
-        order = [source for source in order if matrix[target, source] > 0]
-        keep[target, order[:max_neighbors]] = True
-    keep = keep | keep.T
-    return torch.where(keep & (matrix >= min_weight), matrix, 0.0)
-
-
 @given(
     seed=st.integers(0, 2**20),
     min_weight=st.sampled_from((0.0, 0.2, 0.5, 1.0)),
@@ -222,7 +227,7 @@ def test_pruning_keeps_the_heaviest_and_says_what_it_dropped(
         query, key, min_weight=min_weight, max_neighbors=max_neighbors, **options
     )
     for before, after in zip(whole.to_data_list(), pruned.to_data_list(), strict=True):
-        wanted = prune_by_hand(dense(before), min_weight, max_neighbors)
+        wanted = reference_prune(dense(before), min_weight, max_neighbors)
         assert torch.equal(dense(after), wanted)
         assert before.num_edges == after.num_edges + after.dropped_edges
         dropped = before.edge_weight.sum() - after.edge_weight.sum()
@@ -240,14 +245,6 @@ def test_pruning_drops_something_and_ties_go_to_the_lower_source():
     assert kept == first | {(target, source) for source, target in first}
     assert int(batch.dropped_edges) == 20 - len(kept)
     assert float(batch.dropped_weight) == 20 - len(kept)
-
-
-def test_pruning_nothing_keeps_all():
-    edge_index, weight = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0.5, 0.5])
-    assert prune_edges(edge_index, weight, 0.0, None).all()
-    assert prune_edges(edge_index, weight, 0.5, 1).all()
-    assert not prune_edges(edge_index, weight, 0.6, None).any()
-    assert prune_edges(edge_index[:, :0], weight[:0], 0.0, 2).shape == (0,)
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -2,17 +2,13 @@
 
 import copy
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import transformers as hf
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from jat_graph.config import JatConfig
@@ -538,31 +534,3 @@ def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
 
 def told(inputs: dict[str, Any]) -> Tensor:
     return torch.isin(inputs["input_ids"], torch.tensor(SILENT))[:, None]
-
-
-@pytest.fixture
-def one_process(tmp_path: Path) -> Iterator[None]:
-    """Be a group of one process."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("one_process")
-@pytest.mark.parametrize("way", ["DDP", "FSDP"])
-def test_parallel_training_finds_all_strengths_in_use(way: str) -> None:
-    """DDP refuses a second step if the first left a parameter without a gradient."""
-    plain, inputs = tiny_model("vit"), tiny_inputs("vit")
-    model = attach(plain, stones())
-    twin = copy.deepcopy(model)
-    model = DistributedDataParallel(model) if way == "DDP" else fully_shard(model)
-    for every in (model, twin):
-        optimizer = torch.optim.SGD(every.parameters(), lr=0.1)
-        for _ in range(2):
-            optimizer.zero_grad()
-            weighted(main_output(every(**inputs))).backward()
-            optimizer.step()
-    for got, want in zip(strengths(model), strengths(twin), strict=True):
-        got = got.full_tensor() if way == "FSDP" else got  # type: ignore[attr-defined]
-        assert bool(want.any()) and torch.equal(got, want)
-    assert torch.equal(run(model, inputs), run(twin, inputs))

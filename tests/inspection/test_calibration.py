@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 from jat_graph import stone_graph
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
-from jat_graph.hf.changing import attach_again, learned_strengths
+from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.calibration import (
     Inputs,
     calibrate,
@@ -218,14 +218,14 @@ def test_jump_heads_keep_what_they_learned() -> None:
     config = JatConfig(heads=2, strength="learned", threshold=0.5)
     model, batch = attach(tiny_bert(), config).eval(), random_batches(1)[0]
     base = model(**batch).last_hidden_state
-    for strength in learned_strengths(model).values():
+    for strength in learned_by_heads(model).values():
         strength.fill_(0.5)
     before = model(**batch).last_hidden_state
     assert not torch.allclose(before, base, atol=1e-3)
     found = calibrate(model, [batch], density=0.3)
     assert torch.equal(model(**batch).last_hidden_state, before)
     # Measured with the jumps of the layers below, as strong as they are.
-    attach_again(model, found, learned_strengths(model))
+    attach_again(model, found, learned_by_heads(model))
     assert all(0.2 < head.density <= 0.3 for head in graph_statistics(model, [batch]))
 
 

@@ -38,7 +38,7 @@ def stones_and_walk(layer):
     seed=st.integers(0, 999),
 )
 def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides, self_weight, seed):
-    config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight)
+    config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight, backend="dense")
     layer = captured(config, causal, seed=seed)
     graph, (links, walk) = layer_graph(layer), stones_and_walk(layer)
     assert_equal(graph.weights[0], walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1)))
@@ -64,7 +64,7 @@ def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides,
 
 @given(kind=KINDS, causal=st.booleans(), seed=st.integers(0, 999))
 def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(kind, causal, seed):
-    layer = captured(JatConfig.stones(incidence=kind), causal, seed=seed)
+    layer = captured(JatConfig.stones(incidence=kind, backend="dense"), causal, seed=seed)
     graph, (links, _) = layer_graph(layer), stones_and_walk(layer)
     for head in (0, 1):
         b = links[head]

@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.hf.changing import learned_strengths
+from jat_graph.hf.changing import learned_by_heads
 from jat_graph.inspection.calibration import calibrate
 from jat_graph.inspection.reports import Inspection, StoneReport
 from jat_graph.inspection.text import inspect_text, view_head
@@ -234,7 +234,7 @@ def test_a_plain_model_is_refused(
 @pytest.fixture(params=["learned", (0.5, -0.3, 0.2)], ids=["learned", "fixed"])
 def stepping(plain: PreTrainedModel, request: pytest.FixtureRequest) -> Iterator[PreTrainedModel]:
     attach(plain, JatConfig.stones(layers=(1,), heads=(3, 10), strength=request.param))
-    for strength in learned_strengths(plain).values():
+    for strength in learned_by_heads(plain).values():
         strength.copy_(torch.tensor([0.5, -0.3, 0.2])[:, None, None])
     yield plain
     detach(plain)

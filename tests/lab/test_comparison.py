@@ -17,6 +17,7 @@ from jat_graph.lab.studies import Plan
 from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.training import (
     Arm,
+    BothHeads,
     compare,
     comparison_markdown,
     comparison_table,
@@ -111,10 +112,16 @@ def test_a_comparison_of_an_older_version_goes_on(
 
 def test_a_model_need_not_say_its_size(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "shape", None)  # what grids are scaled to
-    arms = {"base": None, "triplet": TripletConfig(), "deep": Arm(JUMP, {"depth": 3})}
+    both = BothHeads(replace(JUMP, layers=(0,)), TripletConfig(layers=(1,)))
+    arms = {"base": None, "triplet": TripletConfig(), "both": both, "deep": Arm(JUMP, {"depth": 3})}
     comparison = compare(options(epochs=1), arms, [0], progress=False)
     configs = {arm: run.config for arm, (run,) in comparison.runs.items()}
-    assert configs == {"base": None, "triplet": TripletConfig().to_dict(), "deep": JUMP.to_dict()}
+    assert configs == {
+        "base": None,
+        "triplet": TripletConfig().to_dict(),
+        "both": both.to_dict(),
+        "deep": JUMP.to_dict(),
+    }
 
 
 def test_wrong_options_of_an_arm_are_refused_before_any_training(options: Options) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from jat_graph.nn import BlockSelfAttention, SourceToToken, feature_attention
-from jat_graph.nn.biblosa import _least_memory
+from jat_graph.nn.biblosa import least_memory
 from jat_graph.nn.feature_attention import FeatureSelfAttention
 from jat_graph.reference import (
     reference_block_attention,
@@ -155,7 +155,7 @@ def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -
 )
 def test_the_block_length_is_exact(counts: range) -> None:
     for count in counts:
-        assert int(_least_memory(torch.tensor(count))) == reference_block_length(count), count
+        assert int(least_memory(torch.tensor(count))) == reference_block_length(count), count
 
 
 def test_single_precision_is_within_its_budget() -> None:

@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.reference import reference_adjacency, reference_mask, reference_voting_keys
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import MapScores
+from tests.support import heads_and_masks
 
 
 @st.composite
@@ -57,3 +60,15 @@ def integer_truth(config, scores, mask, is_causal):
         inclusive=config.inclusive,
         nodes=config.nodes,
     )
+
+
+@st.composite
+def integer_maps(draw, masks):
+    """Draw a ballot of a map of small integers, many of whose weights are tied, under a mask."""
+    case = draw(heads_and_masks(masks))
+    mask = resolve_mask(case.mask, case.is_causal, case.query)
+    batch, heads, length = case.query.shape[:3]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    scores = torch.randint(-2, 3, (batch, heads, length, length), generator=generator)
+    config = JatConfig(threshold=draw(st.integers(0, 3)), inclusive=draw(st.booleans()))
+    return open_ballot(config, MapScores(scores.float()), mask)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-import jat_graph.operators.blocked
+import jat_graph.operators.rows
 from jat_graph import JatConfig, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import BlockedOperator, DenseOperator
@@ -30,8 +30,8 @@ class TestSmallBlocks(TestBlockedOperator):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.blocked, "KEPT_KEYS", 4)
-        monkeypatch.setattr(jat_graph.operators.blocked, "BLOCK", 400)
+        monkeypatch.setattr(jat_graph.operators.rows, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.operators.rows, "BLOCK", 400)
 
 
 STRIDED = {"key_selection": "strided", "key_step": 2, "threshold": 2.0, "inclusive": True}

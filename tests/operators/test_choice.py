@@ -112,6 +112,24 @@ def test_an_explicit_backend_is_the_choice():
 
 
 @pytest.mark.parametrize(
+    ("changes", "device", "backend", "words"),
+    [
+        ({"linked": 0.4}, "cpu", "dense", "by 'sparse' for 4096 columns of B"),
+        ({"linked": 0.01}, "cpu", "sparse", "by 'dense' for 4096 columns of B"),
+        ({"linked": 0.01, "num_keys": 128}, "cpu", "dense", "no wider than the 128 features"),
+        ({"linked": 0.01}, "abacus", "dense", "no measured price on abacus"),
+        ({"linked": 0.4, "graphs": 99}, "abacus", "sparse", "a dense B would take 3.1 GiB"),
+        ({"linked": 0.4, "graphs": 99, "num_keys": 64}, "cpu", "dense", "no wider than"),
+    ],
+)
+def test_stones_are_sparse_where_few_links_or_much_memory_are(changes, device, backend, words):
+    work = Workload(graphs=1, length=2048, num_keys=4096, width=128, products=3)
+    work = dataclasses.replace(work, **changes)
+    choice = choose_backend(JatConfig.stones(), TokenMask(), work, device)
+    assert (choice.backend, words in choice.why) == (backend, True)
+
+
+@pytest.mark.parametrize(
     ("settings", "mask"), [({}, PAIRS), ({"soft_temperature": 1.0}, TokenMask())]
 )
 def test_auto_goes_dense_where_threshold_cannot_run_and_says_why(settings, mask):

@@ -40,6 +40,18 @@ def test_the_model_counts_the_work_by_hand():
             assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
 
 
+def test_the_work_of_stones_by_hand():
+    work = Workload(
+        graphs=2, length=10, num_keys=6, width=4, products=3, backward=True, linked=0.25
+    )
+    dense = {"incidence": 2 * 60 * 2, "multiply": 2 * 2 * 60 * 12}
+    sparse = {"search": 2 * 60 * 3, "link": 0.25 * 2 * 2 * 60 * 12}
+    for backend, units in (("dense", dense), ("sparse", sparse)):
+        for name in PRICES:
+            alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
+            assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
+
+
 def test_a_causal_product_counts_again_each_time():
     work = Workload(graphs=1, length=100, num_keys=3, width=4, products=2)
     causal = dataclasses.replace(work, causal=True)

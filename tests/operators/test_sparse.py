@@ -5,11 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 
-import jat_graph.operators.sparse
 from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import SparseOperator
-from jat_graph.operators.sparse import vote_edges
 from jat_graph.reference import reference_graph
 from jat_graph.testing import OperatorContract, random_heads
 from jat_graph.voting.ballot import open_ballot
@@ -68,22 +66,6 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
     ballot = open_ballot(config, MapScores(scores.float()), mask)
     found = SparseOperator.from_ballot(ballot).to_dense()
     assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tile", [1, 100, 10**6])
-def test_edges_are_counted_in_blocks_and_sorted_by_target(tile, causal, monkeypatch):
-    monkeypatch.setattr(jat_graph.operators.sparse, "BLOCK", tile)
-    query, key, _, density = random_heads(2, 3, 12, 8, is_causal=causal)
-    assert 0.1 <= density <= 0.9
-    ballot = open_ballot(JatConfig(), QueryKeyScores(query, key, 8**-0.5), TokenMask(causal=causal))
-    (sources, targets), weights = vote_edges(ballot)
-    assert (targets.diff() >= 0).all()
-    assert (targets * 72 + sources).diff().min() > 0  # by source within a target, each edge once
-    truth = reference_graph(query, key, is_causal=causal).adjacency
-    truth = torch.block_diag(*truth.flatten(0, 1))
-    torch.testing.assert_close(truth[targets, sources], weights)
-    assert len(weights) == truth.count_nonzero()
 
 
 def test_a_graph_without_edges():

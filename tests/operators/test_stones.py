@@ -17,6 +17,7 @@ from jat_graph.testing import OperatorContract
 
 
 class TestStoneOperator(OperatorContract):
+    backend = "dense"
     causal = False
     sides = "positive"
     incidence = "excess"
@@ -30,6 +31,7 @@ class TestStoneOperator(OperatorContract):
             key_selection="all",
             sides=self.sides,
             incidence=self.incidence,
+            backend=self.backend,
         )
 
     def create_operator(self, query, key):
@@ -93,11 +95,3 @@ def test_second_derivatives_are_refused(causal):
     product = StoneOperator(links, 0.1, causal).matmul(x)
     with pytest.raises(RuntimeError, match="first derivatives only, got create_graph=True"):
         torch.autograd.grad(product.sum(), links, create_graph=True)
-
-
-def test_it_says_which_backend_runs():
-    heads = torch.randn(1, 2, 5, 4)
-    config = JatConfig.stones(key_selection="all")
-    operator, choice = jump_operator(heads, heads, config=config, explain=True)
-    assert isinstance(operator, StoneOperator)
-    assert str(choice) == "dense: links are a matrix of 5 tokens by 5 stones, for each side"

@@ -12,7 +12,10 @@ from jat_graph.patterns import Documents, Pattern, parse_pattern
 SIZES = st.integers(1, 12)
 SIMPLE = ("window:{}", "global:{}", "causal", "local:{}", "local:{}:left", "local:{}:both")
 WIDE = ("dilated:{}:{}", "random:{}:{}:3")
-FACTORISED = ("strided:{}", "strided:{}:merged", "fixed:{}", "fixed:{}:1:merged")
+FACTORISED = (
+    *("strided:{}", "strided:{}:merged", "strided:{}:turns:3", "strided:{}:merged:4"),
+    *("fixed:{}", "fixed:{}:1:merged", "fixed:{}:1:turns:3", "fixed:{}:1:merged:3"),
+)
 KINDS = SIMPLE + WIDE + FACTORISED
 
 # One of each kind, and what unions and intersections do to each other.
@@ -27,6 +30,10 @@ SPECS = (
     "strided:6:merged",
     "fixed:7:2",
     "fixed:7:2:merged",
+    "strided:4:turns:3",
+    "strided:3:merged:4",
+    "fixed:4:2:turns:3",
+    "fixed:3:1:merged:4",
     "random:8:2:5",
     "causal",
     "window:5+global:2",

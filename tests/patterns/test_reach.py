@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.patterns import Pattern, parse_pattern, reaches_all
+from jat_graph.patterns import Fixed, Pattern, Strided, parse_pattern, reaches_all
 from tests.patterns.support import all_pairs, patterns
 
 
@@ -35,6 +35,32 @@ def test_one_of_their_two_kinds_of_heads_does_not(kind: str) -> None:
     for part in ("rows", "columns"):
         assert not reaches_all(parse_pattern(f"{kind}:{part}"), 64, 2)
     assert not reaches_all(parse_pattern(kind), 64, 1)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 150), st.integers(2, 6), st.integers(1, 3), st.booleans())
+def test_a_step_along_each_factor_connects_everything(
+    length: int, factors: int, summary: int, merged: bool
+) -> None:
+    stride = next(size for size in range(1, length + 1) if size**factors >= length)
+    summary, part = min(summary, stride), "merged" if merged else "turns"
+    for pattern, most in (
+        (Strided(stride, part, factors), stride),
+        (Fixed(stride, summary, part, factors), stride * summary),
+    ):
+        assert reaches_all(pattern, length, factors)
+        way = torch.eye(length)
+        for rule in pattern.rules:  # the first layer reads near keys, and the last one far ones
+            pairs = all_pairs(rule, length)[0, 0]
+            assert int(pairs.sum(-1).max()) <= most
+            way = (pairs | torch.eye(length, dtype=torch.bool)).float() @ way
+        assert torch.equal(way > 0, torch.ones(length, length).tril() > 0)
+
+
+@pytest.mark.parametrize("kind", ["strided:4:turns:3", "fixed:4:1:turns:3"])
+def test_fewer_steps_than_factors_do_not(kind: str) -> None:
+    assert reaches_all(parse_pattern(kind), 64, 3)
+    assert not reaches_all(parse_pattern(kind), 64, 2)
 
 
 def test_a_window_needs_as_many_steps_as_it_fits_in() -> None:

@@ -1,5 +1,7 @@
 """Every pattern's pairs are those of its plain rule, and as many as its formula says."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ from jat_graph.patterns import (
     parse_pattern,
     pattern_attention,
 )
+from jat_graph.patterns.base import key_blocks, pairs_of
 from jat_graph.reference import (
     reference_causal,
     reference_dilated_window,
@@ -58,19 +61,41 @@ def test_pairs_are_those_of_the_plain_rule(length: int, size: int, other: int) -
         check(LocalBlocks(size, neighbours), length, reference_local_blocks(size, *sides))
 
 
-@settings(deadline=None, max_examples=25)
-@given(LENGTHS, SIZES, st.data())
-def test_heads_of_sparse_transformers_take_turns_or_merge(length, size, data) -> None:
+@settings(deadline=None, max_examples=50)
+@given(LENGTHS, SIZES, st.integers(2, 5), st.data())
+def test_heads_of_sparse_transformers_take_turns_or_merge(length, size, factors, data) -> None:
     summary = data.draw(st.integers(1, size))
     for kind, rules in (
-        (lambda *part: Strided(size, *part), reference_strided(size)),
-        (lambda *part: Fixed(size, summary, *part), reference_fixed(size, summary)),
+        (partial(Strided, size), reference_strided(size, factors)),
+        (partial(Fixed, size, summary), reference_fixed(size, summary, factors)),
     ):
-        row, column = rules
-        check(kind(), length, row, column, row)
-        check(kind("rows"), length, row)
-        check(kind("columns"), length, column)
-        check(kind("merged"), length, lambda h, q, k, r=row, c=column: r(h, q, k) or c(h, q, k))
+        check(kind(factors=factors), length, *rules, rules[0])
+        check(kind("merged", factors), length, lambda *pair, own=rules: any(r(*pair) for r in own))
+        if factors == 2:
+            row, column = rules
+            check(kind("rows"), length, row)
+            check(kind("columns"), length, column)
+
+
+@settings(deadline=None, max_examples=50)
+@given(patterns(), st.integers(1, 300), st.data())
+def test_blocks_of_a_part_are_its_rows(pattern: Pattern, length: int, data) -> None:
+    start = data.draw(st.integers(0, length - 1))
+    part = range(start, data.draw(st.integers(start + 1, length)))
+    rule = pattern.of_head(0)
+    found = torch.zeros(length, length, dtype=torch.bool)
+    for queries, keys in key_blocks(rule, length, part):
+        found[queries[:, None], keys] = pairs_of(rule, queries[None], keys[None])[0]
+    wanted = all_pairs(rule, length)[0, 0].clone()
+    wanted[: part.start] = wanted[part.stop :] = False
+    assert_close(found, wanted)
+
+
+@settings(deadline=None, max_examples=50)
+@given(patterns(), st.integers(1, 60))
+def test_global_tokens_read_every_token(pattern: Pattern, length: int) -> None:
+    pairs = all_pairs(pattern, length, pattern.period)
+    assert pairs[:, :, : pattern.num_global].all()
 
 
 def test_documents_are_kept_apart_in_every_sequence() -> None:
@@ -154,6 +179,14 @@ def test_longformer_and_bigbird_are_unions() -> None:
         (lambda: LocalBlocks(4, "right"), "neighbours of local blocks must be own, left or both"),
         (lambda: GlobalTokens(-1), "number of global tokens must be an integer of at least 1"),
         (lambda: Strided(3, "both"), "part of strided attention must be turns, merged, rows or"),
+        (lambda: Strided(3, factors=1), "factors of strided attention must be an integer of at le"),
+        (lambda: Strided(1, factors=32), "factors of strided attention must be at most 31, got 32"),
+        (lambda: Strided(3, "rows", 3), "factors of strided attention must be 2 with rows, got 3"),
+        (lambda: Fixed(9, 1, "turns", "x"), "factors of fixed attention must be an integer of at"),
+        (
+            lambda: Fixed(10**4, 1, "turns", 4),
+            r"stride \*\* \(factors - 1\) of fixed attention must be at most 2147483647, got 10000",
+        ),
         (lambda: Fixed(3, 4), "summary of fixed attention must be at most its stride 3, got 4"),
         (lambda: RandomBlocks(4, 0), "count of random blocks must be an integer of at least 1"),
         (lambda: RandomBlocks(4, 1, -1), "seed of random blocks must be an integer of at least 0"),

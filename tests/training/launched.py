@@ -23,7 +23,7 @@ from jat_graph.cli import app
 from jat_graph.cli import main as jat_graph
 from jat_graph.hf import TripletConfig, attach
 from jat_graph.training import TrainingOptions, compare, evaluate, train
-from jat_graph.training.options import Heads
+from jat_graph.training.heads import Heads
 from jat_graph.training.processes import Processes, is_main, join
 from jat_graph.training.trainer import TaskTrainer
 from tests.training.support import JUMP, same_weights

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
 from jat_graph.training import calibrate_on_task, evaluate
 from tests.training.support import Options
 
@@ -28,6 +29,15 @@ def test_the_table_covers_the_jump_heads_and_is_always_the_same(options: Options
     assert all(0 < value < float("inf") for row in found.threshold for value in row)
     other_seed = options(batch_size=8, seed=5)
     assert calibrate_on_task(other_seed, config, density=0.3, batches=3) == found
+
+
+def test_triplet_heads_may_stand_beside(options: Options) -> None:
+    chosen, config = options(batch_size=8), JatConfig(heads=1)
+    alone = calibrate_on_task(chosen, config, density=0.3, batches=3)
+    beside = calibrate_on_task(chosen, config, 0.3, batches=3, beside=TripletConfig(pairs="sum"))
+    assert isinstance(alone.threshold, tuple) and isinstance(beside.threshold, tuple)
+    assert beside.threshold[0] == alone.threshold[0]  # the triplets come after its scores
+    assert beside.threshold[1] != alone.threshold[1]
 
 
 def test_no_batches_raise(options: Options) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig
+from jat_graph.training.heads import BothHeads
 from jat_graph.training.options import TrainingOptions
 
 PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
@@ -138,8 +139,9 @@ def test_only_what_changes_the_result_changes_the_fingerprint() -> None:
         PLAIN.fingerprint(None),
         PLAIN.fingerprint(JatConfig()),
         PLAIN.fingerprint(TripletConfig()),
+        PLAIN.fingerprint(BothHeads(JatConfig(), TripletConfig())),
     }
-    assert len(prints) == len(names) + 3
+    assert len(prints) == len(names) + 4
 
 
 def test_a_folder_is_the_same_by_any_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig, attach, keep_graphs
 from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.tasks import get_task
-from jat_graph.training import RunResult, evaluate, train
+from jat_graph.training import BothHeads, RunResult, evaluate, train
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
@@ -127,6 +127,27 @@ def test_triplet_heads_train(options: Options, pairs: str) -> None:
     model = str(Path(chosen.output_dir, "model"))
     found = evaluate(model, "cola", chosen.data_dir, max_length=16, device="cpu", progress=False)
     assert found == result.metrics
+
+
+def test_heads_of_both_kinds_train_and_are_saved(options: Options) -> None:
+    heads = BothHeads(JatConfig(heads=1, strength="learned", threshold=0.0), TripletConfig())
+    chosen = options(epochs=1)
+    result = train(chosen, heads, progress=False)
+    assert result.config == heads.to_dict()
+    folder = Path(chosen.output_dir, "model")
+    saved = json.loads((folder / "config.json").read_text())
+    assert {name: saved[name] for name in ("jat", "triplet")} == heads.to_dict()
+    learned = weights(chosen.output_dir)
+    assert any(".key2." in name for name in learned)
+    thetas = [tensor for name, tensor in learned.items() if name.endswith("strength.theta")]
+    assert len(thetas) == 2 and all(bool(theta.any()) for theta in thetas)
+    found = evaluate(
+        str(folder), "cola", chosen.data_dir, max_length=16, device="cpu", progress=False
+    )
+    assert found == result.metrics
+    assert train(options(epochs=1, resume=True), heads, progress=False) == result
+    with pytest.raises(ValueError, match="holds a run with"):
+        train(options(epochs=1, resume=True), heads.jump, progress=False)
 
 
 @pytest.mark.parametrize("strength_lr", [None, 0.0, 0.01])

@@ -9,13 +9,23 @@ from matplotlib.colors import to_rgba
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.patterns import COLOURS, SEVERAL
+from jat_graph.viz.layers import is_layer, parse_layer
+from jat_graph.viz.panels import COLOURS, SEVERAL
 
 
 @pytest.mark.parametrize("length", [1, 20, 300])
-@pytest.mark.parametrize("specs", ["window:4", "window:4+global:2", "strided:5,causal,local:9"])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        *("window:4", "window:4+global:2", "strided:5,causal,local:9"),
+        "memory-compressed:3:3:causal,area:9,block:5",
+    ],
+)
 def test_every_label_lies_inside_the_picture_and_apart(specs: str, length: int) -> None:
-    figure = draw_patterns([parse_pattern(spec) for spec in specs.split(",")], length)
+    read = (
+        parse_layer(spec) if is_layer(spec) else parse_pattern(spec) for spec in specs.split(",")
+    )
+    figure = draw_patterns(list(read), length)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     used = figure.get_tightbbox(renderer)  # inches, every text included

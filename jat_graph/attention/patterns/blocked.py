@@ -39,13 +39,25 @@ def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
     tensors = same_precision(job.query, job.key, job.value)
     query, key, value = (tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors)
     groups = batch_groups(rule, valid, batch, length, query.device)
-    budget = GATHERED_CUDA if query.is_cuda else GATHERED
-    most = budget // (heads * (key.size(-1) + value.size(-1)))
-    if query.device.type == "cpu" and not job.dropout_p:
-        output: Tensor = FusedBlocks.apply(query, key, value, groups, most, job.scale)  # type: ignore[no-untyped-call]
-    else:
-        output = _plain_blocks(query, key, value, groups, most, job.dropout_p, job.scale)
+    output = attend_rows(query, key, value, groups, job.dropout_p, job.scale)
     return output.view(batch, length, heads, -1).transpose(1, 2)
+
+
+def attend_rows(
+    query: Tensor,  # [rows, H, F]
+    key: Tensor,  # [rows of keys, H, F]
+    value: Tensor,  # [rows of keys, H, Dv]
+    groups: list[BatchGroup],
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [rows, H, Dv]
+    """Return attention of blocks of queries to their keys, some blocks at a time."""
+    budget = GATHERED_CUDA if query.is_cuda else GATHERED
+    most = budget // (query.size(1) * (key.size(-1) + value.size(-1)))
+    if query.device.type == "cpu" and not dropout_p:
+        output: Tensor = FusedBlocks.apply(query, key, value, groups, most, scale)  # type: ignore[no-untyped-call]
+        return output
+    return _plain_blocks(query, key, value, groups, most, dropout_p, scale)
 
 
 def _plain_blocks(
@@ -64,7 +76,7 @@ def _plain_blocks(
         part = checkpoint(_attend, piece, query, key, value, *options, use_reentrant=False)
         places.append(piece.queries.flatten())
         parts.append(part)
-    output = torch.zeros_like(value)
+    output = value.new_zeros(*query.shape[:2], value.size(-1))
     if not parts:  # zeros that the inputs have a gradient through
         return output + sum(tensor[:0].sum() for tensor in (query, key, value))
     return output.index_copy(0, torch.cat(places), torch.cat(parts))

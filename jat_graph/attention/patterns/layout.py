@@ -40,16 +40,22 @@ class BlockGroup(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def kept_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
+def kept_layout(
+    pattern: Pattern, length: int, device: torch.device, part: range | None = None
+) -> tuple[BlockGroup, ...]:
     """Return the layout of a pattern on a device, made once."""
-    return tuple(group.to(device) for group in layout(pattern, length))
+    return tuple(group.to(device) for group in layout(pattern, length, part))
 
 
-def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
+def layout(
+    pattern: Pattern,
+    length: int,
+    part: range | None = None,  # the queries that are wanted; all if None
+) -> list[BlockGroup]:
     """Return which keys each block of queries needs, in a sequence without padding."""
     sizes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
     with torch.device("cpu"):  # wherever new tensors go by default
-        for queries, keys in key_blocks(pattern, length):
+        for queries, keys in key_blocks(pattern, length, part):
             sizes[len(queries), len(keys)].append((queries, keys))
         return [
             group
@@ -98,21 +104,39 @@ class Piece(NamedTuple):
     mask: Tensor | None  # which attend to which, [m|1, 1, height, width]; None if all do
 
 
-class BatchGroup(NamedTuple):
-    """Blocks of one layout, and the sequences that have it."""
+class Lookup(NamedTuple):
+    """Which rows hold the tokens that some blocks name, for each sequence."""
 
-    group: BlockGroup  # of a sequence of n tokens
-    rows: Tensor  # number of the row that holds each token of each sequence, [m, n]
+    places: Tensor  # of the blocks' tokens among those that are held, [n, size]
+    rows: Tensor  # number of the row of each that is held, [m, held]
+
+    def of(self, sequences: Tensor, blocks: Tensor) -> Tensor:  # [k, 1], [k]; [k, size]
+        """Return the rows of some blocks, one sequence each."""
+        return self.rows[sequences, self.places[blocks]]
+
+
+class BatchGroup(NamedTuple):
+    """Blocks of one layout, and where the sequences that have it are."""
+
+    group: BlockGroup
+    queries: Lookup
+    keys: Lookup
+
+    @classmethod
+    def of(cls, group: BlockGroup, rows: Tensor) -> BatchGroup:  # [m, n]
+        """Return blocks of whole sequences, whose queries and keys are in the same rows."""
+        return cls(group, Lookup(group.queries, rows), Lookup(group.keys, rows))
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Yield the blocks of all sequences, some at a time."""
         blocks, width = self.group.keys.shape
-        total, some = blocks * self.rows.size(0), max(1, most // width)
+        rows = self.queries.rows
+        total, some = blocks * rows.size(0), max(1, most // width)
         for start in range(0, total, some):
-            place = torch.arange(start, min(start + some, total), device=self.rows.device)
+            place = torch.arange(start, min(start + some, total), device=rows.device)
             own, block = (place // blocks).unsqueeze(-1), place % blocks
-            queries, keys = self.group.queries[block], self.group.keys[block]
-            yield Piece(self.rows[own, queries], self.rows[own, keys], self.group.masks(block))
+            queries, keys = self.queries.of(own, block), self.keys.of(own, block)
+            yield Piece(queries, keys, self.group.masks(block))
 
 
 def batch_groups(
@@ -123,14 +147,12 @@ def batch_groups(
     device: torch.device,
 ) -> list[BatchGroup]:
     """Return which keys each block of queries needs in a batch; padding is left out."""
-    rows = torch.arange(batch * length, device=device).view(batch, length)
+    rows = valid_rows(valid, batch, length, device)
     if valid is None:
         sizes = {length: list(range(batch))}
     else:
-        valid = valid.expand(batch, length)
-        rows = rows.gather(1, (~valid).to(torch.uint8).argsort(dim=-1, stable=True))
         sizes = defaultdict(list)
-        for place, count in enumerate(valid.sum(-1).tolist()):
+        for place, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
             sizes[count].append(place)
     groups = []
     for count, places in sizes.items():
@@ -139,14 +161,28 @@ def batch_groups(
     return groups
 
 
+def valid_rows(
+    valid: Tensor | None,  # tokens that are not padding, [B|1, L]; None if all are
+    batch: int,
+    length: int,
+    device: torch.device,
+) -> Tensor:  # [B, L]
+    """Return the number of each token's row in a batch, padding last."""
+    rows = torch.arange(batch * length, device=device).view(batch, length)
+    if valid is None:
+        return rows
+    order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)
+    return rows.gather(1, order.expand(batch, length))
+
+
 def _groups_of_one_length(
     pattern: Pattern, rows: Tensor, places: list[int], length: int
 ) -> list[BatchGroup]:
     count, device = rows.size(1), rows.device
     if not pattern.num_sequences:
-        return [BatchGroup(group, rows) for group in kept_layout(pattern, count, device)]
+        return [BatchGroup.of(group, rows) for group in kept_layout(pattern, count, device)]
     return [
-        BatchGroup(group.to(device), own[None])
+        BatchGroup.of(group.to(device), own[None])
         for place, own in zip(places, rows, strict=True)
         for group in layout(pattern.of_sequence(place).at(own[None] % length), count)
     ]

@@ -48,12 +48,13 @@ def attend_within(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
     pattern.check_size(value.size(0), value.size(2))
+    run = run_pattern if mask.part is None else _module("parts").run_part
     groups = [
         part for group in join_groups(groups, value.size(-1)) for part in _by_rule(group, pattern)
     ]
     heads = [group.heads for group in groups]
     outputs = [
-        run_pattern(
+        run(
             Job(
                 group.query,
                 group.key,

@@ -33,8 +33,13 @@ def loop(function: Function) -> Function:
     return _compile(function)
 
 
-def _compile(function: Function, **options: bool) -> Function:
-    # No fastmath: a vote is a product as IEEE rounds it, and NaN never votes.
+def summing_loop(function: Function) -> Function:
+    """Compile a function that compiled functions call, whose sums may be taken in any order."""
+    return _compile(function, fastmath={"contract", "reassoc"})
+
+
+def _compile(function: Function, **options: Any) -> Function:
+    # No fastmath for votes: each is a product as IEEE rounds it, and NaN never votes.
     build = partial(numba.njit, nogil=True, error_model="numpy", **options)
     try:
         compiled: Function = build(cache=True)(function)

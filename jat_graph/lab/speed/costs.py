@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from jat_graph.files import read_object, write_text
-from jat_graph.kernels import count_votes, rank_tokens, sum_joined
+from jat_graph.kernels import StoneScores, count_votes, rank_tokens, share_out, sum_joined
 from jat_graph.lab.machine import describe_machine
 from jat_graph.lab.speed.inputs import HEAD_DIM, NUM_HEADS, THRESHOLD, draw_heads, number_of_keys
+from jat_graph.voting.links import LinkRule
 from jat_graph.voting.rule import VoteRule
 
 WIDTH = 2 * HEAD_DIM  # queries and keys at once
@@ -79,13 +80,28 @@ def _loops(length: int, device: torch.device) -> dict[str, tuple[Callable[[], ob
     matrix = count_votes(*rule.settle(scores))
     all_scores = heads.key_scores()
     pairs, tokens = NUM_HEADS * length**2, scores.numel()
+    x, links = features.flatten(0, 1), LinkRule(features.new_ones(1, 1, 1, 1))
+    # Every token is on the stone of one side, or none is on any.
+    everyone, nobody = (torch.full((NUM_HEADS,), t, device=device) for t in (0.0, torch.inf))
     return {
         "vote": (lambda: count_votes(*rule.settle(all_scores)), pairs * length / 2),
         "entry": (lambda: _finish(matrix), pairs),
         "multiply": (lambda: matrix @ features, pairs * WIDTH),
         "rank": (lambda: rank_tokens(*rule.settle(scores)), tokens),
         "row": (lambda: sum_joined(features, ranking), tokens * WIDTH),
+        "incidence": (lambda: links.links(all_scores, None).sum(-1), 2 * pairs),
+        "search": (lambda: _walk(heads.key_scores(), nobody, x), 2 * pairs),
+        "link": (lambda: _walk(all_scores, everyone, x), 2 * pairs * WIDTH),
     }
+
+
+def _walk(scores: Tensor, threshold: Tensor, x: Tensor) -> Tensor:
+    """Walk over the stones of both sides, as a sparse B does."""
+    columns = scores.mT.flatten(0, 1)
+    total = torch.zeros_like(x)
+    return share_out(
+        StoneScores(columns, threshold, 2, False), x, total, total.new_zeros(total.shape[:2])
+    )
 
 
 def _finish(matrix: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from jat_graph.lab.speed.long_models import (
     SAMPLED,
     SHAPE,
     STOCK,
+    STONES,
     WINDOW,
     allowed_keys,
     build_side,
@@ -38,6 +39,7 @@ COMPARISONS = (
     (JUMPS, ALONE),
     (SAMPLED, JUMPS),
     *((JUMPS, other) for other in (LONGFORMER, BIGBIRD, MODERNBERT, STOCK)),
+    *((STONES, other) for other in (ALONE, LONGFORMER, BIGBIRD)),
 )
 LONGEST = {"cpu": 16384, "cuda": 65536}
 SHORTEST, SLOPE_FROM = 512, 2048
@@ -71,13 +73,12 @@ def _measure(length: int, settings: Settings, what: str, against: str) -> Outcom
         return Outcome(note=note)
     ours, theirs = (build_side(side, length, settings) for side in (what, against))
     work = check_side(name, ours, CONFIGS[what])
-    work.announce(name)
     for step in (ours, theirs):
         step.warm_up(WARM_UP_TOKENS)
     timing = settings.time([ours.run], [theirs.run], heavy=True)
     if not is_sparse(theirs.model):
         return Outcome(note=NOT_SPARSE)
-    return Outcome.of(timing, {**work.facts, **facts}, note)
+    return Outcome.of(timing, {**work, **facts}, note)
 
 
 def _memory(
@@ -148,9 +149,10 @@ LONG = Benchmark(
         "A whole training step on one long sequence, forward, backward and AdamW: a BERT of "
         "MiniLM's shape (6 layers, 12 heads, hidden size 384) whose heads see "
         f"{WINDOW} tokens to each side, themselves included, and one global token, 4 heads of "
-        "each layer jumping, against other encoders of the same shape. Weights are random, "
-        "dropout is 0 everywhere, so that fused kernels really run. Peak memory is that of a step "
-        "above weights, gradients and optimizer, in a fresh process. First, the attention of one "
+        "each layer jumping along pairs or stones, against other encoders of the same shape. "
+        "Weights are random, dropout is 0 everywhere, so that fused kernels really run. Peak "
+        "memory is that of a step above weights, gradients and optimizer, in a fresh process. "
+        "First, the attention of one "
         "layer alone, forward and backward, D = 32."
     ),
     series=long_series,
@@ -158,9 +160,11 @@ LONG = Benchmark(
     growing_from=SLOPE_FROM,
     bars=(
         Bar("cpu", ATTENTION, ALL_PAIRS, ATTENTION_LENGTH, ATTENTION_LENGTH, 1 / 4),
+        Bar("cpu", STONES, ALONE, 8192, 8192, 1.15),
         *(
-            Bar(device, JUMPS, other, SLOPE_FROM, LONGEST["cuda"], 1.0, number)
+            Bar(device, what, other, SLOPE_FROM, LONGEST["cuda"], 1.0, number)
             for device in ("cpu", "cuda")
+            for what in (JUMPS, STONES)
             for other in (LONGFORMER, BIGBIRD)
             for number in ("ratio", "memory_ratio")
         ),

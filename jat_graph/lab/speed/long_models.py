@@ -16,15 +16,16 @@ from torch import Tensor
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, detach
 from jat_graph.lab.speed.checks import require_close
-from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD, Work
+from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD
 from jat_graph.lab.speed.model import (
     TrainingStep,
     cut_batch,
     random_batch,
+    require_change,
     require_work,
     strengthen,
 )
-from jat_graph.lab.speed.series import Settings
+from jat_graph.lab.speed.series import Fact, Settings
 from jat_graph.patterns import parse_pattern
 
 # MiniLM.
@@ -44,6 +45,7 @@ PATTERN = f"window:{WINDOW}+global:1"
 CHECKED_TOKENS = 1024
 
 JUMPS, SAMPLED = "window + JAT†, significance", "window + JAT†, sampled"
+STONES = "window + stones with values, sampled"
 ALONE, STOCK = "the window alone", "stock BERT on SDPA"
 LONGFORMER, BIGBIRD, MODERNBERT = "Longformer", "BigBird", "ModernBERT"
 
@@ -54,6 +56,9 @@ CONFIGS = {
     JUMPS: _JUMPS,
     SAMPLED: replace(_JUMPS, key_selection="sampled"),
     ALONE: replace(_JUMPS, hop_weights=(1.0,)),
+    STONES: JatConfig.stones(
+        heads=NUM_HEADS, key_selection="sampled", strength=0.1, pattern=PATTERN
+    ),
 }
 
 # What transformers calls an encoder, and settings of its own; all other sides are BERT.
@@ -94,29 +99,40 @@ def stock_copy(model: Any) -> Any:
     return detach(copy.deepcopy(model))
 
 
-def check_side(what: str, step: TrainingStep, config: JatConfig) -> Work:
+def check_side(what: str, step: TrainingStep, config: JatConfig) -> dict[str, Fact]:
     """Refuse to go on unless the pattern is right, and jump heads change the loss when they should.
 
-    On the beginning of the sequence, hop 0 alone and an infinite threshold both give what stock
-    BERT gives under the dense mask of the pattern.
+    On the beginning of the sequence, what cannot jump gives what stock BERT gives under the dense
+    mask of the pattern. Returned is what pairs have to do.
     """
     tokens = cut_batch(step.batch, 1, CHECKED_TOKENS)["input_ids"]
     mask = dense_mask(tokens.size(1), tokens.device)
     stock = stock_copy(step.model)
     plain = _outputs(step, stock, tokens, mask)
     truth = _exact_outputs(stock, tokens, mask)
-    alone = replace(config, hop_weights=(1.0,))
-    for name, harmless in (
-        ("an infinite threshold", replace(config, threshold=math.inf)),
-        ("one hop of weight 1 at index 0", alone),
-    ):
+    for name, harmless in _without_effect(config).items():
         attach(detach(step.model), harmless)
         require_close(
             f"{what}, outputs with {name}", _outputs(step, step.model, tokens), plain, truth
         )
     base = step.loss()
     attach(detach(step.model), config)
-    return require_work(what, step, base)
+    if config.graph == "stones":
+        require_change(what, step.loss(), base)
+        return {}
+    work = require_work(what, step, base)
+    work.announce(what)
+    return {**work.facts}
+
+
+def _without_effect(config: JatConfig) -> dict[str, JatConfig]:
+    """Return settings with which no head jumps, by what they are."""
+    if config.graph == "stones":
+        return {"strengths of 0": replace(config, strength=0.0)}
+    return {
+        "an infinite threshold": replace(config, threshold=math.inf),
+        "one hop of weight 1 at index 0": replace(config, hop_weights=(1.0,)),
+    }
 
 
 def dense_mask(length: int, device: torch.device) -> Tensor:  # [1, 1, L, L]

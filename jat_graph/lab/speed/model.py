@@ -181,16 +181,20 @@ def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatC
 def require_work(what: str, jump: TrainingStep, base: Tensor) -> Work:  # []
     """Refuse to go on unless the jump heads of a model have work to do, and change the loss."""
     with capture_scores(jump.model) as layers:
-        loss = jump.loss()
+        require_change(what, jump.loss(), base)
+    found = [measure_work(_key_scores(layer), THRESHOLD) for layer in layers]
+    work = Work(*(min(figures) for figures in zip(*map(_figures, found), strict=True)))
+    work.require(what)
+    return work
+
+
+def require_change(what: str, loss: Tensor, base: Tensor) -> None:  # [] each
+    """Refuse to go on unless jump heads change the loss."""
     if not loss.isfinite() or loss == base:
         raise CheckError(
             f"{what}: the loss with jump heads must be finite and differ from {base.item()}, "
             f"got {loss.item()}; nothing was timed"
         )
-    found = [measure_work(_key_scores(layer), THRESHOLD) for layer in layers]
-    work = Work(*(min(figures) for figures in zip(*map(_figures, found), strict=True)))
-    work.require(what)
-    return work
 
 
 def random_batch(

@@ -84,7 +84,7 @@ def _lines(results: Results, number: str, *, theirs: bool = False) -> dict[str, 
     found: dict[str, dict[int, float]] = {}
     for row in ordered_rows(results):
         value = row.number(number)
-        if value is not None:
+        if value is not None and not row.is_bytes:
             name = row.against if theirs else row.what
             found.setdefault(name, {}).setdefault(row.length, value)
     return {name: dict(sorted(line.items())) for name, line in found.items() if len(line) > 1}

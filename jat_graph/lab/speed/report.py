@@ -6,6 +6,7 @@ writes ``docs/benchmarks.md`` and ``docs/pictures/benchmarks.png``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,13 +73,19 @@ def write_page(folder: str | Path) -> Path:
 def render_page(found: Sequence[Results], drawing: str | None) -> str:
     """The page of some results, with the picture of a path."""
     heading = HEADING if drawing is None else f"{HEADING}\n{picture(PICTURE_TEXT, drawing)}\n"
-    return page(heading, [_section(results) for results in _ordered(found)])
+    titles = Counter(_title(results) for results in found)
+    return page(heading, [_section(results, titles) for results in _ordered(found)])
 
 
-def _section(results: Results) -> str:
-    device = "GPU" if results.settings["device"] == "cuda" else "CPU"
-    claim = find_benchmark(results.benchmark).claim
-    return section(f"{results.benchmark}, {device}", claim, results_markdown(results))
+def _section(results: Results, titles: Counter[str]) -> str:
+    title, claim = _title(results), find_benchmark(results.benchmark).claim
+    if titles[title] > 1:  # measured on several machines
+        title += f", {results.machine.get('gpu', results.machine.get('processor'))}"
+    return section(title, claim, results_markdown(results))
+
+
+def _title(results: Results) -> str:
+    return f"{results.benchmark}, {'GPU' if results.settings['device'] == 'cuda' else 'CPU'}"
 
 
 def _ordered(found: Sequence[Results]) -> list[Results]:

@@ -39,6 +39,11 @@ class Row:
         """What tells the row apart."""
         return self.what, self.against, self.length
 
+    @property
+    def is_bytes(self) -> bool:
+        """Tell whether both sides are bytes, in a benchmark of times; the name says so."""
+        return self.what.endswith(", bytes")
+
     def number(self, name: str) -> float | None:
         """Return a number of the row.
 

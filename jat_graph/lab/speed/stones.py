@@ -11,14 +11,15 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig
-from jat_graph.lab.speed.checks import CheckError, require_product, sampled_tokens
+from jat_graph.lab.speed.checks import CheckError, require_equal, require_product, sampled_tokens
 from jat_graph.lab.speed.heads import backward, check_head, leaves
 from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD, Heads, draw_heads, number_of_keys
-from jat_graph.lab.speed.model import STOCK, build_training_steps
+from jat_graph.lab.speed.model import STOCK, build_training_steps, require_change
 from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
 from jat_graph.masks.tokens import TokenMask
+from jat_graph.voting.links import LinkRule
 
 WALK = "propagation along stones"
 PAIRS = "propagation along pairs, threshold"
@@ -30,6 +31,7 @@ LENGTHS = (2048, 4096, 8192, 16384, 32768, 65536)
 LONGEST = 2**20
 # Everything moves as far as stones lead.
 STRENGTHS = {False: (1.0, 1.0, 0.0), True: 1.0}
+LEARNED = 0.1  # strengths, as if training had begun
 # What a training step has: heads, layers, which keys are stones, and lengths.
 STEPS: dict[str, tuple[int, int, str, tuple[int, ...]]] = {
     FOUR: (4, 6, "sampled", (128, 512, 4096)),
@@ -79,7 +81,7 @@ def _measure_memory(length: int, settings: Settings) -> Outcome:
     heads = _draw(64, settings)
     own = 3.0 * heads.query.nbytes / 64 * length
     sides = Spread.of([ours]), Spread.of([own])
-    return Outcome(*sides, Spread.of([ours / own]), note="bytes, not seconds")
+    return Outcome(*sides, Spread.of([ours / own]))
 
 
 def run_side(side: str, length: int, settings: Settings) -> int:
@@ -92,17 +94,14 @@ def run_side(side: str, length: int, settings: Settings) -> int:
 
 def _measure_step(length: int, settings: Settings, what: str) -> Outcome:
     heads, layers, selection, _ = STEPS[what]
-    config = JatConfig.stones(
-        heads=heads, layers=tuple(range(layers)), key_selection=selection, strength=0.1
-    )
+    config = JatConfig.stones(heads=heads, layers=tuple(range(layers)), key_selection=selection)
     ours, stock = build_training_steps(length, settings, config)
     name, base = f"{what}, L={length}", stock.loss()
-    loss = ours.loss()
-    if not loss.isfinite() or loss == base:
-        raise CheckError(
-            f"{name}: the loss must be finite and differ from {base.item()}, got {loss.item()}; "
-            "nothing was timed"
-        )
+    require_equal(f"{name}, loss with strengths of 0", ours.loss(), base)
+    for parameter, strength in ours.model.named_parameters():
+        if parameter.endswith("strength.theta"):
+            strength.data.fill_(LEARNED)
+    require_change(name, ours.loss(), base)
     timing = settings.time([ours.run], [stock.run])
     return Outcome.of(timing, {"sequences": len(ours.batch["labels"])})
 
@@ -127,8 +126,8 @@ def check_walk(what: str, heads: Heads, config: JatConfig, causal: bool = False)
     """Refuse to go on unless P x is right for some sampled tokens, and some tokens are linked."""
     jumping = JumpHeads.everyone(config, heads.query.size(1))
     mask, scale = TokenMask(causal=causal), default_scale(heads.query.size(-1))
-    operator, _ = graph_operator(heads.query, heads.key, jumping, mask, scale)
-    links: Tensor = operator.links  # type: ignore[attr-defined]
+    operator, ballot = graph_operator(heads.query, heads.key, jumping, mask, scale)
+    links = ballot.links(LinkRule.of(config, ballot.source))
     rows = sampled_tokens(heads.length, links.device)
     weights = _rows_of_walk(links.double(), rows, config.self_weight, causal)
     x = heads.value.float()

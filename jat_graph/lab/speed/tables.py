@@ -99,18 +99,21 @@ def _texts(results: Results, show: Callable[[Spread | None, str], str]) -> DataF
     """Show each point in words; times as ``show`` says."""
     from pandas import DataFrame
 
-    unit = find_benchmark(results.benchmark).unit
     cells = [
         (
             *row.key,
-            show(row.outcome.ours, unit),
-            show(row.outcome.theirs, unit),
+            show(row.outcome.ours, _unit(results, row)),
+            show(row.outcome.theirs, _unit(results, row)),
             *_ratio_cells(results, row),
             _note(results, row),
         )
         for row in ordered_rows(results)
     ]
     return DataFrame(cells, columns=[*SIDES, *COLUMNS, ALSO]).astype(str)
+
+
+def _unit(results: Results, row: Row) -> str:
+    return "bytes" if row.is_bytes else find_benchmark(results.benchmark).unit
 
 
 def ordered_rows(results: Results) -> list[Row]:

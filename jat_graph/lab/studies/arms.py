@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from typing import Any, Literal
 
 from jat_graph.config import JatConfig
 from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.heads import Heads, join_kinds, kinds_of
+from jat_graph.training.options import TrainingOptions
 
 HeadKind = Literal[
     "none", "paper", "released", "released-efficient", "efficient", "stones", "triplet"
@@ -48,6 +50,8 @@ class GridArm:
         density: Calibrate thresholds to this density. (default: None)
         line: Plots join the arms that share this name. (default: None)
         x: Where plots put the arm. (default: None)
+        triplets: Fields of :class:`jat_graph.hf.TripletConfig`, for triplet heads beside the jump
+            heads, scaled likewise. (default: None, no such heads)
     """
 
     __pydantic_config__ = STRICT
@@ -60,6 +64,7 @@ class GridArm:
     density: float | None = None
     line: str | None = None
     x: float | None = None
+    triplets: Mapping[str, Any] | None = None
 
 
 def build_heads(
@@ -76,19 +81,16 @@ def build_heads(
     """
     if arm.heads == "none":
         return None
+    if arm.heads == "triplet":
+        return _triplets(arm.settings, layers, heads)
     settings = dict(arm.settings)
     if arm.heads.startswith("released"):
         settings.setdefault("layers", _RELEASED_LAYERS)
-    if isinstance(settings.get("layers"), str):
-        settings["layers"] = scale_layers(settings["layers"], layers)
-    if "/" in str(settings.get("heads", "")):
-        settings["heads"] = scale_count("heads", settings["heads"], heads)
-    if arm.heads == "triplet":
-        if "heads" in settings and settings["heads"] != arm.settings["heads"]:
-            settings["heads"] = _in_threes(settings["heads"], heads)
-        return TripletConfig.from_dict(settings)
-    config = _preset(arm.heads, settings)
-    return config if threshold is None else replace(config, threshold=threshold)
+    config = _preset(arm.heads, _scaled(settings, layers, heads))
+    if threshold is not None:
+        config = replace(config, threshold=threshold)
+    beside = None if arm.triplets is None else _triplets(arm.triplets, layers, heads)
+    return join_kinds(config, beside)
 
 
 def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
@@ -138,15 +140,14 @@ def resolve_depth(spec: int | str | None, layers: int) -> int | None:
 
 
 def check_size(heads: Heads | None, layers: int, count: int) -> None:
-    """Refuse heads that a model of some size lacks, before it is loaded."""
-    if isinstance(heads, JatConfig):
-        heads.layer_indices(layers)
-        heads.head_indices(count)
-    elif heads is not None:
-        if heads.heads > count:
-            raise ValueError(f"heads must be at most {count}, those of a layer, got {heads.heads}")
-        if heads.layers and heads.layers[-1] >= layers:
-            raise ValueError(f"layers must be below {layers}, got {heads.layers[-1]}")
+    """Refuse heads that no model of some size can have, before it is loaded."""
+    kinds = [config for config in kinds_of(heads) if config is not None]
+    places = [
+        set(product(config.layer_indices(layers), config.head_indices(count))) for config in kinds
+    ]
+    if len(places) == 2 and (shared := places[0] & places[1]):
+        layer, head = min(shared)
+        raise ValueError(f"head {head} of layer {layer} must be a jump or a triplet head, got both")
 
 
 def check_arm(arm: GridArm, where: str) -> None:
@@ -158,7 +159,10 @@ def check_arm(arm: GridArm, where: str) -> None:
     try:
         resolve_depth(arm.options.get("depth"), _MANY)
         heads = build_heads(arm, layers=_LAYERS, heads=_HEADS)
-        if arm.density is not None and getattr(heads, "graph", None) == "stones":
+        jump, triplet = kinds_of(heads)
+        if jump and triplet and jump.pattern is not None:
+            raise ValueError("pattern must be left out beside triplet heads, which read everywhere")
+        if arm.density is not None and jump and jump.graph == "stones":
             raise ValueError("density must be left out with stones, whose threshold fits all heads")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -184,6 +188,8 @@ def _misfit(arm: GridArm) -> str | None:
         return "max_eval_samples belongs to [training]: all arms are scored on the same examples"
     if arm.heads == "none" and (arm.settings or measured):
         return f"heads = 'none' takes no {'settings' if arm.settings else measured[0]}"
+    if arm.triplets is not None and arm.heads in ("none", "triplet"):
+        return f"heads = {arm.heads!r} takes no triplets, which stand beside jump heads"
     if arm.heads == "triplet" and measured:
         return f"triplet heads have no threshold, so they take no {measured[0]}"
     if len(measured) == 2:
@@ -194,6 +200,23 @@ def _misfit(arm: GridArm) -> str | None:
     if arm.density is not None and not 0 < arm.density < 1:
         return f"density must be between 0 and 1, got {arm.density}"
     return None
+
+
+def _scaled(settings: Mapping[str, Any], layers: int, heads: int) -> dict[str, Any]:
+    """Return settings with layers and heads of a model at hand."""
+    scaled = dict(settings)
+    if isinstance(scaled.get("layers"), str):
+        scaled["layers"] = scale_layers(scaled["layers"], layers)
+    if "/" in str(scaled.get("heads", "")):
+        scaled["heads"] = scale_count("heads", scaled["heads"], heads)
+    return scaled
+
+
+def _triplets(settings: Mapping[str, Any], layers: int, heads: int) -> TripletConfig:
+    scaled = _scaled(settings, layers, heads)
+    if scaled.get("heads") != settings.get("heads"):
+        scaled["heads"] = _in_threes(scaled["heads"], heads)
+    return TripletConfig.from_dict(scaled)
 
 
 def _preset(name: str, settings: Mapping[str, Any]) -> JatConfig:

@@ -12,7 +12,8 @@ from typing import Any
 from jat_graph.lab.studies.arms import build_heads, check_size, resolve_depth
 from jat_graph.lab.studies.grid import Grid, folder_name
 from jat_graph.lab.studies.small_encoder import HEADS, layers_of
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.heads import Heads
+from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import Processes
 

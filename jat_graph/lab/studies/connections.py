@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from jat_graph.hf import attach, attached_config
+from jat_graph.hf import attached_config
 from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.fine_tuning import Chosen, FineTuning, choose_heads, make_record
@@ -25,6 +25,7 @@ from jat_graph.lab.studies.links import (
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.tasks import TaggingTask, get_task
 from jat_graph.tasks.tagging import OUTSIDE
+from jat_graph.training.heads import attach_heads
 from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import draw
@@ -75,7 +76,7 @@ class Connections(FineTuning):
         counted = [*link_names(DIFFERENT), *link_names(ALL), *link_names(THINGS)]
         check_columns(grid, (*task_metrics(grid), *counted), where)
         for arm in grid.arms:
-            if arm.heads == "triplet":
+            if arm.heads == "triplet" or arm.triplets is not None:
                 raise ValueError(
                     f"{where}: arm {arm.name!r} has triplet heads, which have no links to measure"
                 )
@@ -126,8 +127,7 @@ def _pretrained(cell: Cell, chosen: Chosen) -> Record:
     objective = objective_for(get_task(cell.task), options)
     with quiet():
         model = load_for_training(objective)
-    if heads is not None:
-        attach(model, heads, objective.saved_tokenizer)
+    attach_heads(model, heads, objective.saved_tokenizer)
     texts = _dev_set(options)
     return Record(
         task=cell.task,

@@ -21,12 +21,14 @@ from jat_graph.lab.studies.grid import TUNING_SEED, Grid, check_columns, check_t
 from jat_graph.lab.studies.kinds import Kind, enter_kind
 from jat_graph.lab.studies.records import describe_trial, plan_fingerprint
 from jat_graph.lab.studies.results import Record
+from jat_graph.lab.studies.strengths import saved_strengths
 from jat_graph.lab.studies.timing import warm_up
 from jat_graph.lab.tables import SECONDS
 from jat_graph.tasks import get_task
 from jat_graph.training.data import drawn_rows, group_of
+from jat_graph.training.heads import Heads, join_kinds, kinds_of
 from jat_graph.training.measuring import calibrate_on_task
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import RunResult
 from jat_graph.training.runner import train
 from jat_graph.training.storage import (
@@ -119,6 +121,7 @@ def make_record(cell: Cell, chosen: Chosen, result: RunResult) -> Record:
         threshold=chosen.threshold,
         tuning=chosen.tuning,
         all_examples={split: _examples(every, group) for split, (_, every) in rows.items()},
+        strengths=saved_strengths(Path(chosen.options.output_dir) / MODEL_FOLDER),
     )
 
 
@@ -150,7 +153,8 @@ def _calibrated(
 ) -> Heads | None:
     """Measure thresholds once: a run that goes on elsewhere must have the same, to the last bit."""
     density = plan.grid.arm(cell.arm).density
-    if density is None or not isinstance(heads, JatConfig):
+    jump, triplet = kinds_of(heads)
+    if density is None or heads is None or jump is None:
         return heads
     path = prepare_folder(options.output_dir) / CALIBRATED_FILE
     elsewhere = {"output_dir": "", "resume": False}  # which changes nothing
@@ -162,10 +166,10 @@ def _calibrated(
     asked = json.loads(json.dumps(asked))
     found = read_json(path)
     if found is not None and {name: found.get(name) for name in asked} == asked:
-        return JatConfig.from_dict(found["config"])
-    config = calibrate_on_task(options, heads, density)
+        return join_kinds(JatConfig.from_dict(found["config"]), triplet)
+    config = calibrate_on_task(options, jump, density, beside=triplet)
     write_json(path, {**asked, "config": config.to_dict()})
-    return config
+    return join_kinds(config, triplet)
 
 
 def _chooser(plan: Plan, cell: Cell) -> Cell | None:

@@ -194,7 +194,7 @@ def _check_arm(arm: GridArm, task: RecallTask, where: str) -> None:
     asked = [name for name in ("options", "tune", "density") if getattr(arm, name)]
     if asked:
         raise ValueError(f"{where} must have no {asked[0]}: arms differ in their heads alone")
-    if arm.heads == "triplet":
+    if arm.heads == "triplet" or arm.triplets is not None:
         raise ValueError(f"{where} must have jump heads or none, got triplet heads")
     try:
         SmallReader(task, 1, _heads(arm))

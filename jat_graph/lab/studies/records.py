@@ -186,12 +186,14 @@ def check_results(results: Results, plan: Plan, where: str) -> None:
 
 def _describe_arm(grid: Grid, task: str, arm: GridArm) -> dict[str, Any]:
     tuning = None if arm.tune is False or grid.tuning is None else asdict(grid.tuning)
+    beside = {} if arm.triplets is None else {"triplets": arm.triplets}
     return {
         "options": grid.options(task, arm),
         "heads": arm.heads,
         "settings": arm.settings,
         "density": arm.density,
         "tuning": tuning,
+        **beside,
     }
 
 

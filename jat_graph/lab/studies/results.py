@@ -42,6 +42,8 @@ class Record:
         all_examples: Number of examples that each split has, of which these were drawn.
             (default: nothing)
         machine: What it ran on, and with which versions. (default: nothing)
+        strengths: What jump heads learned of how strongly to jump, by the names of their modules:
+            lists ``[queries, keys, values][hop][head]``. (default: nothing)
     """
 
     __pydantic_config__ = STRICT
@@ -60,6 +62,7 @@ class Record:
     tuning: Mapping[str, float | None] | None = None
     all_examples: Mapping[str, int] = field(default_factory=dict)
     machine: Mapping[str, str | int] = field(default_factory=dict)
+    strengths: Mapping[str, list[list[list[float]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_answers(self.answers)

@@ -246,7 +246,7 @@ def finish_cell(cell: Cell, store: Store, progress: bool, *, wait: bool = False)
             return False
         if not main((folder / RECORD_FILE).exists):  # another process may have finished it
             record = kind_of(plan.grid).run_cell(cell, plan, folder, progress)
+            main(lambda: store.save(record))
             if plan.processes.is_main and not plan.keep_models:
                 shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
-            main(lambda: store.save(record))
     return True

@@ -17,6 +17,7 @@ from jat_graph.lab.studies.rows import (
     number_label,
     reference_arm,
 )
+from jat_graph.lab.studies.strengths import STRENGTHS_LINE, strengths_frame
 from jat_graph.lab.tables import NOTHING, SECONDS, markdown, show_change, show_score
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
         tables.append(markdown(_numbered_frame(results, numbered), WORDS))
         where = f"In the table by {number_label(results.grid, numbered[0])}"
         lines.insert(0, f"{where}, changes are in brackets, without their intervals.")
+    if not (learned := strengths_frame(results)).empty:
+        tables.append(markdown(learned, ("task", "arm")))
+        lines.append(STRENGTHS_LINE)
     return "\n".join(["\n\n".join(tables), "", *(f"- {line}" for line in lines)])
 
 

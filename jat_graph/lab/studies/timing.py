@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, drawn_rows, load_splits
+from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
-from jat_graph.training.options import Heads, TrainingOptions
+from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import quiet
 
 if TYPE_CHECKING:
@@ -73,15 +74,13 @@ def _time_steps(
     """Take training steps, and return the seconds of each."""
     import torch
 
-    from jat_graph.hf import attach
     from jat_graph.training.arguments import on_cpu
 
     options = objective.options
     device = None if on_cpu(options) else torch.accelerator.current_accelerator()
     device = device or torch.device("cpu")
     model: torch.nn.Module = load_for_training(objective)
-    if heads is not None:
-        attach(model, _with_one_threshold(heads), objective.saved_tokenizer)
+    attach_heads(model, _with_one_threshold(heads), objective.saved_tokenizer)
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     times = []
@@ -116,8 +115,9 @@ def _step(
         torch.accelerator.synchronize(device)
 
 
-def _with_one_threshold(heads: Heads) -> Heads:
+def _with_one_threshold(heads: Heads | None) -> Heads | None:
     """Return settings that need no table of measured thresholds."""
-    if isinstance(heads, JatConfig) and isinstance(heads.threshold, tuple):
-        return replace(heads, threshold=JatConfig(graph=heads.graph).threshold)
-    return heads
+    jump, triplet = kinds_of(heads)
+    if jump is not None and isinstance(jump.threshold, tuple):
+        jump = replace(jump, threshold=JatConfig(graph=jump.graph).threshold)
+    return join_kinds(jump, triplet)

@@ -21,6 +21,7 @@ from jat_graph.lab.speed.long_models import (
     SAMPLED,
     SHAPE,
     STOCK,
+    STONES,
     allowed_keys,
     build_side,
     check_side,
@@ -32,7 +33,7 @@ from jat_graph.lab.speed.series import Settings
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-SIDES = (JUMPS, SAMPLED, ALONE, STOCK, LONGFORMER, BIGBIRD, MODERNBERT)
+SIDES = (JUMPS, SAMPLED, ALONE, STONES, STOCK, LONGFORMER, BIGBIRD, MODERNBERT)
 
 
 def test_the_shape_is_that_of_minilm(minilm_path: str) -> None:
@@ -96,8 +97,9 @@ def test_the_dense_mask_is_that_of_the_claim() -> None:
 
 
 def test_right_sides_pass(settings: Settings) -> None:
-    work = check_side("step", build_side(JUMPS, 300, settings), CONFIGS[JUMPS])
-    assert work.joined >= 0.6
+    facts = check_side("step", build_side(JUMPS, 300, settings), CONFIGS[JUMPS])
+    assert facts["joined"] >= 0.6
+    assert not check_side("step", build_side(STONES, 300, settings), CONFIGS[STONES])
 
 
 def test_another_pattern_is_refused(settings: Settings, monkeypatch) -> None:
@@ -107,7 +109,10 @@ def test_another_pattern_is_refused(settings: Settings, monkeypatch) -> None:
         check_side("step", step, CONFIGS[JUMPS])
 
 
-def test_jumps_that_change_nothing_are_refused(settings: Settings) -> None:
-    step = build_side(JUMPS, 64, settings)
+@pytest.mark.parametrize(
+    ("side", "nothing"), [(JUMPS, {"hop_weights": (1.0,)}), (STONES, {"strength": 0.0})]
+)
+def test_jumps_that_change_nothing_are_refused(side, nothing, settings: Settings) -> None:
+    step = build_side(side, 64, settings)
     with pytest.raises(CheckError, match="the loss with jump heads must be finite and differ"):
-        check_side("step", step, replace(CONFIGS[JUMPS], hop_weights=(1.0,)))
+        check_side("step", step, replace(CONFIGS[side], **nothing))

@@ -1,6 +1,6 @@
 """Layers, heads and depths of a paper's model, on a model of another size."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig
 from jat_graph.lab.studies import GridArm
 from jat_graph.lab.studies.arms import build_heads, resolve_depth, scale_count, scale_layers
+from jat_graph.training import BothHeads
 from tests.lab.studies.support import small_grid
 
 PIECES = ("1-4/12", "5-8/12", "9-12/12")
@@ -100,6 +101,17 @@ def test_heads_on_a_model_of_six_layers_and_heads(
     assert build_heads(GridArm("a", heads, settings), layers=6, heads=6) == expected
 
 
+def test_triplets_stand_beside_jump_heads() -> None:
+    beside = {"heads": "3/12", "layers": "1-6/12", "pairs": "sum"}
+    arm = GridArm("a", "released", {"heads": "2/12"}, triplets=beside)
+    jump = JatConfig.released(heads=1, layers=(0, 1, 3, 5))
+    triplet = TripletConfig(heads=3, layers=(0, 1, 2), pairs="sum")
+    assert build_heads(arm, layers=6, heads=6) == BothHeads(jump, triplet)
+    chosen = build_heads(arm, layers=6, heads=6, threshold=9.0)
+    assert chosen == BothHeads(replace(jump, threshold=9.0), triplet)
+    small_grid(arms=[{"name": "base"}, asdict(arm)])
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -167,6 +179,17 @@ def test_a_threshold_replaces_the_arms_own() -> None:
         ({"heads": "paper", "settings": {"heads": "x/2"}}, "heads must be a number or a share"),
         ({"heads": "triplet", "settings": {"heads": 4}}, "heads must be a multiple of 3, got 4"),
         ({"heads": "triplet", "settings": {"threshold": 4}}, "known fields, got threshold"),
+        ({"heads": "paper", "triplets": {"heads": 4}}, "heads must be a multiple of 3, got 4"),
+        ({"heads": "triplet", "triplets": {}}, "heads = 'triplet' takes no triplets, which stand"),
+        ({"triplets": {}}, "heads = 'none' takes no triplets, which stand beside jump heads"),
+        (
+            {"heads": "paper", "settings": {"pattern": "window:4"}, "triplets": {}},
+            "pattern must be left out beside triplet heads, which read everywhere",
+        ),
+        (
+            {"heads": "stones", "density": 0.1, "triplets": {}},
+            "density must be left out with stones, whose threshold fits all heads",
+        ),
         ({"options": {"data_dir": "x"}}, "options: unknown 'data_dir'"),
         ({"options": {"depth": "four"}}, "depth must be a number, '-3'"),
         ({"options": {"epochs": "2"}}, "options: epochs must be a positive integer, got '2'"),

@@ -97,6 +97,12 @@ def test_arms_that_do_not_fit_the_model(plans: Plans) -> None:
     triplets = [{"name": "base"}, {"name": "A³", "heads": "triplet", "settings": {"heads": 6}}]
     with pytest.raises(ValueError, match="cola, arm 'A³': heads must be at most 4"):
         plans(arms=triplets).check()
+    both = {"name": "both", "heads": "released", "settings": {"heads": 2}, "triplets": {}}
+    with pytest.raises(ValueError, match="arm 'both': head 1 of layer 0 must be a jump or a trip"):
+        plans(arms=[{"name": "base"}, both]).check()
+    plans(arms=[{"name": "base"}, both | {"settings": {"heads": 1}}]).check()
+    apart = {"settings": {"heads": 2, "layers": [0]}, "triplets": {"layers": [1]}}
+    plans(arms=[{"name": "base"}, both | apart]).check()
     plans(arms=[{"name": "base"}, {"name": "A³", "heads": "triplet"}]).check()
     assert plans(arms=[{"name": "A³", "heads": "triplet"}]).heads(
         Cell("cola", "A³", 0)

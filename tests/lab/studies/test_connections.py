@@ -134,6 +134,10 @@ def test_a_pretrained_model_is_measured_as_it_comes(plan: Plans, tmp_path: Path)
             {"arms": [{"name": "A³", "heads": "triplet"}]},
             "arm 'A³' has triplet heads, which have no links to measure",
         ),
+        (
+            {"arms": [{"name": "both", "heads": "paper", "triplets": {}}]},
+            "arm 'both' has triplet heads, which have no links to measure",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_no_grid(

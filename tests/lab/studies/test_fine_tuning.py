@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from jat_graph.config import JatConfig
+from jat_graph.hf import TripletConfig
 from jat_graph.lab.studies import Cell, fine_tuning
 from jat_graph.lab.studies.cells import cell_folder
 from jat_graph.lab.studies.fine_tuning import choose_heads
 from jat_graph.lab.studies.kinds import KINDS
+from jat_graph.training import BothHeads
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT
 
@@ -26,8 +28,10 @@ def test_thresholds_are_measured_anew_for_anything_else(
     plans: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[float] = []
+    besides: TripletConfig | None = None
 
-    def calibrate(options: Any, heads: JatConfig, density: float) -> JatConfig:
+    def calibrate(options: Any, heads: JatConfig, density: float, beside: Any) -> JatConfig:
+        assert beside == besides
         calls.append(density)
         return replace(heads, threshold=1 / 3 + len(calls))
 
@@ -44,6 +48,11 @@ def test_thresholds_are_measured_anew_for_anything_else(
     assert heads == JatConfig(heads=1, threshold=1 / 3 + 3)
     choose(training={**CONTENT["training"], "max_length": 8})
     assert calls == [0.3, 0.1, 0.3, 0.3]
+    besides = TripletConfig(layers=(1,))
+    both = measured(settings={"heads": 1}, triplets={"layers": [1]})
+    heads = choose(arms=both)
+    assert heads == BothHeads(JatConfig(heads=1, threshold=1 / 3 + 5), besides)
+    assert choose(arms=both) == heads and len(calls) == 5
 
 
 def test_a_timed_run_begins_anew_and_warm(

@@ -148,6 +148,10 @@ def test_an_estimate_writes_nothing_and_knows_a_time(tmp_path: Path) -> None:
             "arm 'A³' must have jump heads or none, got triplet heads",
         ),
         (
+            {"arms": [{"name": "both", "heads": "stones", "triplets": {}}]},
+            "arm 'both' must have jump heads or none, got triplet heads",
+        ),
+        (
             {"arms": [{"name": "x", "options": {"epochs": 3}}]},
             "arm 'x' must have no options",
         ),

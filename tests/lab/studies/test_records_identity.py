@@ -135,6 +135,13 @@ def test_another_threshold_to_try_leaves_the_trials_as_they_are() -> None:
     assert describe_trial(small_grid(**TUNED), trial) != describe_trial(other, trial)
 
 
+def test_triplets_beside_jump_heads_count() -> None:
+    arms = [{"name": "JAT", "heads": "paper"}, {"name": "both", "heads": "paper", "triplets": {}}]
+    grid = plan(arms=arms).grid
+    alone, both = (describe_cell(grid, Cell("cola", arm, 0)) for arm in ("JAT", "both"))
+    assert both == alone | {"triplets": {}} and "triplets" not in alone
+
+
 def test_a_borrowed_threshold_depends_on_the_arm_it_is_from() -> None:
     grid = small_grid(**TUNED)
     borrowed = describe_cell(grid, Cell("cola", "borrowed", 0))

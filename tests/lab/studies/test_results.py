@@ -107,6 +107,7 @@ def lines(**changes: Any) -> list[str]:
                 ("seconds", "a"),
                 ("examples", {"train": 0.5}),
                 ("machine", None),
+                ("strengths", {"layer.0": [0.1]}),
             )
         ),
         ([*lines(), '{"task": "co'], "line 3 must be JSON"),

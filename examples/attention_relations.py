@@ -1,0 +1,181 @@
+"""Name the relations of words from a frozen model's attention: a GNN beside probes of its states.
+
+``python -m examples.attention_relations --model PATH --data-dir DIR`` lets a pretrained model read
+sentences of UD English EWT. A node is a word, with the model's states of one layer; an edge goes
+where some head attends, and says how much each head does. What relation has each word to its head:
+subject, object, or is it the root?
+
+The model itself learns nothing. Four readers of what it gives have the same budget and seeds: a
+linear probe and an MLP, which see a word's states only; two layers of GATv2, which see the edges,
+too; and the same layers without any edge. A line for each says how many words of sentences that
+were not seen get the right relation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import MLP, GATv2Conv
+from transformers import AutoModel, AutoTokenizer
+
+from examples.jat_graph_transformer import read_trees
+from jat_graph.data import AttentionGraphs
+
+CHANNELS, HEADS = 128, 4
+READERS = ("linear probe", "MLP", "GATv2", "GATv2 without edges")
+
+
+def main() -> None:
+    """Read the sentences, train each reader on each seed, and print what they reach."""
+    args = read_arguments()
+    try:
+        for name in ("sentences", "epochs", "seeds"):
+            if getattr(args, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
+        train, unseen = read_graphs(args)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"attention_relations: error: {str(error).splitlines()[0]}") from None
+    for name in READERS:
+        train.transform = unseen.transform = without_edges if "without" in name else None
+        start, found = time.perf_counter(), []
+        for seed in range(args.seeds):
+            torch.manual_seed(seed)
+            reader = make_reader(name, train)
+            fit(reader, train, args.epochs, args.learning_rate)
+            found.append(evaluate(reader, unseen))
+        spread = f"{min(found):.2%} to {max(found):.2%}, {args.seeds} seeds"
+        seconds = (time.perf_counter() - start) / args.seeds
+        typer.echo(f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed")
+
+
+def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
+    """Return the graphs of the training sentences and of those that are not seen."""
+    parts = [list(read_trees(args.data_dir, split)) for split in ("train", "dev")]
+    parts[0] = parts[0][: args.sentences]
+    names = sorted({name for part in parts for tree in part for name in tree.relations})
+    model = AutoModel.from_pretrained(args.model, attn_implementation="eager")
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    return [
+        AttentionGraphs(
+            args.graphs,
+            [tree.words for tree in part],
+            model,
+            tokenizer,
+            y=[[names.index(relation) for relation in tree.relations] for tree in part],
+            nodes="words",
+            layer=args.layer,
+            max_neighbors=args.max_neighbors,
+        )
+        for part in parts
+    ]
+
+
+def without_edges(graph: Data) -> Data:
+    """Take all edges out of a graph."""
+    graph.edge_index, graph.edge_attr = graph.edge_index[:, :0], graph.edge_attr[:0]
+    return graph
+
+
+def make_reader(name: str, graphs: AttentionGraphs) -> nn.Module:
+    """Return a reader that gives logits ``[n, classes]`` of the nodes of a batch of graphs."""
+    sizes = [graphs.num_features, CHANNELS, CHANNELS, graphs.num_classes]
+    if name == "linear probe":
+        return OnStates(nn.Linear(sizes[0], sizes[-1]))
+    if name == "MLP":
+        return OnStates(MLP(sizes, norm=None))
+    return GNN(sizes, graphs.num_edge_features)
+
+
+class OnStates(nn.Module):
+    """A reader of each node's states alone.
+
+    Args:
+        net: What maps states to logits.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch: Data) -> Tensor:
+        """Return logits."""
+        logits: Tensor = self.net(batch.x)
+        return logits
+
+
+class GNN(nn.Module):
+    """Layers of GATv2 that weigh a node's neighbours by states and by what each head attends to.
+
+    Args:
+        sizes: Channels of the nodes, of each layer's outputs, and the number of classes.
+        edge_channels: Numbers on an edge.
+    """
+
+    def __init__(self, sizes: list[int], edge_channels: int) -> None:
+        super().__init__()
+        settings = {"heads": HEADS, "edge_dim": edge_channels, "residual": True}
+        self.layers = nn.ModuleList(
+            GATv2Conv(here, there // HEADS, **settings) for here, there in pairwise(sizes[:-1])
+        )
+        self.last = nn.Linear(*sizes[-2:])
+
+    def forward(self, batch: Data) -> Tensor:
+        """Return logits."""
+        x = batch.x
+        for layer in self.layers:
+            x = layer(x, batch.edge_index, batch.edge_attr).relu()
+        logits: Tensor = self.last(x)
+        return logits
+
+
+def fit(reader: nn.Module, graphs: AttentionGraphs, epochs: int, rate: float) -> None:
+    """Train on the graphs."""
+    loader = DataLoader(graphs, batch_size=32, shuffle=True)
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, epochs * len(loader))
+    reader.train()
+    for _ in range(epochs):
+        for batch in loader:
+            loss = F.cross_entropy(reader(batch), batch.y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+
+
+@torch.no_grad()
+def evaluate(reader: nn.Module, graphs: AttentionGraphs) -> float:
+    """Return the share of words whose relation is right."""
+    reader.eval()
+    batches = DataLoader(graphs, batch_size=64)
+    right = [reader(batch).argmax(-1) == batch.y for batch in batches]
+    return float(torch.cat(right).float().mean())
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
+    parser.add_argument("--graphs", default="graphs", help="folder for graphs (default: graphs)")
+    parser.add_argument("--sentences", type=int, default=1000, help="to train on (default: 1000)")
+    parser.add_argument("--layer", type=int, default=3, help="whose states are read (default: 3)")
+    parser.add_argument("--max-neighbors", type=int, default=1, help="of a head (default: 1)")
+    parser.add_argument("--epochs", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--learning-rate", type=float, default=1e-2, help="(default: 1e-2)")
+    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Tell acceptable sentences from a frozen model's attention: a GNN beside probes of its states.
+
+``python -m examples.attention_sentences --model PATH --data-dir DIR`` lets a pretrained model read
+sentences of CoLA, and asks of each graph whether the sentence is one that speakers would say. The
+readers are those of ``examples.attention_relations``, the mean over a sentence's tokens is what
+they say of it. A line for each gives the Matthews correlation on the dev set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import typer
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import global_mean_pool
+from transformers import AutoModel, AutoTokenizer
+
+from examples.attention_relations import READERS, fit, make_reader, without_edges
+from jat_graph.data import AttentionGraphs
+from jat_graph.tasks import get_task
+
+TASK = get_task("cola")
+
+
+def main() -> None:
+    """Read the sentences, train each reader on each seed, and print what they reach."""
+    args = read_arguments()
+    try:
+        for name in ("sentences", "epochs", "seeds"):
+            if getattr(args, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
+        train, unseen = read_graphs(args)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"attention_sentences: error: {str(error).splitlines()[0]}") from None
+    for name in READERS:
+        train.transform = unseen.transform = without_edges if "without" in name else None
+        start, found = time.perf_counter(), []
+        for seed in range(args.seeds):
+            torch.manual_seed(seed)
+            reader = Pooled(make_reader(name, train))
+            fit(reader, train, args.epochs, args.learning_rate)
+            found.append(evaluate(reader, unseen))
+        spread = f"{min(found):.3f} to {max(found):.3f}, {args.seeds} seeds"
+        seconds = (time.perf_counter() - start) / args.seeds
+        typer.echo(f"{name}: {statistics.mean(found):.3f} ({spread}), {seconds:.0f} s a seed")
+
+
+def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
+    """Return the graphs of the training sentences and of the dev set."""
+    data = TASK.load(args.data_dir)
+    model = AutoModel.from_pretrained(args.model, attn_implementation="eager")
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    parts = [data["train"][: args.sentences], data["validation"][:]]
+    settings = {"layer": args.layer, "max_neighbors": args.max_neighbors}
+    return [
+        AttentionGraphs(
+            args.graphs, part["sentence"], model, tokenizer, y=part["label"], **settings
+        )
+        for part in parts
+    ]
+
+
+class Pooled(nn.Module):
+    """What a reader says of the nodes of each graph, on average.
+
+    Args:
+        reader: What gives logits of nodes.
+    """
+
+    def __init__(self, reader: nn.Module) -> None:
+        super().__init__()
+        self.reader = reader
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return logits ``[graphs, classes]``."""
+        logits: Tensor = global_mean_pool(self.reader(batch), batch.batch)
+        return logits
+
+
+@torch.no_grad()
+def evaluate(reader: nn.Module, graphs: AttentionGraphs) -> float:
+    """Return the Matthews correlation."""
+    reader.eval()
+    batches = list(DataLoader(graphs, batch_size=64))
+    logits, labels = (
+        torch.cat(parts).numpy()
+        for parts in ([reader(batch) for batch in batches], [batch.y for batch in batches])
+    )
+    return TASK.compute_metrics(logits, labels)[TASK.primary_metric]
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of CoLA")
+    parser.add_argument("--graphs", default="graphs", help="folder for graphs (default: graphs)")
+    parser.add_argument("--sentences", type=int, default=3000, help="to train on (default: 3000)")
+    parser.add_argument("--layer", type=int, default=3, help="whose states are read (default: 3)")
+    parser.add_argument("--max-neighbors", type=int, default=1, help="of a head (default: 1)")
+    parser.add_argument("--epochs", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--learning-rate", type=float, default=5e-3, help="(default: 5e-3)")
+    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Layers of PyG in heads: they stand where Â would multiply, on one batch of the heads' graphs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from jat_graph.attention.strengths import VALUES
+from jat_graph.config import JatConfig
+from jat_graph.masks.tokens import TokenMask
+from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
+
+
+class HeadGraphs(NamedTuple):
+    """The graphs of some heads as one, whose nodes are all their tokens but padding."""
+
+    edge_index: Tensor  # [2, E], rows (source, target); with stones (token, stone)
+    edge_weight: Tensor  # [E]
+    places: Tensor | None  # of the nodes among all tokens, [N]; None if no token is padding
+
+    @classmethod
+    def of(
+        cls,
+        operator: Operator,
+        valid: Tensor | None,  # [B|1, H|1, L]
+        on_stones: bool,
+    ) -> HeadGraphs:
+        """Return the graphs of an operator: A of Â, or the links of P."""
+        if on_stones:
+            assert isinstance(operator, StoneOperator)
+            token, stone, weight = _links(operator.links.flatten(0, 1))
+        else:
+            base = operator.base if isinstance(operator, NormalizedOperator) else operator
+            (token, stone), weight = base.to_edge_index()
+        if valid is None:
+            return cls(torch.stack([token, stone]), weight, None)
+        nodes = valid.expand(operator.shape[:3]).flatten()
+        number = nodes.cumsum(0) - 1
+        if not on_stones:
+            stone = number[stone]
+        return cls(torch.stack([number[token], stone]), weight, nodes.nonzero().squeeze(-1))
+
+
+def _links(links: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [G, L, U]; [E] each
+    graph, row, column = links.nonzero(as_tuple=True)
+    _, length, stones = links.shape
+    return graph * length + row, graph * stones + column, links[graph, row, column]
+
+
+class HeadLayers(nn.Module):
+    """The layers that queries, keys and values of some heads go through: one for all, or each."""
+
+    def __init__(
+        self,
+        made: nn.Module | Sequence[nn.Module],  # one, two for queries and keys, or three
+        config: JatConfig,
+    ) -> None:
+        super().__init__()
+        layers = list(made) if isinstance(made, Sequence | nn.ModuleList) else [made]
+        for layer in layers:
+            _check_layer(layer, config.graph)
+        self.layers, self.on_stones = nn.ModuleList(layers), config.graph == "stones"
+        if not 1 <= len(self.layers) <= 3:
+            raise ValueError(f"conv must give one, two or three layers, got {len(self.layers)}")
+        if len(self.layers) == 2 and any(triple[VALUES] != 0 for triple in config.strengths()):
+            raise ValueError(
+                "conv gave two layers, for queries and keys: the strength of values must be 0, "
+                f"got {config.strength!r}"
+            )
+
+    def check_causal(self) -> None:
+        """Refuse what would look ahead: all tokens of a hyperedge, and edges the other way."""
+        if self.on_stones:
+            raise ValueError("a layer on stones looks ahead in causal order; use graph='pairs'")
+        for layer in self.layers:
+            if any(getattr(m, "flow", "") == "target_to_source" for m in layer.modules()):
+                raise ValueError(
+                    f"{type(layer).__name__} must not have flow='target_to_source' in causal order"
+                )
+
+    def forward(self, side: int, x: Tensor, graphs: HeadGraphs) -> Tensor:  # [N, D]
+        """Return what the layer of queries, of keys or of values makes of them."""
+        layer = self.layers[side if len(self.layers) > 1 else 0]
+        y: Tensor = _calling(type(layer).forward)(layer, x, graphs.edge_index, graphs.edge_weight)
+        if not isinstance(y, Tensor) or y.shape != x.shape:
+            got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
+            raise ValueError(
+                f"{type(layer).__name__} must give features {list(x.shape)}, got {got}"
+            )
+        return y
+
+
+class LayerWalk:
+    """What layers make of features, along the graphs of some heads."""
+
+    def __init__(self, layers: HeadLayers, operator: Operator, mask: TokenMask) -> None:
+        if mask.causal:
+            layers.check_causal()
+        self.layers, self.dtype = layers, operator.dtype
+        self.graphs = HeadGraphs.of(operator, mask.valid, layers.on_stones)
+
+    def matmul(self, x: Tensor) -> Tensor:  # [B, H, L, D]
+        """Return values after their layer."""
+        return self.walk(VALUES, x)
+
+    def walk(self, side: int, x: Tensor) -> Tensor:  # [B, H, L, D]
+        """Return features after the layer; padding keeps its own."""
+        flat, places = x.flatten(0, 2), self.graphs.places
+        nodes = flat if places is None else flat[places]
+        y: Tensor = self.layers(side, nodes, self.graphs).to(x.dtype)
+        return (y if places is None else flat.index_copy(0, places, y)).view_as(x)
+
+
+Call = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
+
+
+@cache
+def _calling(forward: Callable[..., Any]) -> Call:
+    """Return how a layer takes its weights: PyG's layers have three ways."""
+    name = _third_argument(forward)
+    if name == "edge_attr":  # features of edges, for layers that were made with them
+        return _with_edge_features
+    if name in (None, "hyperedge_weight"):  # a weight for each hyperedge, which no link has
+        return lambda layer, x, index, _: layer(x, index)
+    return lambda layer, x, index, weight: layer(x, index, weight.to(x.dtype))
+
+
+def _with_edge_features(layer: nn.Module, x: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    if getattr(layer, "edge_dim", None) is None:
+        return layer(x, index)  # type: ignore[no-any-return]
+    return layer(x, index, weight.to(x.dtype).unsqueeze(-1))  # type: ignore[no-any-return]
+
+
+def _arguments(forward: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return what a layer takes by position, itself left out."""
+    by_position = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    parameters = list(inspect.signature(forward).parameters.values())[1:]
+    return [entry for entry in parameters if entry.kind in by_position]
+
+
+def _third_argument(forward: Callable[..., Any]) -> str | None:
+    arguments = _arguments(forward)
+    if any(entry.kind is entry.VAR_POSITIONAL for entry in arguments):
+        return ""
+    return arguments[2].name if len(arguments) > 2 else None
+
+
+def _check_layer(layer: object, graph: str) -> None:
+    if not isinstance(layer, nn.Module):
+        raise ValueError(f"conv must give modules, got {type(layer).__name__}")
+    names = [entry.name for entry in _arguments(type(layer).forward)]
+    on_stones, on_pairs = "hyperedge_index" in names[:2], "edge_index" in names[:2]
+    if graph == "stones" and on_pairs:
+        raise ValueError(
+            f"a layer on stones must take hyperedge_index, as HypergraphConv and StoneConv do; "
+            f"{type(layer).__name__} takes edge_index"
+        )
+    if graph == "pairs" and on_stones:
+        raise ValueError(
+            f"a layer on pairs must take edge_index, but {type(layer).__name__} takes "
+            "hyperedge_index; use graph='stones'"
+        )

@@ -1,0 +1,191 @@
+"""Texts read by a model, as a data set of graphs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from jat_graph.checks.numbers import check_integer
+from jat_graph.data.reading import Head, Reading
+from jat_graph.data.storage import digest, model_digest, read_graphs, write_graphs
+from jat_graph.data.texts import EncodedTexts, Texts, encode_texts
+from jat_graph.files import write_text
+from jat_graph.hf.interface import find_attachment
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+VERSION = 1  # of what is written, and how it is made
+SHARD = 64  # texts of a file: what is lost when a run stops
+SETTINGS_FILE = "settings.json"
+
+
+class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not typed
+    r"""The attention of a frozen model over many texts, a graph each.
+
+    Nodes are a text's tokens, special ones too, or its words, without these; ``x`` holds their
+    hidden states after a layer. An edge goes from source k to target i where, in any chosen head,
+    the weight that i gives to k is at least ``min_weight`` and among the ``max_neighbors``
+    heaviest of i (what weighs as much as the last of them stays, too). Nothing is joined to
+    itself. ``edge_attr`` has what every chosen head gives on that edge, in the order of ``heads``.
+    The weight to a word is the sum over its tokens, that from a word the mean over them, and so
+    are its states.
+
+    The model reads texts of one length together, so that nothing is padded, the longest first. Of
+    each text only the graph is kept: memory beyond the result is that of one batch, whose maps take
+    :math:`4 B L^2` bytes a head of the model. The result takes :math:`4 (C + 4)` bytes an edge for
+    C chosen heads: choose few for long texts.
+
+    Graphs are kept in a folder of ``root`` that is named after what made them: texts, the model's
+    configuration and weights, and settings. The same call reads them back, another one makes its
+    own, and one that was interrupted goes on where it stopped. Files are safetensors and JSON;
+    PyG's ``pre_transform`` and ``pre_filter``, which it pickles, are not taken.
+
+    Args:
+        root: Folder for the files.
+        texts: Texts, or lists of words. What is longer than ``max_length`` is cut.
+        model: A model of transformers, with jump heads or without, loaded with
+            ``attn_implementation="eager"`` if it has none. It is read in evaluation mode.
+        tokenizer: Its tokenizer; a fast one if there are words.
+        y: For each text its label, or one label for each of its nodes: for each word of the text,
+            where nodes are words, also for those that were cut off. (default: None)
+        nodes: ``"tokens"`` or ``"words"``. (default: ``"tokens"``)
+        edges: ``"attention"``, the probabilities of any model; or ``"jumps"``, the graphs of jump
+            heads: A of pairs, hard votes, or the walk P over stones. (default: ``"attention"``)
+        heads: Pairs (layer, head), from 0; of jump heads for jumps. (default: None, all of them)
+        layer: Layer whose states are ``x``; 0 for the embeddings, -1 for the last one.
+            (default: -1)
+        min_weight: Least weight of an edge. (default: 0.0)
+        max_neighbors: Heaviest edges into a node that each head keeps; None for all. (default: 8)
+        max_length: Tokens of a text, special ones included. (default: None, what the model takes)
+        batch_size: Most texts that the model reads at a time. (default: 8)
+        transform: Changes a graph whenever it is taken out. (default: None)
+
+    Attributes:
+        heads: The head of each column of ``edge_attr``.
+
+    Raises:
+        ValueError: If an argument does not fit the model or the texts, or a file is damaged.
+        OSError: If the folder cannot be read or written.
+
+    Shapes:
+        - **graphs:** of n nodes: ``x`` ``[n, D]``, ``edge_index`` ``[2, E]``, ``edge_attr``
+          ``[E, C]``, ``y`` ``[1]`` or ``[n]``, and the ids of the nodes ``[n]``: ``input_ids`` of
+          tokens, in their order, or ``word_ids``, numbers of words in the text
+
+    Reference:
+        Clark et al., *What Does BERT Look At?*, BlackboxNLP 2019, for attention from word to word.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        texts: Texts,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        y: Sequence[Any] | Tensor | None = None,
+        nodes: str = "tokens",
+        edges: str = "attention",
+        heads: Sequence[Head] | None = None,
+        layer: int = -1,
+        min_weight: float = 0.0,
+        max_neighbors: int | None = 8,
+        max_length: int | None = None,
+        batch_size: int = 8,
+        transform: Callable[[Data], Data] | None = None,
+    ) -> None:
+        reading = Reading.of(model, nodes, edges, heads, layer, min_weight, max_neighbors)
+        check_integer("batch_size", batch_size, least=1)
+        encoded = encode_texts(texts, model, tokenizer, max_length, nodes == "words")
+        if y is not None and len(y) != len(texts):
+            raise ValueError(f"y must have an entry for each of {len(texts)} texts, got {len(y)}")
+        super().__init__(str(root), transform)
+        self.heads = reading.heads
+        attachment = find_attachment(model)
+        settings = {
+            "version": VERSION,
+            "model": model_digest(model),
+            "heads_of_ours": attachment is not None and attachment.enabled,
+            "texts": digest([encoded.inputs, encoded.words]),
+            **asdict(reading),
+        }
+        self._name, self._shards = digest(settings)[:16], _shards(encoded.lengths)
+        self._write(settings, model, reading, encoded, batch_size)
+        graphs = self._read()
+        if y is not None:
+            for row, graph in enumerate(graphs):
+                graph.y = _label(row, y[row], graph, encoded)
+        self.data, self.slices = self.collate(graphs)
+
+    @property
+    def processed_dir(self) -> str:
+        """Folder with the graphs of these texts, this model and these settings."""
+        return str(Path(self.root) / self._name)
+
+    @property
+    def processed_file_names(self) -> list[str]:
+        """Files with the graphs."""
+        return [f"graphs-{number:05d}.safetensors" for number in range(len(self._shards))]
+
+    def _write(
+        self,
+        settings: dict[str, Any],
+        model: PreTrainedModel,
+        reading: Reading,
+        texts: EncodedTexts,
+        batch_size: int,
+    ) -> None:
+        """Make the graphs that are not there yet."""
+        files = zip(map(Path, self.processed_paths), self._shards, strict=True)
+        missing = [(path, rows) for path, rows in files if not path.exists()]
+        if not missing:
+            return
+        folder = Path(self.processed_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
+        console, hidden = Console(stderr=True), not sys.stderr.isatty()
+        for path, rows in track(missing, "Reading texts", console=console, disable=hidden):
+            write_graphs(path, reading.graphs(model, texts, rows, batch_size))
+
+    def _read(self) -> list[Data]:
+        """Return the graphs in the order of the texts."""
+        files = map(read_graphs, map(Path, self.processed_paths))
+        graphs = {
+            row: graph
+            for rows, part in zip(self._shards, files, strict=True)
+            for row, graph in zip(rows, part, strict=True)
+        }
+        return [graphs[row] for row in range(len(graphs))]
+
+
+def _shards(lengths: list[int]) -> list[list[int]]:
+    """Cut the texts into files, those of similar length together, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    return [order[start : start + SHARD] for start in range(0, len(order), SHARD)]
+
+
+def _label(row: int, entry: Any, graph: Data, texts: EncodedTexts) -> Tensor:  # [1] or [n]
+    """Return the label of a graph, or those of its nodes."""
+    label = torch.as_tensor(entry)
+    if label.dim() == 0:
+        return label.reshape(1)
+    if label.numel() == 0:
+        label = label.long()  # an empty list says nothing of its type, and float would win
+    wanted = graph.num_nodes if texts.num_words is None else texts.num_words[row]
+    if label.shape != (wanted,):
+        raise ValueError(
+            f"y[{row}] must be one label or {wanted}, one for each node, "
+            f"got shape {list(label.shape)}"
+        )
+    return label if texts.words is None else label[graph.word_ids]

@@ -1,0 +1,107 @@
+"""Texts as tokens and words, in the form that a model is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+
+from jat_graph.checks.numbers import check_integer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Texts: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Texts after the tokenizer: a row for each."""
+
+    inputs: dict[str, list[list[int]]]  # what the model takes, by name
+    words: list[list[int]] | None  # the word of each token, -1 for none; where nodes are words
+    num_words: list[int] | None  # of the whole text, not only of what is left of it
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of each text."""
+        return [len(row) for row in self.inputs["input_ids"]]
+
+    def batches(self, rows: Sequence[int], size: int) -> Iterator[list[int]]:
+        """Yield up to ``size`` neighbours of one length: some models fail on much padding."""
+        for _, same in groupby(rows, self.lengths.__getitem__):
+            while some := list(islice(same, size)):
+                yield some
+
+    def inputs_of(self, rows: Sequence[int]) -> dict[str, Tensor]:  # [B, n] each
+        """Return what the model takes, of texts of one length."""
+        return {
+            name: torch.tensor([table[row] for row in rows]) for name, table in self.inputs.items()
+        }
+
+
+def encode_texts(
+    texts: Texts,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None,
+    by_words: bool,
+) -> EncodedTexts:
+    """Cut texts into tokens, no more than the model takes, and find the words that these are of."""
+    split = _check_texts(texts)
+    if (by_words or split) and not tokenizer.is_fast:
+        raise ValueError(
+            f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
+        )
+    encoded = tokenizer(
+        list(texts),
+        is_split_into_words=split,
+        truncation=True,
+        max_length=_length(model, tokenizer, max_length),
+        return_attention_mask=True,
+        verbose=False,
+    )
+    inputs = {name: encoded[name] for name in encoded}
+    empty = next((row for row, ids in enumerate(inputs["input_ids"]) if not ids), None)
+    if empty is not None:
+        raise ValueError(f"texts[{empty}] must have a token, got {texts[empty]!r}")
+    if not by_words:
+        return EncodedTexts(inputs, None, None)
+    words = [
+        [-1 if word is None else word for word in encoded.word_ids(row)]
+        for row in range(len(texts))
+    ]
+    if split:
+        return EncodedTexts(inputs, words, [len(text) for text in texts])
+    return EncodedTexts(inputs, words, [max(row) + 1 for row in words])
+
+
+def _check_texts(texts: Texts) -> bool:
+    """Tell whether the texts are lists of words."""
+    if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
+        raise ValueError(f"texts must be a sequence of one or more texts, got {texts!r}")
+    split = not isinstance(texts[0], str)
+    for row, text in enumerate(texts):
+        words = [] if isinstance(text, str) else text
+        fits = isinstance(text, str) is not split and isinstance(words, list | tuple)
+        if not fits or not all(isinstance(word, str) for word in words):
+            wanted = "a list of words" if split else "a string"
+            raise ValueError(f"texts[{row}] must be {wanted} like texts[0], got {text!r}")
+    return split
+
+
+def _length(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None
+) -> int:
+    """Return the most tokens of a text."""
+    positions = getattr(model.config, "max_position_embeddings", None) or 2**31 - 1
+    room = min(tokenizer.model_max_length, positions)
+    if max_length is None:
+        return room
+    least = tokenizer.num_special_tokens_to_add() + 1
+    return check_integer("max_length", max_length, least=least, below=room + 1)

@@ -1,0 +1,87 @@
+"""Layers of PyG for heads: by their name and arguments, which settings hold, or from a factory."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch_geometric.nn
+from torch import nn
+
+from jat_graph.attention.layers import HeadLayers
+from jat_graph.config import JatConfig
+from jat_graph.config_fields import GIVEN
+from jat_graph.nn.jump_conv import JumpConv
+from jat_graph.nn.stone_conv import StoneConv
+
+# Takes the size of a head, and gives a layer, or one each for queries, keys and values.
+ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]]
+
+OURS = {layer.__name__: layer for layer in (JumpConv, StoneConv)}
+WIDTHS = ("in_channels", "out_channels", "channels")
+
+
+def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
+    """Return the settings with a layer: its name and arguments, where it can be built of them."""
+    if conv is None:
+        if config.conv == GIVEN:
+            raise ValueError("conv must be given: the settings cannot build the layer of the heads")
+        return config
+    if not callable(conv):
+        raise ValueError(f"conv must be a layer of PyG or what makes one, got {conv!r}")
+    if isinstance(conv, type) and _described(conv) is None:
+        raise ValueError(
+            "conv must be a layer of torch_geometric.nn or jat_graph.nn, or a factory that takes "
+            f"the size of a head, got the class {conv.__name__}"
+        )
+    # Not by dataclasses.replace: without a layer, no strength was wanted.
+    settings = config.to_dict() | {"conv": _described(conv) or GIVEN}
+    return JatConfig.from_dict({k: v for k, v in settings.items() if k != "version"})
+
+
+def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadLayers:
+    """Return the layers of some heads."""
+    made = conv(head_dim) if config.conv == GIVEN and conv else _build(config.conv, head_dim)
+    return HeadLayers(made, config)
+
+
+def _described(conv: ConvFactory) -> dict[str, Any] | None:
+    """Return the name and arguments of a layer that settings can build; else None."""
+    plain = isinstance(conv, partial) and not conv.args
+    layer, arguments = (conv.func, conv.keywords) if plain else (conv, {})  # type: ignore[attr-defined]
+    name = getattr(layer, "__name__", "")
+    if not isinstance(layer, type) or _layer_class(name) is not layer:
+        return None
+    try:
+        kept = json.loads(json.dumps(arguments))
+    except (TypeError, ValueError):
+        return None
+    return {"layer": name, **arguments} if kept == arguments else None
+
+
+def _build(description: Any, head_dim: int) -> nn.Module:
+    """Build a layer by its name; its numbers of channels, where it has any, are the heads'."""
+    settings: Mapping[str, Any] = description
+    arguments = {name: value for name, value in settings.items() if name != "layer"}
+    layer = _layer_class(settings["layer"])
+    if layer is None:
+        raise ValueError(
+            "conv must name a layer of torch_geometric.nn or jat_graph.nn, "
+            f"got {settings['layer']!r}"
+        )
+    known = inspect.signature(layer).parameters
+    widths = {name: head_dim for name in WIDTHS if name in known}
+    try:
+        return layer(**widths | arguments)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ValueError(f"conv {settings['layer']} of {arguments}: {error}") from error
+
+
+def _layer_class(name: str) -> type[nn.Module] | None:
+    """Return a message-passing layer of PyG or ours; None for any other name."""
+    found = OURS.get(name, getattr(torch_geometric.nn.conv, name, None))
+    is_layer = isinstance(found, type) and issubclass(found, torch_geometric.nn.MessagePassing)
+    return found if is_layer else None

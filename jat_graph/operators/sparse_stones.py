@@ -1,0 +1,114 @@
+"""The walk over stepping stones by the links that there are: none is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jat_graph.kernels import StoneScores, give_back, share_out
+from jat_graph.operators.base import Operator
+from jat_graph.operators.stones import LARGEST, refuse_second_derivatives
+from jat_graph.voting.ballot import Ballot
+from jat_graph.voting.keys import key_slices
+from jat_graph.voting.links import LinkRule
+from jat_graph.voting.scores import QueryKeyScores
+
+
+class SparseStoneOperator(Operator):
+    r"""P = (D + εI)⁻¹ (B S⁻¹ Bᵀ + εI), of a B that is never held.
+
+    B S⁻¹ Bᵀ is a sum over stones. So the scores of a block of stones are computed, their links
+    found, multiplied and forgotten, again for each product and in backward: O(links · D) time
+    beside the scores, and memory for one block and the stones' means.
+
+    Args:
+        ballot: Which keys are stones, under no mask but padding; by scores of queries and keys.
+        rule: How standard scores link, to nothing where they are not above t.
+        self_weight: ε, at least 0.
+    """
+
+    def __init__(self, ballot: Ballot, rule: LinkRule, self_weight: float) -> None:
+        batch, heads, length = ballot.source.shape
+        self.ballot, self.rule, self.self_weight = ballot, rule, self_weight
+        self.shape = torch.Size((batch, heads, length, length))
+        self.dtype, self.device = ballot.source.dtype, ballot.source.device
+
+    def blocks(self) -> Iterator[tuple[Tensor | None, StoneScores]]:
+        """Yield the stones in blocks: their positions ``[B, H, u]`` (None: all), and scores."""
+        ballot, rule, (batch, heads) = self.ballot, self.rule, self.shape[:2]
+        threshold = rule.threshold.expand(batch, heads, 1, 1).flatten()
+        form = 1 + rule.both_sides, rule.incidence == "hard"
+        for keys in key_slices(ballot.source, ballot.num_keys, LARGEST[self.device.type]):
+            columns = ballot.key_scores(keys)[0].mT.flatten(0, 1).contiguous()
+            yield (
+                ballot.keys.positions(keys, ballot.source),
+                StoneScores(columns, threshold, *form),
+            )
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        walked, degree = self._walk(x)
+        loops = self._loops(degree)
+        walked = torch.addcmul(walked, loops, x) / (degree + loops)
+        return walked + diagonal * x if diagonal else walked
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        _, degree = self._walk(x[..., :1])
+        loops = self._loops(degree)
+        weighted = x / (degree + loops)
+        return self._walk(weighted)[0] + loops * weighted + diagonal * x
+
+    def _walk(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1]
+        """Return B S⁻¹ Bᵀ x, and the row sums of B."""
+        source = self.ballot.source
+        assert isinstance(source, QueryKeyScores)
+        walked: tuple[Tensor, Tensor] = _SharedWalk.apply(
+            source.query, source.key, x.contiguous(), self
+        )  # type: ignore[no-untyped-call]
+        return walked
+
+    def _loops(self, degree: Tensor) -> Tensor:
+        if self.self_weight == 0:
+            return (degree == 0).to(self.dtype)
+        return torch.full_like(degree, self.self_weight)
+
+
+class _SharedWalk(torch.autograd.Function):
+    """B S⁻¹ Bᵀ x and the row sums of B; backward finds the links again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,  # of the operator's scores, [B, H, L, D]
+        key: Tensor,
+        x: Tensor,  # [B, H, L, Dx]
+        operator: SparseStoneOperator,
+    ) -> tuple[Tensor, Tensor]:  # [B, H, L, Dx], [B, H, L, 1]
+        flat = x.flatten(0, 1)
+        total, degree = torch.zeros_like(flat), flat.new_zeros(flat.shape[:2])
+        means = [share_out(scores, flat, total, degree) for _, scores in operator.blocks()]
+        ctx.operator = operator
+        ctx.save_for_backward(query, key, x, *means)
+        return total.view_as(x), degree.view(*x.shape[:3], 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, to_degree: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        refuse_second_derivatives()
+        query, key, x, *means = ctx.saved_tensors
+        operator, scale = ctx.operator, ctx.operator.ballot.source.scale
+        grad, flat = grad.contiguous().flatten(0, 1), x.flatten(0, 1)
+        to_degree, scaled = to_degree.reshape(flat.shape[:2]), scale * query
+        to_query, to_key, to_x = (torch.zeros_like(y) for y in (query, key, flat))
+        for (index, scores), mean in zip(operator.blocks(), means, strict=True):
+            to_scores = give_back(scores, flat, mean, grad, to_degree, to_x)
+            to_scores = to_scores.view(*key.shape[:2], -1, key.size(2))
+            if index is None:
+                to_key += to_scores @ scaled
+                to_query += to_scores.mT @ key
+            else:
+                rows = index.unsqueeze(-1).expand(-1, -1, -1, key.size(-1))
+                to_key.scatter_add_(2, rows, to_scores @ scaled)
+                to_query += to_scores.mT @ key.gather(2, rows)
+        return to_query.mul_(scale), to_key, to_x.view_as(x), None

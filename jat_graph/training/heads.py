@@ -1,0 +1,69 @@
+"""The heads that a run places: jump heads, triplet heads, or both side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedTokenizerBase
+
+    from jat_graph.config import JatConfig
+    from jat_graph.hf.triplet_config import TripletConfig
+
+# Settings of the heads that a run places.
+Heads: TypeAlias = Union["JatConfig", "TripletConfig", "BothHeads"]
+
+
+@dataclass(frozen=True)
+class BothHeads:
+    """Jump heads and triplet heads in one model: settings for :func:`train` and :func:`compare`.
+
+    Args:
+        jump: Settings of the jump heads.
+        triplet: Settings of the triplet heads; no head may be of both kinds.
+
+    Reference:
+        Zhou et al. 2022, section 4.2: the two can be used together.
+    """
+
+    jump: JatConfig
+    triplet: TripletConfig
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON types, by the names that a model's configuration has."""
+        return {"jat": self.jump.to_dict(), "triplet": self.triplet.to_dict()}
+
+
+def join_kinds(jump: JatConfig | None, triplet: TripletConfig | None) -> Heads | None:
+    """Return the settings of heads of the kinds that there are."""
+    if jump is None or triplet is None:
+        return jump or triplet
+    return BothHeads(jump, triplet)
+
+
+def kinds_of(heads: Heads | None) -> tuple[JatConfig | None, TripletConfig | None]:
+    """Return the settings of jump heads and of triplet heads."""
+    from jat_graph.config import JatConfig
+
+    if isinstance(heads, BothHeads):
+        return heads.jump, heads.triplet
+    return (heads, None) if isinstance(heads, JatConfig) else (None, heads)
+
+
+def attach_heads(
+    model: Module, heads: Heads | None, tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
+    """Attach the heads of each kind."""
+    from jat_graph.hf import attach
+
+    for config in kinds_of(heads):
+        if config is not None:
+            attach(model, config, tokenizer)
+
+
+def name_of(heads: Heads | None) -> str:
+    """Return what an arm with these heads is called where nothing is said."""
+    jump, triplet = kinds_of(heads)
+    return "jump" if triplet is None else "triplet" if jump is None else "both"

@@ -1,0 +1,254 @@
+"""Layers of PyG in heads: equal to products by Â and P where they mean the same, and no leaks."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+from torch_geometric.nn import (
+    APPNP,
+    GATv2Conv,
+    GCN2Conv,
+    GCNConv,
+    HypergraphConv,
+    MixHopConv,
+    Sequential,
+    TransformerConv,
+)
+
+from jat_graph import JatConfig
+from jat_graph.nn import JumpConv, JumpSelfAttention, StoneConv
+
+CHANNELS, HEADS, LENGTH = 12, 3, 9
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+PAIRS = {"threshold": 0.01, "heads": 2}
+STONES = {"graph": "stones", "threshold": 0.5, "heads": 2}
+PROPAGATION = partial(JumpConv, out_channels=None)
+WALK = partial(StoneConv, out_channels=None)
+
+# Layers that nobody here wrote, as a user would put them into a head of D features.
+FOREIGN = {
+    "GCNConv": (PAIRS, GCNConv),
+    "GATv2Conv": (PAIRS, GATv2Conv),
+    "GATv2Conv, weights": (PAIRS, partial(GATv2Conv, edge_dim=1)),
+    "APPNP": (PAIRS, partial(APPNP, K=10, alpha=0.1)),
+    "MixHopConv": (PAIRS, partial(MixHopConv, powers=[1])),
+    "TransformerConv": (PAIRS, partial(TransformerConv, edge_dim=1)),
+    "HypergraphConv": (STONES, HypergraphConv),
+    "GCN2Conv": (
+        PAIRS,
+        lambda dim: Sequential(
+            "x, edge_index, edge_weight",
+            [(GCN2Conv(dim, alpha=0.1), "x, x, edge_index, edge_weight -> x")],
+        ),
+    ),
+}
+
+
+def module(settings, conv=None, **options) -> JumpSelfAttention:
+    torch.manual_seed(0)
+    config = JatConfig(**settings)
+    made = JumpSelfAttention(CHANNELS, HEADS, config, conv=conv, **options).double()
+    if made.strength is not None:
+        with torch.no_grad():
+            made.strength.copy_(torch.rand(made.strength.shape) + 0.3)
+    return made
+
+
+def twins(settings, conv) -> tuple[JumpSelfAttention, JumpSelfAttention]:
+    """Return a module that multiplies by Â or P, and one with a layer in its place."""
+    fast, layered = module(settings), module(settings, conv)
+    layered.load_state_dict(fast.state_dict(), strict=False)
+    return fast, layered
+
+
+def inputs(seed: int, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = 2 * torch.randn(batch, length, CHANNELS, generator=generator).double()
+    mask = torch.rand(batch, length, generator=generator) < 0.8
+    mask[:, 0] = True
+    return x.requires_grad_(), mask
+
+
+def assert_equal_with_gradients(first, second, x, mask, x2=None) -> None:
+    x2 = x if x2 is None else x2
+    assert_close(first(x, mask), second(x2, mask), **CLOSE)
+    names = [name for name, _ in first.named_parameters()]
+    cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).double()
+    found = []
+    for one in (first, second):
+        parameters = dict(one.named_parameters())
+        wanted = [x, *(parameters[name] for name in names)]
+        found.append(torch.autograd.grad((one(x, mask) * cotangent).sum(), wanted))
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs, **CLOSE)
+
+
+@given(
+    st.integers(0, 2**20),
+    st.integers(1, 14),
+    st.sampled_from((0.7, "learned", (0.5, -0.4, 0.0))),
+    st.sampled_from((None, 0.5)),
+    st.booleans(),
+)
+def test_jump_conv_is_a_product_by_the_operator(seed, length, strength, soft, causal) -> None:
+    settings = PAIRS | {"strength": strength, "soft_temperature": soft}
+    x, mask = inputs(seed, length)
+    fast, layered = (
+        module(settings, is_causal=causal),
+        module(settings, PROPAGATION, is_causal=causal),
+    )
+    layered.load_state_dict(fast.state_dict(), strict=False)
+    assert_equal_with_gradients(fast, layered, x, mask)
+
+
+@given(st.integers(0, 2**20), st.integers(1, 14), st.sampled_from((0.0, 0.1)))
+def test_stone_conv_is_a_walk_over_stones(seed, length, self_weight) -> None:
+    settings = STONES | {"self_weight": self_weight}
+    x, mask = inputs(seed, length)
+    fast, layered = twins(settings, partial(WALK, self_weight=self_weight))
+    assert_equal_with_gradients(fast, layered, x, mask)
+
+
+def test_a_layer_runs_on_stones_where_few_links_are_left() -> None:
+    x, mask = inputs(0, 130)
+    fast, layered = twins(STONES | {"threshold": 3.0}, WALK)
+    assert_close(layered(x, mask), fast(x, mask), **CLOSE)
+
+
+def test_hops_are_layers_on_each_other_and_powers_of_mixhop() -> None:
+    x, mask = inputs(3)
+    twice = ((0.0, 0.0, 0.0), (0.6, -0.3, 0.2))
+    fast, layered = twins(PAIRS | {"hops": 2, "strength": twice}, PROPAGATION)
+    assert_equal_with_gradients(fast, layered, x, mask)
+    squared = module(PAIRS | {"strength": twice[1]}, partial(PROPAGATION, powers=[2]))
+    squared.load_state_dict(fast.state_dict(), strict=False)
+    assert_close(squared(x, mask), fast(x, mask), **CLOSE)
+
+
+def test_hypergraph_conv_is_a_walk_where_every_token_has_a_stone() -> None:
+    settings = STONES | {"incidence": "hard", "self_weight": 0.0, "threshold": 0.0}
+    fast, layered = twins(settings, partial(HypergraphConv, bias=False))
+    with torch.no_grad():
+        layered.conv.layers[0].lin.weight.copy_(torch.eye(CHANNELS // HEADS))
+    x, mask = inputs(5)
+    assert_close(layered(x, mask), fast(x, mask), **CLOSE)
+
+
+def test_the_filter_of_equation_4_learns() -> None:
+    x, mask = inputs(0)
+    made = module(PAIRS, JumpConv)
+    assert made.config.conv == {"layer": "JumpConv"}
+    assert made.conv.layers[0].lins[0].weight.shape == (CHANNELS // HEADS,) * 2
+    made(x, mask).square().sum().backward()
+    assert made.conv.layers[0].lins[0].weight.grad.abs().max() > 1e-8
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_layers_that_nobody_here_wrote_train_repeat_and_leak_nothing(name: str) -> None:
+    settings, conv = FOREIGN[name]
+    made = module(settings, conv).float()
+    x, mask = inputs(1)
+    x, target = x.detach().float(), torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
+    optimizer = torch.optim.AdamW(made.parameters(), lr=0.01)
+    losses = []
+    for _ in range(25):
+        optimizer.zero_grad()
+        loss = (made(x, mask) - target)[mask].square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    made.eval()
+    out = made(x, mask)
+    assert torch.equal(out, made(x, mask))
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(3))
+    elsewhere = torch.where(mask.unsqueeze(-1), x, 100 * noise)
+    assert torch.equal(made(elsewhere, mask)[mask], out[mask])
+    alone = made(x[1:, mask[1]])[0]
+    assert_close(alone, out[1][mask[1]], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in FOREIGN if name != "HypergraphConv"])
+def test_nothing_comes_from_later_tokens(name: str) -> None:
+    made = module(*FOREIGN[name], is_causal=True).eval()
+    x, _ = inputs(2)
+    later = x.detach().clone()
+    later[:, 6:] += 1
+    assert_close(made(later)[:, :6], made(x.detach())[:, :6], **CLOSE)
+
+
+def test_without_strength_it_is_plain_attention_bit_for_bit() -> None:
+    made = module(PAIRS, GCNConv).eval()
+    plain = JumpSelfAttention(CHANNELS, HEADS, None).double()
+    plain.load_state_dict(made.state_dict(), strict=False)
+    torch.nn.init.zeros_(made.strength)
+    x, mask = inputs(4)
+    with torch.no_grad():
+        assert torch.equal(made(x, mask), plain(x, mask))
+
+
+def test_queries_and_keys_may_have_a_layer_each() -> None:
+    strength = (0.5, 0.5, 0.0)
+    made = module(PAIRS | {"strength": strength}, lambda d: [GCNConv(d, d), GCNConv(d, d)])
+    assert len(made.conv.layers) == 2
+    x, mask = inputs(0)
+    before = made(x, mask)
+    with torch.no_grad():
+        made.conv.layers[1].lin.weight.add_(1.0)
+    assert not torch.allclose(made(x, mask), before)
+    with pytest.raises(ValueError, match=r"strength of values must be 0, got 'learned'"):
+        module(PAIRS, lambda d: [GCNConv(d, d), GCNConv(d, d)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "conv", "options", "said"),
+    [
+        (PAIRS, partial(GATv2Conv, heads=2), {}, r"GATv2Conv must give features \[\d+, 4\]"),
+        (PAIRS, HypergraphConv, {}, "must take edge_index, but HypergraphConv"),
+        (STONES, GCNConv, {}, "must take hyperedge_index"),
+        (STONES, WALK, {"is_causal": True}, "looks ahead in causal order"),
+        (
+            PAIRS,
+            partial(GCNConv, flow="target_to_source"),
+            {"is_causal": True},
+            "flow='target_to_source'",
+        ),
+        (PAIRS, lambda d: [], {}, "one, two or three layers, got 0"),
+        (PAIRS, lambda d: 3, {}, "conv must give modules"),
+        (PAIRS, 3, {}, "conv must be a layer of PyG or what makes one, got 3"),
+        (PAIRS | {"conv": "Linear"}, None, {}, "conv must name a layer .* got 'Linear'"),
+        (PAIRS | {"conv": {"layer": "GCNConv", "haeds": 3}}, None, {}, "conv GCNConv of .*haeds"),
+        (PAIRS | {"conv": "given"}, None, {}, "conv must be given"),
+        (PAIRS | {"conv": 3}, None, {}, "conv must be the name of a layer"),
+        (PAIRS | {"conv": "GCNConv", "backend": "dense"}, None, {}, "be 'auto' or 'sparse' where"),
+        (
+            STONES | {"conv": "StoneConv", "backend": "sparse"},
+            None,
+            {},
+            "a layer runs on the links",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(settings, conv, options, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        module(settings, conv, **options)(inputs(0)[0])
+
+
+def test_a_layer_with_weights_of_edges_gets_them() -> None:
+    class Weighed(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+            self.seen = edge_index, edge_weight
+            return x
+
+    made = module(PAIRS, lambda d: Weighed())
+    x, mask = inputs(0)
+    made(x, mask)
+    edge_index, edge_weight = made.conv.layers[0].seen
+    nodes = 2 * int(mask.sum())  # two heads
+    assert 0 <= int(edge_index.min()) <= int(edge_index.max()) < nodes
+    assert edge_weight.shape == edge_index.shape[1:]
+    assert ((edge_weight > 0) & (edge_weight <= 1)).all()

@@ -1,0 +1,68 @@
+"""Tokens and words of texts."""
+
+import pytest
+import torch
+
+from jat_graph.data.texts import encode_texts
+from tests.data.support import tiny_tokenizer
+from tests.hf.models import tiny_model
+
+MODEL = tiny_model("bert")
+TOKENS = tiny_tokenizer(pad_token=None)
+
+
+def test_words_are_those_of_strings_and_of_lists() -> None:
+    tokenizer = tiny_tokenizer()
+    texts = ["barks dook", "fillingly"]
+    strings = encode_texts(texts, MODEL, tokenizer, None, True)
+    lists = encode_texts([text.split() for text in texts], MODEL, tokenizer, None, True)
+    assert strings == lists
+    assert strings.words == [[-1, 0, 0, 1, -1], [-1, 0, 0, 0, -1]]
+    assert strings.num_words == [2, 1] and strings.lengths == [5, 5]
+
+
+def test_a_batch_has_one_length_and_needs_no_padding() -> None:
+    texts = encode_texts(["dill", "lark", "book bill", "fook", "gark"], MODEL, TOKENS, None, False)
+    assert list(texts.batches([4, 1, 0, 2, 3], 2)) == [[4, 1], [0], [2], [3]]
+    inputs = texts.inputs_of([1, 4])
+    assert inputs["input_ids"].tolist() == [texts.inputs["input_ids"][row] for row in (1, 4)]
+    assert all(part.dtype == torch.long and part.shape == (2, 3) for part in inputs.values())
+
+
+def test_long_texts_are_cut_to_what_the_model_takes() -> None:
+    tokenizer = tiny_tokenizer(model_max_length=10**30)
+    texts = encode_texts([["dook"] * 99], MODEL, tokenizer, None, True)
+    assert texts.lengths == [64] and texts.num_words == [99]
+    assert encode_texts(["dook " * 99], MODEL, tokenizer, 7, False).lengths == [7]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("dook", "texts must be a sequence of one or more texts, got 'dook'"),
+        ([], r"texts must be a sequence of one or more texts, got \[\]"),
+        (["dook", ["dook"]], r"texts\[1\] must be a string like texts\[0\], got \['dook'\]"),
+        ([["dook"], "dook"], r"texts\[1\] must be a list of words like texts\[0\], got 'dook'"),
+        ([["dook", 3]], r"texts\[0\] must be a list of words like texts\[0\], got \['dook', 3\]"),
+        ([None], r"texts\[0\] must be a list of words like texts\[0\], got None"),
+    ],
+)
+def test_wrong_texts_are_one_line(texts: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        encode_texts(texts, MODEL, tiny_tokenizer(), None, False)  # type: ignore[arg-type]
+
+
+def test_a_text_without_tokens_is_named() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None
+    with pytest.raises(ValueError, match=r"^texts\[1\] must have a token, got ''$"):
+        encode_texts(["dook", ""], MODEL, tokenizer, None, False)
+
+
+@pytest.mark.parametrize(
+    ("max_length", "message"),
+    [(2, "at least 3, got 2"), (65, "below 65, got 65"), (True, "an integer, got True")],
+)
+def test_wrong_lengths_are_one_line(max_length: int, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^max_length must be {message}$"):
+        encode_texts(["dook"], MODEL, tiny_tokenizer(), max_length, False)

@@ -1,0 +1,214 @@
+"""Layers of PyG in the heads of pretrained models, and graphs from outside."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+from torch.testing import assert_close
+from torch_geometric.data import Data
+from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, Linear
+
+from jat_graph import JatConfig, attach, detach, disabled, from_pretrained, using_graphs
+from jat_graph.hf import attached_config
+from jat_graph.nn import JumpConv, StoneConv
+from tests.hf.models import (
+    ARCHITECTURES,
+    LENGTH,
+    TEXT,
+    main_output,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
+from tests.hf.test_interface_training import gradients
+from tests.hf.test_stones import strengthened
+
+PROPAGATION = partial(JumpConv, out_channels=None)
+
+
+def custom(dim: int) -> nn.Module:
+    """Make a layer that no settings can build."""
+    return GCNConv(dim, dim, improved=True)
+
+
+def jumping(name: str, conv: Any, **settings: Any) -> hf.PreTrainedModel:
+    config = tiny_config(**settings)
+    return strengthened(attach(tiny_model(name), config, conv=conv))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_jump_conv_is_the_fast_path(name: str) -> None:
+    layered, inputs = jumping(name, PROPAGATION), tiny_inputs(name, (LENGTH, 7, 3))
+    fast = strengthened(attach(tiny_model(name), tiny_config(strength="learned")))
+    layered, fast = layered.double(), fast.double()
+    inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
+    kwargs = {"use_cache": False} if name in ("gpt2", "llama", "bart") else {}
+    assert_close(run(layered, inputs, **kwargs), run(fast, inputs, **kwargs), rtol=1e-9, atol=1e-9)
+    with disabled(fast):
+        assert not torch.allclose(run(fast, inputs, **kwargs), run(layered, inputs, **kwargs))
+
+
+def test_stone_conv_is_the_fast_path() -> None:
+    inputs = tiny_inputs("bert", (LENGTH, 7))
+    config = JatConfig.stones()
+    fast = strengthened(attach(tiny_model("bert"), config)).double()
+    layered = strengthened(
+        attach(tiny_model("bert"), config, conv=partial(StoneConv, out_channels=None))
+    ).double()
+    assert_close(run(layered, inputs), run(fast, inputs), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("conv", [partial(APPNP, K=3, alpha=0.1), custom])
+def test_at_strength_0_it_is_the_base_and_detach_brings_that_back(conv: Any) -> None:
+    base, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 7))
+    wanted, names = run(base, inputs), dict(base.named_parameters()).keys()
+    model = attach(base, tiny_config(), conv=conv)
+    assert torch.equal(run(model, inputs), wanted)
+    strengthened(model)
+    assert not torch.allclose(run(model, inputs), wanted)
+    assert dict(detach(model).named_parameters()).keys() == names
+    assert torch.equal(run(model, inputs), wanted)
+
+
+@pytest.mark.parametrize(
+    ("conv", "kept"),
+    [
+        (GCNConv, {"layer": "GCNConv"}),
+        (
+            partial(GATv2Conv, heads=1, edge_dim=1),
+            {"layer": "GATv2Conv", "heads": 1, "edge_dim": 1},
+        ),
+        (custom, "given"),
+    ],
+)
+def test_layers_are_saved_and_loaded(conv: Any, kept: Any, tmp_path: Path) -> None:
+    model, inputs = jumping("bert", conv), tiny_inputs("bert", (LENGTH, 7))
+    assert attached_config(model).conv == kept
+    model.save_pretrained(tmp_path)
+    given = {"conv": conv} if kept == "given" else {}
+    loaded = from_pretrained(hf.AutoModel, tmp_path, **given).eval()
+    assert torch.equal(run(loaded, inputs), run(model, inputs))
+    if kept == "given":
+        with pytest.raises(ValueError, match="conv must be given"):
+            from_pretrained(hf.AutoModel, tmp_path)
+
+
+def test_layers_train_and_are_drawn_from_a_seed_of_their_own() -> None:
+    state = torch.random.get_rng_state()
+    model = jumping("bert", GATv2Conv).train()
+    again = jumping("bert", GATv2Conv)
+    torch.random.set_rng_state(state)
+    for (name, one), (_, two) in zip(
+        model.named_parameters(), again.named_parameters(), strict=True
+    ):
+        assert torch.equal(one, two), name
+    found = gradients(model, tiny_inputs("bert", (LENGTH, 7)))
+    own = {name for name, _ in model.named_parameters() if ".jump_conv." in name}
+    assert own
+    assert own <= found.keys()
+    assert any(found[name].abs().max() > 1e-8 for name in own)
+
+
+def test_a_model_generates_without_a_cache_only() -> None:
+    model, inputs = jumping("llama", GCNConv), tiny_inputs("llama", (5,))
+    options = {"max_new_tokens": 3, "do_sample": False}
+    assert model.generate(**inputs, use_cache=False, **options).shape == (1, 8)
+    with pytest.raises(ValueError, match="with layers of PyG need the queries of all tokens"):
+        model.generate(**inputs, **options)
+
+
+def test_only_jump_heads_have_layers() -> None:
+    from jat_graph.hf import TripletConfig
+
+    with pytest.raises(ValueError, match="conv needs a JatConfig, got a TripletConfig"):
+        attach(tiny_model("bert"), TripletConfig(), conv=GCNConv)
+    with pytest.raises(ValueError, match="causal: a layer on stones looks ahead"):
+        attach(tiny_model("gpt2"), JatConfig.stones(key_selection="all"), conv=StoneConv)
+    model = tiny_model("bert")
+    with pytest.raises(ValueError, match=r"or a factory .* got the class Linear"):
+        attach(model, tiny_config(), conv=Linear)
+    assert attached_config(model) is None
+
+
+# --- graphs from outside ----------------------------------------------------------------------
+
+
+def chain(nodes: int, causal: bool = False) -> Data:
+    forward = torch.arange(nodes - 1)
+    edges = torch.stack([forward, forward + 1])
+    edges = edges if causal else torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(edge_index=edges, num_nodes=nodes)
+
+
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
+    causal = name in ("gpt2", "llama", "bart")
+    lengths = (LENGTH, 7)
+    model = attach(tiny_model(name), tiny_config())
+    inputs = tiny_inputs(name, lengths, side=side)
+    kwargs = {"use_cache": False} if causal else {}
+    graphs = [chain(length, causal) for length in lengths]
+    with using_graphs(model, graphs):
+        out = run(model, inputs, **kwargs)
+        alone = run(model, inputs, **kwargs)
+    assert torch.equal(out, alone)
+    assert not torch.allclose(out, run(model, inputs, **kwargs), atol=1e-4)
+    with using_graphs(model, graphs[1:]):
+        short = run(model, _row(inputs, 1), **kwargs)
+    valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
+    assert_close(out[1, valid], short[0, valid], rtol=1e-4, atol=1e-5)
+
+
+def _row(inputs: dict[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]:
+    return {name: value[row : row + 1] for name, value in inputs.items()}
+
+
+def test_an_edge_to_the_future_raises() -> None:
+    model = attach(tiny_model("gpt2"), tiny_config())
+    with using_graphs(model, [chain(LENGTH)]), pytest.raises(ValueError, match="to the future"):
+        run(model, tiny_inputs("gpt2", (LENGTH,)))
+    run(model, tiny_inputs("gpt2", (LENGTH,)))
+
+
+def test_graphs_of_words_reach_their_tokens() -> None:
+    model = attach(tiny_model("bert"), tiny_config())
+    inputs = tiny_inputs("bert", (6,))
+    words = [[None, 0, 0, 1, 2, None]]
+    edges = torch.tensor([[0, 2], [1, 0]])  # word 0 to word 1, word 2 to word 0
+    graph = Data(edge_index=edges, num_nodes=3)
+    by_hand = Data(
+        edge_index=torch.tensor([[1, 2, 4, 4], [3, 3, 1, 2]]),
+        edge_weight=torch.tensor([0.5, 0.5, 1.0, 1.0]),
+        num_nodes=6,
+    )
+    with using_graphs(model, [graph], word_ids=words):
+        out = main_output(model(**inputs))
+    with using_graphs(model, [by_hand]):
+        assert_close(main_output(model(**inputs)), out)
+    with pytest.raises(ValueError, match="one of words for each of 1 sequences, got 2"):
+        with using_graphs(model, [graph, graph], word_ids=words):
+            pass
+
+
+def test_only_jump_heads_on_pairs_take_graphs() -> None:
+    with pytest.raises(ValueError, match="jump heads on pairs for graphs from outside, got none"):
+        with using_graphs(tiny_model("bert"), [chain(3)]):
+            pass
+    stones = attach(tiny_model("bert"), JatConfig.stones())
+    with pytest.raises(ValueError, match="got graph='stones'"):
+        with using_graphs(stones, [chain(3)]):
+            pass
+
+
+def test_a_layer_runs_on_a_graph_from_outside() -> None:
+    model, inputs = jumping("bert", PROPAGATION), tiny_inputs("bert", (LENGTH, 7))
+    fast = strengthened(attach(tiny_model("bert"), tiny_config(strength="learned")))
+    graphs = [chain(LENGTH), chain(7)]
+    with using_graphs(model, graphs), using_graphs(fast, graphs):
+        assert_close(run(model, inputs), run(fast, inputs), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,108 @@
+"""Structure of graphs against networkx and dense matrices, and the paper's claim about it."""
+
+import networkx as nx
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from jat_graph import JatConfig, attach
+from jat_graph.hf import capture_scores
+from jat_graph.inspection.calibration import graph_statistics
+from jat_graph.inspection.graphs import layer_ballot, layer_graph
+from jat_graph.inspection.structure import GraphStructure, structure_sums
+from jat_graph.inspection.tracing import capture_batch
+from tests.inspection.test_calibration import random_batches, tiny_bert
+from tests.inspection.test_graphs import captured
+
+CONFIGS = {
+    "many": JatConfig(threshold=1.0, heads=(1, 3), layers=(1, 2)),
+    "few": JatConfig(threshold=8.0, heads=(1, 3), layers=(1, 2)),
+    "stones": JatConfig.stones(heads=(1, 3), layers=(1, 2), threshold=0.5),
+}
+
+
+def gaps(adjacency):
+    """The second smallest eigenvalues of I − Â, of dense matrices [..., n, n]."""
+    looped = adjacency + torch.eye(adjacency.size(-1), dtype=adjacency.dtype)
+    scale = looped.sum(-1).rsqrt()
+    values = torch.linalg.eigvalsh(scale[..., :, None] * looped * scale[..., None, :])
+    return 1 - values[..., -2]
+
+
+def by_networkx(weights):
+    """Measure one graph [n, n] the slow way."""
+    undirected = (weights + weights.T) / 2
+    graph = nx.from_numpy_array(undirected.numpy())
+    degree = sum(degree for _, degree in graph.degree()) / len(graph)
+    components = nx.number_connected_components(graph)
+    return degree, nx.average_clustering(graph), components, float(gaps(undirected.double()))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
+    model, batches = tiny_bert(), random_batches(2)
+    attach(model, CONFIGS[name])
+    statistics = graph_statistics(model, batches, structure=True)
+    assert [(found.layer, found.head) for found in statistics] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    rows = {(found.layer, found.head): [] for found in statistics}
+    for batch in batches:
+        for layer in capture_batch(model, batch):
+            for place, head in enumerate(layer.heads):
+                for row, own in enumerate(batch["attention_mask"].bool()):
+                    weights = layer_graph(layer).weights[row, place][own][:, own]
+                    rows[layer.layer, head].append(by_networkx(weights))
+    for found in statistics:
+        values = torch.tensor(rows[found.layer, found.head], dtype=torch.float64)
+        assert len(values) == 6
+        structure = found.structure
+        got = (structure.degree, structure.clustering, structure.components, structure.gap)
+        assert got == pytest.approx(values.mean(0).tolist(), abs=1e-5)
+        assert 1 < structure.degree <= 8 and 0.4 < structure.clustering <= 1
+    apart = [found.structure.components > 1 for found in statistics]
+    assert all(apart) if name == "few" else any(apart) and not all(apart)
+
+
+@pytest.mark.parametrize("config", [JatConfig(threshold=2.0), JatConfig.stones(threshold=0.5)])
+def test_a_causal_graph_is_measured_without_its_direction(config):
+    graph = layer_graph(captured(config, causal=True))
+    for weights, sums in zip(graph.weights[0], structure_sums(graph), strict=True):
+        assert weights.count_nonzero() > 4 and weights.triu(1).count_nonzero() == 0
+        assert sums.tolist() == pytest.approx([1, *by_networkx(weights)], abs=1e-8)
+
+
+def test_sequences_without_a_token_do_not_count():
+    model, (batch,) = tiny_bert(), random_batches(1)
+    attach(model, CONFIGS["many"])
+    wanted = graph_statistics(model, [batch], structure=True)
+    empty = {name: torch.cat([rows, torch.zeros_like(rows[:1])]) for name, rows in batch.items()}
+    for one, two in zip(wanted, graph_statistics(model, [empty], structure=True), strict=True):
+        assert vars(one.structure) == pytest.approx(vars(two.structure), abs=1e-5)
+    assert isinstance(wanted[0].structure, GraphStructure)
+
+
+TEXT = (
+    "The old harbour town lost most of its fishing boats in the storm, but the people who lived "
+    "there rebuilt them within a year, and the market by the church opened again in spring."
+)
+
+
+@pytest.mark.parametrize("settings", [{"threshold": 6.0}, {"vote_rate": 0.05}, {"vote_rate": 0.2}])
+def test_the_graph_of_all_keys_has_a_larger_gap_than_those_of_single_keys(settings, minilm_path):
+    """Section 3.2 of the paper: so against the mean of single keys, not always the best of them."""
+    model = AutoModel.from_pretrained(minilm_path).eval()
+    attach(model, JatConfig(heads="all", **settings))
+    batch = AutoTokenizer.from_pretrained(minilm_path)([TEXT], return_tensors="pt")
+    with capture_scores(model) as layers, torch.no_grad():
+        model(**batch)
+    found = []
+    for layer in layers:
+        columns, limits = (part[0] for part in layer_ballot(layer).columns())
+        votes = (columns.unsqueeze(-1) * columns.unsqueeze(-2) > limits[..., None, None]).double()
+        votes.diagonal(dim1=-2, dim2=-1).zero_()  # [H, U, L, L]
+        single = gaps(votes)
+        found.append(torch.stack([gaps(votes.mean(1)), single.mean(1), single.amax(1)], dim=-1))
+    together, mean, best = torch.cat(found).unbind(-1)
+    assert len(together) == 72
+    assert (together > mean + 1e-9).double().mean() > 0.75
+    assert together.mean() > 5 * mean.mean()
+    assert (together > best).double().mean() < 0.7

@@ -1,0 +1,162 @@
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import jat_graph.operators.sparse_stones
+from jat_graph import JatConfig, jump_attention, jump_operator
+from jat_graph.operators import SparseStoneOperator, StoneOperator
+from jat_graph.reference import incidence, standard_scores, stone_propagation
+from jat_graph.testing import assert_within_budget
+from tests.operators.test_stones import TestStoneOperator as DenseContract
+
+CLOSE = {"atol": 1e-10, "rtol": 1e-10}
+
+
+class TestSparseStones(DenseContract):
+    backend = "sparse"
+
+
+class TestBothSides(TestSparseStones):
+    sides = "both"
+    self_weight = 0.0
+
+
+class TestHardLinks(TestSparseStones):
+    incidence = "hard"
+
+
+@st.composite
+def drawn_heads(draw, dtype=torch.float64):
+    """Draw heads, the settings of their stones, and which tokens are padding or silent."""
+    batch, heads, length = (
+        draw(st.integers(1, 2)),
+        draw(st.integers(1, 2)),
+        draw(st.integers(1, 50)),
+    )
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    heads = torch.randn(3, batch, heads, length, 4, generator=generator, dtype=dtype)
+    step = draw(st.sampled_from((None, 1, 3)))
+    config = JatConfig.stones(
+        backend="sparse",
+        threshold=draw(st.sampled_from((0.0, 1.0, 1.5, 9.0))),
+        incidence=draw(st.sampled_from(("excess", "hard"))),
+        sides=draw(st.sampled_from(("both", "positive"))),
+        self_weight=draw(st.sampled_from((0.0, 0.1))),
+        key_selection="all" if step is None else "strided",
+        key_step=step,
+    )
+    valid, silent = torch.rand(2, batch, length, generator=generator) < 0.7
+    valid = valid if draw(st.booleans()) else torch.ones_like(valid)
+    return heads, config, valid, silent if draw(st.booleans()) else torch.zeros_like(silent)
+
+
+def truth(query, key, config, valid, silent):
+    """The oracle's P."""
+    scores = standard_scores(query, key, query.size(-1) ** -0.5, valid)
+    may = valid & ~silent
+    stones = may & ((may.cumsum(-1) - 1) % (config.key_step or 1) == 0)
+    form = config.threshold, config.incidence, config.sides
+    links = incidence(scores, *form, stones=stones.unsqueeze(1), valid=valid)
+    return stone_propagation(links, config.self_weight)
+
+
+@given(drawn=drawn_heads(), block=st.sampled_from((1, 200, 2**20)))
+def test_it_is_the_oracles_walk(drawn, block):
+    (query, key, x), config, valid, silent = drawn
+    leaves = [y.clone().requires_grad_() for y in (query, key, x)]
+    *pair, features = leaves
+    matrix = truth(*pair, config, valid, silent)
+    far = torch.randn_like(x)
+    wanted = [matrix @ features, matrix.mT @ features]
+    blocks = {"cpu": block}
+    with patch.object(jat_graph.operators.sparse_stones, "LARGEST", blocks):
+        marks = {"attention_mask": valid, "silent": silent}
+        operator = jump_operator(*pair, config=config, **marks)
+        assert isinstance(operator, SparseStoneOperator)
+        found = [operator.matmul(features), operator.rmatmul(features)]
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert_close(ours, theirs, **CLOSE)
+            ours, theirs = (
+                torch.autograd.grad(y, leaves, far, retain_graph=True) for y in (ours, theirs)
+            )
+            assert_close(ours, theirs, **CLOSE)
+
+
+@given(drawn=drawn_heads(torch.float32))
+def test_single_precision_stays_in_its_budget(drawn):
+    (query, key, x), config, _, _ = drawn
+    found = jump_operator(query, key, config=config).matmul(x)
+    dense = JatConfig.from_dict(config.to_dict() | {"backend": "dense"})
+    low, high = (
+        jump_operator(query.to(dtype), key.to(dtype), config=dense).matmul(x.to(dtype))
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert_within_budget(found, low, high, ulps=64)
+
+
+def test_second_derivatives_are_refused():
+    query, key, x = torch.randn(3, 1, 1, 9, 4, requires_grad=True)
+    product = jump_operator(query, key, config=JatConfig.stones(backend="sparse")).matmul(x)
+    with pytest.raises(RuntimeError, match="first derivatives only, got create_graph=True"):
+        torch.autograd.grad(product.sum(), x, create_graph=True)
+
+
+def test_what_it_keeps_is_small():
+    """Beside Q, K and x the stones' means, whose number is that of the tokens, and nothing L×L."""
+    length, kept = 256, []
+    query, key, x = torch.randn(3, 1, 2, length, 8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda y: kept.append(y) or y, lambda y: y):
+        jump_operator(query, key, config=JatConfig.stones(backend="sparse")).matmul(x)
+    assert max(y.numel() for y in kept) <= 2 * x.numel()
+
+
+@pytest.mark.parametrize(
+    ("settings", "causal", "words"),
+    [
+        ({}, False, "B, 10 columns, is no wider than the 16 features"),
+        ({}, True, "'sparse' cannot run: in causal order a stone has a sum for each token"),
+        ({"incidence": "sigmoid"}, False, "'sparse' cannot run: a sigmoid links every token"),
+        ({"conv": "HypergraphConv"}, False, "'sparse' cannot run: a layer runs on the links"),
+    ],
+)
+def test_auto_says_why_it_is_dense(settings, causal, words):
+    heads = torch.randn(1, 2, 5, 8)
+    config = JatConfig.stones(**settings)
+    operator, choice = jump_operator(heads, heads, config=config, is_causal=causal, explain=True)
+    assert isinstance(operator, StoneOperator)
+    assert str(choice).startswith("dense: ") and words in str(choice)
+
+
+def test_auto_goes_by_the_links_that_are_left():
+    query, key = torch.randn(2, 1, 1, 300, 64, requires_grad=True)
+    for threshold, operator in ((0.0, StoneOperator), (3.0, SparseStoneOperator)):
+        config = JatConfig.stones(threshold=threshold)
+        found, choice = jump_operator(query, key, config=config, explain=True)
+        assert isinstance(found, operator)
+        assert set(choice.milliseconds) == {"dense", "sparse"}
+        assert "600 columns of B, 300 tokens and 3 products of 128 features" in choice.why
+
+
+def test_an_explicit_choice_never_falls_back():
+    heads, config = torch.randn(1, 2, 5, 4), JatConfig.stones(backend="sparse", strength=1.0)
+    with pytest.raises(ValueError, match=r"'sparse' cannot run: in causal order .*use 'dense'"):
+        jump_operator(heads, heads, config=config, is_causal=True)
+    compiled = torch.compile(lambda x: jump_attention(x, x, x, config=config), backend="eager")
+    with pytest.raises(ValueError, match=r"'sparse' cannot run: torch.compile cannot trace it"):
+        compiled(heads)
+
+
+# Said by torch, which makes one while it compiles.
+@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")
+def test_compiled_code_is_dense_where_plain_code_is_sparse():
+    config = JatConfig.stones(threshold=3.0, strength=1.0)
+    heads = torch.randn(3, 1, 1, 40, 4)
+    assert jump_operator(*heads[:2], config=config, explain=True)[1].backend == "sparse"
+    run = torch.compile(
+        lambda q, k, v: jump_attention(q, k, v, config=config), fullgraph=True, backend="eager"
+    )
+    assert_close(run(*heads), jump_attention(*heads, config=config))
