@@ -1,13 +1,14 @@
-"""Name the relations in dependency trees: jump attention beside PyG's GPSConv.
+"""Name the relations in dependency trees: jump attention, and layers in heads, beside GPSConv.
 
 ``python -m examples.jat_graph_transformer --data-dir DIR`` reads the dependency trees of
 UD English EWT as graphs. A node is a word, of which only the part of speech is known; an edge joins
 it with the word that it depends on. Words, their order, and which end of an edge is the head are
 hidden. What relation has each word to its head: subject, object, or is it the root?
 
-Three kinds of layers have the same budget and seeds: PyG's ``GPSConv``, the same recipe with
-:class:`jat_graph.nn.JumpSelfAttention`, and that with no head jumping. A line for each says how
-many words of trees that were not seen get the right relation.
+Four kinds of layers have the same budget and seeds: PyG's ``GPSConv``, the same recipe with
+:class:`jat_graph.nn.JumpSelfAttention`, that with PyG's ``GATv2Conv`` in the heads, on the graphs
+of their own attention, and that with no head jumping. A line for each says how many words of trees
+that were not seen get the right relation.
 """
 
 from __future__ import annotations
@@ -31,18 +32,23 @@ from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_undirected
 
 from jat_graph import JatConfig
+from jat_graph.training import parameter_groups
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 
 CHANNELS, HEADS, LAYERS, WALK_LENGTH = 64, 4, 3, 8
 # A key votes for two nodes that both score it above 0: this needs no scale, which scores of a layer
 # trained from scratch do not have yet.
 JUMPS = JatConfig(threshold=0.0, same_sign_only=True, heads=HEADS // 2, hop_weights=(0.5, 0.5))
+# The same graphs with a layer on them; how far it moves queries, keys and values is learned from 0.
+LAYER = JatConfig(threshold=0.0, same_sign_only=True, heads=HEADS // 2, conv="GATv2Conv")
+STRENGTH_LR = 0.1
 ORDINARY = JatConfig(heads=HEADS // 2, hop_weights=(1.0,))
 LAYERS_BY_NAME: dict[str, Callable[[int], nn.Module]] = {
     "GPSConv": lambda channels: GPSConv(
         channels, GINConv(feed_forward(channels, channels)), heads=HEADS
     ),
     "jump attention": lambda channels: JumpGPSConv(channels, HEADS, JUMPS),
+    "GATv2Conv in the heads": lambda channels: JumpGPSConv(channels, HEADS, LAYER),
     "the same, no jumps": lambda channels: JumpGPSConv(channels, HEADS, ORDINARY),
 }
 ID, FORM, TAG, HEAD, RELATION = 0, 1, 3, 6, 7  # columns of a CoNLL-U file
@@ -112,8 +118,10 @@ def to_graph(tree: Tree, tags: list[str], relations: list[str]) -> Data:
 def fit(model: GraphTransformer, graphs: list[Data], epochs: int, rate: float) -> None:
     """Train on the graphs."""
     loader = DataLoader(graphs, batch_size=64, shuffle=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, epochs * len(loader))
+    groups = parameter_groups(model, lr=rate, strength_lr=STRENGTH_LR, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(groups)
+    rates = [group["lr"] for group in groups]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, epochs * len(loader))
     model.train()
     for _ in range(epochs):
         for batch in loader:

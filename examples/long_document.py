@@ -1,10 +1,11 @@
 """Train a pretrained encoder on whole documents: which of 15 genres is a text of the Brown corpus?
 
 ``python -m examples.long_document --model PATH --data-dir DIR`` stretches the encoder's positions,
-gives every head a window and a global token and four heads of each layer jumps, trains on the
-training texts and prints the share of right answers on the validation texts after every epoch.
-``--hop-weights 1`` trains the pattern without jump heads. This file is for reading: ``jat-graph
-train`` does the same with checkpoints, and resumes.
+gives every head a window, a global token and stepping stones that bring values from anywhere,
+trains on the training texts, and prints the share of right answers on the validation texts after
+every epoch. How far heads jump is learned from 0, and printed last. ``--strength 0`` trains the
+pattern alone. This file is for reading: ``jat-graph train --preset stones`` does the same with
+checkpoints, and resumes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, get_linear_sche
 
 from jat_graph import JatConfig
 from jat_graph.tasks import BrownTask
+from jat_graph.training import parameter_groups
 from models.long_document import LongDocument
 
 
@@ -48,23 +50,22 @@ def run(args: argparse.Namespace) -> None:
     if args.limit < 1:
         raise ValueError(f"limit must be at least 1, got {args.limit}")
     task = BrownTask()
-    config = JatConfig(
-        pattern=args.pattern,
-        key_selection="significance",
-        hop_weights=tuple(args.hop_weights),
-    )
+    config = JatConfig.stones(pattern=args.pattern, key_selection="sampled", strength=args.strength)
     splits = task.load(args.data_dir, ("train", "validation"))
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    train, validation = (
-        encode(rows.select(range(min(args.limit, len(rows)))), tokenizer, args.max_length)
-        for rows in splits.values()
-    )
+    # Texts come genre by genre.
+    drawn = [rows.shuffle(0).select(range(min(args.limit, len(rows)))) for rows in splits.values()]
+    train, validation = (encode(rows, tokenizer, args.max_length) for rows in drawn)
     torch.manual_seed(args.seed)
     model = LongDocument(args.model, len(task.labels), config, args.max_length, args.checkpointing)
     for epoch, loss in enumerate(fit(model, train, args), start=1):
         logits, labels = evaluate(model, validation, args)
         accuracy = task.compute_metrics(logits.numpy(), labels.numpy())["accuracy"]
         typer.echo(f"epoch {epoch}: loss {loss:.3f}, validation accuracy {accuracy:.1%}")
+    *_, strengths = parameter_groups(model, lr=args.learning_rate)
+    if strengths["params"]:
+        queries, keys, values = torch.stack(strengths["params"]).abs().mean((0, 2, 3)).tolist()
+        typer.echo(f"mean size of θ: queries {queries:.3f}, keys {keys:.3f}, values {values:.3f}")
 
 
 def encode(
@@ -97,7 +98,8 @@ def fit(
 ) -> Iterator[float]:
     """Train one epoch after the other, and yield the mean loss of each."""
     steps = -(-len(documents) // args.batch_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.01)
+    groups = parameter_groups(model, lr=args.learning_rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(groups)  # strengths learn 100 times as fast
     total = args.epochs * -(-steps // args.accumulation)
     schedule = get_linear_schedule_with_warmup(optimizer, total // 10, total)
     for _ in range(args.epochs):
@@ -137,7 +139,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, required=True, help="folder with the corpus")
     parser.add_argument("--max-length", type=int, default=4096, help="tokens (default: 4096)")
     parser.add_argument("--pattern", default="window:256+global:1", help="(default: %(default)s)")
-    parser.add_argument("--hop-weights", type=float, nargs="+", default=(0.0, 1.0))
+    parser.add_argument(
+        "--strength",
+        type=lambda text: text if text == "learned" else float(text),
+        default="learned",
+        help="of jumps, or a number (default: learned)",
+    )
     parser.add_argument("--epochs", type=int, default=3, help="(default: 3)")
     parser.add_argument("--batch-size", type=int, default=2, help="(default: 2)")
     parser.add_argument("--accumulation", type=int, default=2, help="batches a step (default: 2)")

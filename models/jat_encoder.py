@@ -3,6 +3,10 @@
 In a jump head two tokens are joined where both score some third token alike, and queries and keys
 are averaged along these edges before they meet. So one layer reads what takes two ordinary ones.
 
+With ``JatConfig(conv="GATv2Conv")``, or any other layer of PyG, message passing takes the place of
+the average: queries, keys and values go through that layer along the graph of each head's own
+attention. A strength for each head, learned from 0, says how much of that counts.
+
 Sources:
     Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*, NeurIPS
     2022, for the jump heads.
@@ -27,8 +31,9 @@ class JatEncoder(nn.Module):
     Args:
         vocabulary_size: Number of different tokens.
         classes: Number of classes.
-        config: The settings of the jump heads of every layer; None if no head jumps. Scores start
-            near 0, where the default threshold joins nothing: take a small one.
+        config: The settings of the jump heads of every layer, with ``conv`` of layers in them; None
+            if no head jumps. Scores start near 0, where the default threshold joins nothing: take
+            ``standardize``, a small one, or stones.
         channels: Size C of each token's features.
         heads: Number of heads in each layer.
         layers: Number of layers.

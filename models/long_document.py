@@ -1,16 +1,17 @@
-"""Long document: a pretrained encoder that reads thousands of tokens, some of whose heads jump.
+"""Long document: a pretrained encoder that reads thousands of tokens, far ones over stones.
 
 The position table of the encoder is repeated until it is long enough. Every head reads a window
-around each token and a few global ones, so that time and memory grow with the length and not with
-its square. In jump heads two tokens anywhere in the document are joined where they score one of a
-few significant keys alike, and queries and keys are averaged along these edges before they meet:
-what is far away comes into the window.
+around each token and a few global ones. What is far away comes over stepping stones: a token is
+linked to the few keys that it scores unusually high or low, and takes of the values of all tokens
+that stand there, wherever they are; queries and keys are moved in the same way before they meet.
+How much of each is learned, from none, so that training begins with the encoder under its window.
+Time and memory grow with the length and not with its square.
 
 Sources:
     Beltagy et al., *Longformer: The Long-Document Transformer*, 2020, for the repeated positions,
     the window and the global tokens.
     Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*, NeurIPS
-    2022, for the jump heads and the choice of keys.
+    2022, for jumps and the choice of keys; stones are this library's own.
     Reimers and Gurevych, *Sentence-BERT*, EMNLP 2019, for the mean over tokens, which is what
     sentence encoders such as MiniLM are trained with.
 """
@@ -18,7 +19,7 @@ Sources:
 from __future__ import annotations
 
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach
 from jat_graph.hf import keep_graphs, stretch_positions
@@ -28,9 +29,10 @@ class LongDocument(nn.Module):
     """Logits of the class of each document, from the mean of its tokens.
 
     Args:
-        path: Folder or Hub name of a BERT-like encoder.
+        path: Folder or Hub name of a BERT-like encoder and its tokenizer.
         classes: Number of classes.
-        config: Pattern and jump heads; ``hop_weights=(1.0,)`` is the pattern alone.
+        config: Pattern and stones, as ``JatConfig.stones(pattern="window:256+global:1",
+            key_selection="sampled")``; with ``strength=0.0`` it is the pattern alone.
         max_length: Tokens that it shall read.
         checkpointing: Whether the backward pass computes each layer again, which saves memory.
     """
@@ -47,7 +49,8 @@ class LongDocument(nn.Module):
         settings = AutoConfig.from_pretrained(path)
         settings.attention_probs_dropout_prob = 0.0  # on the CPU no fused kernel has dropout
         encoder = AutoModel.from_pretrained(path, config=settings, add_pooling_layer=False)
-        self.encoder = attach(stretch_positions(encoder, max_length), config)
+        tokenizer = AutoTokenizer.from_pretrained(path)  # whose marks are no stones
+        self.encoder = attach(stretch_positions(encoder, max_length), config, tokenizer)
         if checkpointing:
             how = {"use_reentrant": False, "context_fn": keep_graphs}
             self.encoder.activation_checkpointing_enable(how)

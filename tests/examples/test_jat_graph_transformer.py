@@ -12,7 +12,7 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.utils import degree
 
 from examples import jat_graph_transformer
-from examples.jat_graph_transformer import JUMPS, ORDINARY, Tree, read_trees, to_graph
+from examples.jat_graph_transformer import JUMPS, LAYER, ORDINARY, Tree, read_trees, to_graph
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 
 CHANNELS, HEADS = 16, 4
@@ -76,6 +76,20 @@ def test_jumps_change_it_and_graphs_do_not_meet() -> None:
     plain.load_state_dict(layer.state_dict())
     out = layer(x, edge_index, batch)
     assert (out - plain(x, edge_index, batch)).abs().max() > 1e-4
+    first = layer(x[:4], edge_index[:, :4], batch[:4])
+    torch.testing.assert_close(out[:4], first, rtol=0, atol=1e-10)
+
+
+def test_a_layer_in_the_heads_begins_at_nothing_and_keeps_graphs_apart() -> None:
+    inputs = x, edge_index, batch = two_graphs()
+    layer = JumpGPSConv(CHANNELS, HEADS, LAYER).double().eval()
+    plain = JumpGPSConv(CHANNELS, HEADS, ORDINARY).double().eval()
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    with torch.no_grad():
+        assert torch.equal(layer(*inputs), plain(*inputs))
+        layer.attention.strength.fill_(0.5)
+    out = layer(*inputs)
+    assert (out - plain(*inputs)).abs().max() > 1e-4
     first = layer(x[:4], edge_index[:, :4], batch[:4])
     torch.testing.assert_close(out[:4], first, rtol=0, atol=1e-10)
 

@@ -8,18 +8,25 @@ from jat_graph import JatConfig
 from models.jat_encoder import JatEncoder
 
 JUMPS = JatConfig(threshold=0.02, hop_weights=(0.0, 1.0), heads=2)
+LAYERS = [
+    JatConfig(heads="all", standardize=True, threshold=1.0, conv="GATv2Conv"),
+    JatConfig.stones(conv="StoneConv"),
+]
 
 
-def make(config: JatConfig | None) -> JatEncoder:
+def make(config: JatConfig | None, strength: float = 0.5) -> JatEncoder:
     torch.manual_seed(0)
-    return JatEncoder(11, 5, config, channels=16, heads=4, layers=2).eval()
+    model = JatEncoder(11, 5, config, channels=16, heads=4, layers=2).eval()
+    for theta in (p for name, p in model.named_parameters() if name.endswith("strength")):
+        torch.nn.init.constant_(theta, strength)
+    return model
 
 
 def tokens() -> torch.Tensor:
     return torch.randint(11, (3, 24), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("config", [None, JUMPS])
+@pytest.mark.parametrize("config", [None, JUMPS, *LAYERS])
 def test_every_token_counts_and_padding_does_not(config: JatConfig | None) -> None:
     model = make(config).double()
     mask = torch.arange(24) < torch.tensor([[24], [9], [17]])
@@ -39,3 +46,17 @@ def test_jump_heads_read_otherwise_and_without_hops_do_not() -> None:
     assert not torch.allclose(jump(tokens()), base(tokens()), atol=1e-3)
     stays = make(dataclasses.replace(JUMPS, hop_weights=(1.0,)))
     assert torch.equal(stays(tokens()), base(tokens()))
+
+
+@pytest.mark.parametrize("config", LAYERS)
+def test_layers_in_the_heads_begin_at_nothing_and_learn(config: JatConfig) -> None:
+    base, model = make(None), make(config, strength=0.0)
+    model.load_state_dict(base.state_dict(), strict=False)
+    with torch.no_grad():
+        assert torch.equal(model(tokens()), base(tokens()))
+    model.layers[0].attention.strength.data += 0.5
+    out = model(tokens())
+    assert not torch.allclose(out, base(tokens()), atol=1e-4)
+    out.square().sum().backward()
+    found = [p.grad for p in model.layers[0].attention.conv.parameters()]
+    assert found and any(grad is not None and grad.abs().max() > 0 for grad in found)
