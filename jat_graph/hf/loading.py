@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import PreTrainedModel
 
 from jat_graph.hf.adapter import KINDS, attach, new_parameters, place, with_layers
 from jat_graph.hf.interface import NAMES
@@ -14,9 +16,9 @@ from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from jat_graph.nn.head_layers import ConvFactory
+
+_stock: Any = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
 
 
 def from_pretrained(
@@ -48,7 +50,7 @@ def from_pretrained(
     }
     if not configs:
         raise ValueError(
-            f"{path} was saved without jump heads; load it with transformers and use "
+            f"{path} was saved without jump heads; load it as transformers does by itself, and use "
             "jat_graph.attach"
         )
     if kwargs.get("attn_implementation", NAMES[0]) in NAMES:
@@ -118,7 +120,7 @@ def _load_learned(
 
 def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> Any:
     """Return the class that an auto class takes for a saved model."""
-    from transformers import AutoConfig, PreTrainedModel
+    from transformers import AutoConfig
 
     if issubclass(auto_class, PreTrainedModel):
         return auto_class
@@ -128,3 +130,24 @@ def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> A
         config = AutoConfig.from_pretrained(path if config is None else config, **options)
     with torch.device("meta"):  # no weights
         return type(auto_class.from_config(config, attn_implementation="sdpa"))
+
+
+@wraps(_stock)
+def _load_by_name(
+    cls: type[PreTrainedModel],
+    pretrained_model_name_or_path: str | Path | None,
+    *model_args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Stand for ``PreTrainedModel.from_pretrained``: whoever asks for our attention gets heads.
+
+    The attention function itself is only called when weights that transformers' classes lack are
+    long dropped, and nobody tells it which model is around the module that calls it.
+    """
+    in_config = getattr(kwargs.get("config"), "_attn_implementation", None)
+    if (kwargs.get("attn_implementation") or in_config) not in NAMES or model_args:
+        return _stock(cls, pretrained_model_name_or_path, *model_args, **kwargs)
+    return from_pretrained(cls, pretrained_model_name_or_path, **kwargs)  # type: ignore[arg-type]
+
+
+PreTrainedModel.from_pretrained = classmethod(_load_by_name)  # type: ignore[assignment]

