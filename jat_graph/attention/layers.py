@@ -118,6 +118,10 @@ class LayerWalk:
 
 Call = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 
+# What PyG's layers take in the place of weights: one for each hyperedge, which no link has, the
+# sizes of two kinds of nodes, kinds of edges, and edges that are none.
+NO_WEIGHTS = (None, "hyperedge_weight", "size", "edge_type", "neg_edge_index")
+
 
 @cache
 def _calling(forward: Callable[..., Any]) -> Call:
@@ -125,7 +129,7 @@ def _calling(forward: Callable[..., Any]) -> Call:
     name = _third_argument(forward)
     if name == "edge_attr":  # features of edges, for layers that were made with them
         return _with_edge_features
-    if name in (None, "hyperedge_weight"):  # a weight for each hyperedge, which no link has
+    if name in NO_WEIGHTS:
         return lambda layer, x, index, _: layer(x, index)
     return lambda layer, x, index, weight: layer(x, index, weight.to(x.dtype))
 
@@ -158,6 +162,11 @@ def _check_layer(layer: object, graph: str) -> None:
     if not isinstance(layer, nn.Module):
         raise ValueError(f"conv must give modules, got {type(layer).__name__}")
     names = [entry.name for entry in _arguments(type(layer).forward)]
+    if "edge_index" in names[2:]:
+        raise ValueError(
+            f"conv must be called as conv(x, edge_index, edge_weight), but {type(layer).__name__} "
+            f"takes {', '.join(names)}; PyG's Sequential can call it"
+        )
     on_stones, on_pairs = "hyperedge_index" in names[:2], "edge_index" in names[:2]
     if graph == "stones" and on_pairs:
         raise ValueError(

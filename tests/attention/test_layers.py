@@ -13,8 +13,10 @@ from torch_geometric.nn import (
     GATv2Conv,
     GCN2Conv,
     GCNConv,
+    GINConv,
     HypergraphConv,
     MixHopConv,
+    SAGEConv,
     Sequential,
     TransformerConv,
 )
@@ -37,6 +39,8 @@ FOREIGN = {
     "APPNP": (PAIRS, partial(APPNP, K=10, alpha=0.1)),
     "MixHopConv": (PAIRS, partial(MixHopConv, powers=[1])),
     "TransformerConv": (PAIRS, partial(TransformerConv, edge_dim=1)),
+    "SAGEConv": (PAIRS, SAGEConv),
+    "GINConv": (PAIRS, lambda dim: GINConv(nn.Linear(dim, dim))),
     "HypergraphConv": (STONES, HypergraphConv),
     "GCN2Conv": (
         PAIRS,
@@ -217,6 +221,7 @@ def test_queries_and_keys_may_have_a_layer_each() -> None:
             {"is_causal": True},
             "flow='target_to_source'",
         ),
+        (PAIRS, partial(GCN2Conv, alpha=0.1), {}, "but GCN2Conv takes x, x_0, edge_index, "),
         (PAIRS, lambda d: [], {}, "one, two or three layers, got 0"),
         (PAIRS, lambda d: 3, {}, "conv must give modules"),
         (PAIRS, 3, {}, "conv must be a layer of PyG or what makes one, got 3"),
