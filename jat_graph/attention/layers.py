@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +15,15 @@ from jat_graph.attention.strengths import VALUES
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
+from jat_graph.operators.sparse import csr_matrix
 
 
-class HeadGraphs(NamedTuple):
+@dataclass(frozen=True)
+class HeadGraphs:
     """The graphs of some heads as one, whose nodes are all their tokens but padding."""
 
-    edge_index: Tensor  # [2, E], rows (source, target); with stones (token, stone)
+    num_nodes: int  # N
+    edge_index: Tensor  # [2, E], rows (source, target) by target; with stones (token, stone)
     edge_weight: Tensor  # [E]
     places: Tensor | None  # of the nodes among all tokens, [N]; None if no token is padding
 
@@ -38,12 +42,18 @@ class HeadGraphs(NamedTuple):
             base = operator.base if isinstance(operator, NormalizedOperator) else operator
             (token, stone), weight = base.to_edge_index()
         if valid is None:
-            return cls(torch.stack([token, stone]), weight, None)
+            return cls(operator.shape[:3].numel(), torch.stack([token, stone]), weight, None)
         nodes = valid.expand(operator.shape[:3]).flatten()
         number = nodes.cumsum(0) - 1
         if not on_stones:
             stone = number[stone]
-        return cls(torch.stack([number[token], stone]), weight, nodes.nonzero().squeeze(-1))
+        places = nodes.nonzero().squeeze(-1)
+        return cls(len(places), torch.stack([number[token], stone]), weight, places)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """Return the graph of pairs as PyG's ``adj_t`` in CSR, ``[N, N]``."""
+        return csr_matrix(self.edge_index, self.edge_weight, self.num_nodes)
 
 
 def _links(links: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [G, L, U]; [E] each
@@ -86,7 +96,12 @@ class HeadLayers(nn.Module):
     def forward(self, side: int, x: Tensor, graphs: HeadGraphs) -> Tensor:  # [N, D]
         """Return what the layer of queries, of keys or of values makes of them."""
         layer = self.layers[side if len(self.layers) > 1 else 0]
-        y: Tensor = _calling(type(layer).forward)(layer, x, graphs.edge_index, graphs.edge_weight)
+        # Products by a matrix are several times as fast, but not the gradient of its entries.
+        if getattr(layer, "takes_matrix", False) and not graphs.edge_weight.requires_grad:
+            y: Tensor = layer(x, graphs.matrix)
+        else:
+            call = _calling(type(layer).forward)
+            y = call(layer, x, graphs.edge_index, graphs.edge_weight)
         if not isinstance(y, Tensor) or y.shape != x.shape:
             got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(

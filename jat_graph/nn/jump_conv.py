@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.inits import reset
 from torch_geometric.typing import Adj, OptTensor, SparseTensor
@@ -13,8 +12,6 @@ from torch_geometric.utils import (
     is_torch_sparse_tensor,
     remove_self_loops,
     spmm,
-    to_edge_index,
-    to_torch_csr_tensor,
 )
 
 from jat_graph.checks.numbers import check_integer
@@ -31,7 +28,8 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     where :math:`\mathbf{\tilde{D}}` holds the row sums of :math:`\mathbf{A} + \mathbf{I}`. Row i of
     A holds the edges into i: ``edge_index`` has rows (source k, target i), and a sparse matrix is
     PyG's ``adj_t``, its rows the targets. A has no self-loops: one that is given counts as
-    the one of weight 1 that Â adds. A sparse matrix takes less time than a list of edges.
+    the one of weight 1 that Â adds. Take torch's CSR, unless weights ask for gradients: products by
+    a matrix take much less time than messages edge by edge, but gradients of its values take more.
 
     Sums accumulate in float32, or in float64 for float64 features.
 
@@ -55,6 +53,8 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         Eq. 4 and 5 of the JAT paper; Abu-El-Haija et al., *MixHop: Higher-Order Graph Convolutional
         Architectures via Sparsified Neighborhood Mixing*, ICML 2019.
     """
+
+    takes_matrix = True  # heads hand it CSR
 
     def __init__(
         self,
@@ -107,11 +107,15 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         self._check_features(x)
         # At least float32: a bfloat16 sum of weights stops growing at 256.
         hop = x.to(torch.promote_types(x.dtype, torch.float32))
-        adj_norm, weight_norm = _normalize_graph(edge_index, edge_weight, x.size(0), hop.dtype)
+        graph, weight = _without_loops(edge_index, edge_weight, x.size(0), hop.dtype)
+        # propagate_type: (x: Tensor, edge_weight: OptTensor)
+        degree = self.propagate(graph, x=hop.new_ones(len(hop), 1), edge_weight=weight)
+        scale = (degree + 1).rsqrt()
         hops = [x]
         for _ in range(max(self.powers)):
-            # propagate_type: (x: Tensor, edge_weight: OptTensor)
-            hop = self.propagate(adj_norm, x=hop, edge_weight=weight_norm)
+            # The loops of Â are a sum, not edges: a matrix with them would have to be sorted anew.
+            hop = scale * hop
+            hop = scale * (self.propagate(graph, x=hop, edge_weight=weight) + hop)
             hops.append(hop.to(x.dtype))
         chosen = [hops[power] for power in self.powers]
         if self.out_channels is not None:
@@ -119,12 +123,12 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         out = torch.cat(chosen, dim=-1)  # [N, |P| · F_out]
         return out if self.bias is None else out + self.bias
 
-    def message(self, x_j: Tensor, edge_weight: Tensor) -> Tensor:
+    def message(self, x_j: Tensor, edge_weight: OptTensor) -> Tensor:
         """Return what goes along each edge: the road of an edge list.
 
         Args:
             x_j: Features of the sources.
-            edge_weight: Normalised weights.
+            edge_weight: Weights, or None for 1 each.
 
         Returns:
             The messages.
@@ -133,13 +137,13 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             - **x_j, output:** ``[E, F]``
             - **edge_weight:** ``[E]``
         """
-        return edge_weight.unsqueeze(-1) * x_j
+        return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
-        """Return Â x as one sparse product: the road of a sparse matrix.
+        """Return A x as one sparse product: the road of a sparse matrix.
 
         Args:
-            adj_t: Â, its rows the targets.
+            adj_t: A, its rows the targets.
             x: Node features.
 
         Returns:
@@ -166,40 +170,33 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             raise ValueError(f"x must be floating point, got {x.dtype}")
 
 
-def _normalize_graph(
+def _without_loops(
     edge_index: Adj, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
 ) -> tuple[Adj, OptTensor]:
-    """Return Â in the form that the graph came in: edges and weights, or a sparse matrix and None.
+    """Return A in the form that it came in: edges and weights, or a sparse matrix and None.
 
-    Every form goes through one edge list, because PyG's ``gcn_norm`` treats a self-loop that is
-    already there in three ways: as an edge it keeps its weight, in a ``SparseTensor`` it becomes 1,
-    and in a torch sparse tensor it grows by 1.
+    A torch tensor becomes CSR, and keeps the places of its loops, with 0 in them.
     """
-    sparse = isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index)
-    if not sparse:
-        _check_edges(edge_index, edge_weight)
-        return _normalize_edges(edge_index, edge_weight, num_nodes, dtype)
-    size = (num_nodes, num_nodes)
-    _check_matrix(edge_index, edge_weight, size)
-    if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_coo:
-        edge_index = edge_index.to_sparse_csr()  # COO may hold an edge in parts
-    edges, weight = to_edge_index(edge_index)  # rows (target, source)
-    edges, weight = _normalize_edges(edges.flip(0), weight, num_nodes, dtype)
     if isinstance(edge_index, SparseTensor):
-        return SparseTensor(row=edges[1], col=edges[0], value=weight, sparse_sizes=size), None
-    return to_torch_csr_tensor(edges.flip(0), weight, size), None
+        _check_matrix(edge_index, edge_weight, (num_nodes, num_nodes))
+        matrix = edge_index.remove_diag()
+        value = matrix.storage.value()
+        return matrix if value is None else matrix.set_value(value.to(dtype), "coo"), None
+    if is_torch_sparse_tensor(edge_index):
+        _check_matrix(edge_index, edge_weight, (num_nodes, num_nodes))
+        return _csr_without_loops(edge_index, dtype), None
+    _check_edges(edge_index, edge_weight)
+    edge_weight = None if edge_weight is None else edge_weight.to(dtype)
+    edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
+    return edges
 
 
-def _normalize_edges(
-    edge_index: Tensor, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    if edge_weight is not None:
-        edge_weight = edge_weight.to(dtype)
-    edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
-    normalized: tuple[Tensor, Tensor] = gcn_norm(
-        edge_index, edge_weight, num_nodes, add_self_loops=True, dtype=dtype
-    )
-    return normalized
+def _csr_without_loops(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    matrix = matrix if matrix.layout == torch.sparse_csr else matrix.to_sparse_csr()
+    first, column, value = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+    row = torch.repeat_interleave(first.diff(), output_size=len(column))
+    value = value.to(dtype).masked_fill(row == column, 0.0)
+    return torch.sparse_csr_tensor(first, column, value, matrix.shape)
 
 
 def _check_edges(edge_index: Tensor, edge_weight: OptTensor) -> None:

@@ -64,14 +64,7 @@ class SparseOperator(Operator):
         Returns:
             The operator.
         """
-        from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
-
-        size = shape[:3].numel()
-        with _beta_unsaid():
-            matrix = to_torch_csr_tensor(
-                edge_index.flip(0), edge_weight, (size, size), is_coalesced=True
-            )
-        return cls(matrix, shape)
+        return cls(csr_matrix(edge_index, edge_weight, shape[:3].numel()), shape)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._multiply(self.matrix, x) + diagonal * x
@@ -104,9 +97,25 @@ class SparseOperator(Operator):
         return torch.stack([source, target]), weight
 
 
+def csr_matrix(
+    edge_index: Tensor,  # [2, E], rows (source, target), by target, then source, none twice
+    edge_weight: Tensor,  # [E]
+    num_nodes: int,
+) -> Tensor:  # [N, N]
+    """Return a graph as PyG's ``adj_t``, a matrix whose rows are targets."""
+    from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
+
+    size = (num_nodes, num_nodes)
+    with _beta_unsaid():
+        matrix: Tensor = to_torch_csr_tensor(
+            edge_index.flip(0), edge_weight, size, is_coalesced=True
+        )
+    return matrix
+
+
 @contextmanager
 def _beta_unsaid() -> Iterator[None]:
-    """Keep torch from warning that CSR is in beta; only this module sees the matrix."""
+    """Keep torch from warning that CSR is in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)
         yield

@@ -109,6 +109,41 @@ def test_jump_conv_is_a_product_by_the_operator(seed, length, strength, soft, ca
     assert_equal_with_gradients(fast, layered, x, mask)
 
 
+class Seeing(JumpConv):
+    """A layer that notes what graph it gets."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        self.seen = edge_index, edge_weight
+        return super().forward(x, edge_index, edge_weight)
+
+
+@given(st.integers(0, 2**20), st.integers(1, 14), st.booleans(), st.booleans())
+def test_our_layer_gets_a_matrix_that_is_the_list_of_edges(seed, length, causal, pruned) -> None:
+    settings = PAIRS | {"strength": (0.7, 0.6, 0.5), "max_neighbors": 2 if pruned else None}
+    by_matrix, by_edges = (
+        module(settings, lambda dim: Seeing(dim, dim), is_causal=causal) for _ in range(2)
+    )
+    by_edges.conv.layers[0].takes_matrix = False
+    x, mask = inputs(seed, length)
+    assert_equal_with_gradients(by_matrix, by_edges, x, mask)
+    (matrix, no_weight), (edge_index, weight) = (
+        made.conv.layers[0].seen for made in (by_matrix, by_edges)
+    )
+    assert matrix.layout == torch.sparse_csr and no_weight is None
+    assert torch.equal(matrix.to_sparse_coo().indices(), edge_index.flip(0))
+    assert torch.equal(matrix.values(), weight)
+
+
+def test_our_layer_gets_edges_where_their_weights_have_gradients() -> None:
+    made = module(PAIRS | {"soft_temperature": 0.5}, lambda dim: Seeing(dim, dim))
+    x, _ = inputs(0)
+    made(x)
+    assert made.conv.layers[0].seen[1].requires_grad
+    with torch.no_grad():
+        made(x)
+    assert made.conv.layers[0].seen[0].layout == torch.sparse_csr
+
+
 @given(st.integers(0, 2**20), st.integers(1, 14), st.sampled_from((0.0, 0.1)))
 def test_stone_conv_is_a_walk_over_stones(seed, length, self_weight) -> None:
     settings = STONES | {"self_weight": self_weight}
