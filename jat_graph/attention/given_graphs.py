@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -63,6 +64,10 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
 
     if isinstance(graph, list):
         graph = Batch.from_data_list(graph)
+    if getattr(graph, "adj_t", None) is not None and graph.edge_index is None:
+        graph = copy(graph)  # of which ToSparseTensor has made a matrix
+        edges, graph.edge_weight = to_edge_index(graph.adj_t)
+        graph.edge_index = edges.flip(0)
     if getattr(graph, "edge_index", None) is not None:
         return _of_batch(graph, shape, mask, heads)
     if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.interface import Attachment, find_attachment, layer_state
 from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.modules import layers_around
+from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -27,7 +30,7 @@ def using_graphs(
 ) -> Iterator[ModelT]:
     """Let all jump heads of a model jump along graphs from outside, inside the ``with``.
 
-    Backward belongs inside, too, where gradient checkpointing runs layers again.
+    Backward may come later, with gradient checkpointing, too.
 
     Args:
         model: A model with jump heads on pairs, or a wrapper around it.
@@ -42,21 +45,41 @@ def using_graphs(
         The same model.
 
     Raises:
-        ValueError: If the model has no jump heads on pairs, or the graphs do not fit the words. The
-            model's forward raises if they do not fit the tokens, or a causal model would look
-            ahead.
+        ValueError: If the model has no jump heads on pairs, another thread is inside such a
+            ``with``, or the graphs do not fit the words. The model's forward raises if they do not
+            fit the tokens, or a causal model would look ahead.
     """
     attachment = find_attachment(model)
     config = None if attachment is None else attachment.configs.get(JumpLayer)
     if attachment is None or config is None or config.graph != "pairs":
         got = "none" if config is None else f"graph={config.graph!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
-    previous = attachment.graphs
-    attachment.graphs = graphs if word_ids is None else _token_graphs(graphs, word_ids)
+    graphs = graphs if word_ids is None else _token_graphs(graphs, word_ids)
+    with _entered(attachment, graphs):
+        hooks = add_hooks([(layer, attachment.hand_graphs) for layer in _layers(model)])
+        try:
+            yield model
+        finally:
+            remove_hooks(hooks)
+
+
+@contextmanager
+def _entered(attachment: Attachment, graphs: Any) -> Iterator[None]:
+    """Note graphs while one thread is inside; it may go deeper."""
+    previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
+    if previous[1] not in (None, thread):
+        raise ValueError("using_graphs must be left before another thread enters it, got two in it")
+    attachment.graphs, attachment.graphs_thread = graphs, thread
     try:
-        yield model
+        yield
     finally:
-        attachment.graphs = previous
+        attachment.graphs, attachment.graphs_thread = previous
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers that have heads of ours."""
+    states = ((module, layer_state(module)) for module in model.modules())
+    return layers_around(model, [module for module, state in states if state and state.heads])
 
 
 def _token_graphs(graphs: Any, word_ids: Sequence[Sequence[int | None]]) -> list[Data]:

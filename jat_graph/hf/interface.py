@@ -31,6 +31,8 @@ NAME = "jat"
 NAMES = (NAME, "triplet")  # folders of before hold the second one
 STATE_ATTRIBUTE = "_jat_layer"
 
+GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
+
 # What stock SDPA would silently leave out ...
 SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
 # ... and what changes scores or keys in ways that heads of ours cannot follow.
@@ -51,6 +53,7 @@ class Attachment:
     telling: list[RemovableHandle] = field(default_factory=list)  # those of silent tokens
     enabled: bool = True  # but inside jat_graph.disabled
     graphs: Any = None  # from outside, inside jat_graph.using_graphs
+    graphs_thread: int | None = None  # that is inside it
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[LayerHeads, ...], AttentionCall], None] | None = None
@@ -75,6 +78,10 @@ class Attachment:
         wish = kwargs.get("output_attentions")
         if wish is not None:
             self.output_attentions = bool(wish)
+
+    def hand_graphs(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Give a layer graphs from outside: an argument, which gradient checkpointing keeps."""
+        return args, {**kwargs, GRAPHS: self.graphs}
 
 
 @dataclass
@@ -159,6 +166,7 @@ def jat_attention_forward(
     _refuse(module, kwargs, SDPA_IGNORES)
     shared, (hidden, cache) = state.attachment, take_note(module)
     silent = _take_silent(module, state, kwargs)
+    graphs = _take_graphs(module, state, kwargs)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and shared.gives_rows
     scale = default_scale(query.size(-1)) if scaling is None else scaling
@@ -176,7 +184,7 @@ def jat_attention_forward(
         hidden,
         cache,
         silent,
-        shared.graphs,
+        graphs,
     )
     if shared.recorder is not None and state.heads:
         _check_heads(call, state.heads, kwargs)
@@ -279,6 +287,16 @@ def _take_silent(
         )
     silent: Tensor | None = kwargs.pop(ARGUMENT, None)
     return silent
+
+
+def _take_graphs(module: nn.Module, state: LayerState, kwargs: dict[str, Any]) -> Any:
+    """Return the graphs from outside, as the layer around a module handed them on."""
+    if state.attachment.graphs is not None and state.heads and GRAPHS not in kwargs:
+        raise ValueError(
+            f"{type(module).__name__} was not given the graphs of jat_graph.using_graphs: call the "
+            "model, not a part of it"
+        )
+    return kwargs.pop(GRAPHS, None)
 
 
 def _is_causal(

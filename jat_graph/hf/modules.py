@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from transformers import PreTrainedModel
 
@@ -105,6 +105,22 @@ def model_parts(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             yield module
+
+
+def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the layers in which some modules are, or the modules themselves outside of any.
+
+    Gradient checkpointing keeps the arguments of a layer, and its hooks run before that.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer  # loads all of AutoModel
+
+    around = {
+        inner: layer
+        for layer in model.modules()
+        if isinstance(layer, GradientCheckpointingLayer)
+        for inner in layer.modules()
+    }
+    return list({around.get(module, module): None for module in modules})
 
 
 def runs_on_sdpa(model: PreTrainedModel, module: nn.Module) -> bool:

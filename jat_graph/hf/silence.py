@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.config import JatConfig
-from jat_graph.hf.modules import model_parts
+from jat_graph.hf.modules import layers_around, model_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -82,15 +82,7 @@ def _listening_hooks(
     Libraries on top of transformers do so (sentence-transformers). Layers are told outside of
     gradient checkpointing, which then keeps what they were told.
     """
-    from transformers.modeling_layers import GradientCheckpointingLayer  # loads all of AutoModel
-
-    around = {
-        inner: layer
-        for layer in part.modules()
-        if isinstance(layer, GradientCheckpointingLayer)
-        for inner in layer.modules()
-    }
-    layers = {around.get(module, module): None for module in modules}
+    layers = layers_around(part, modules)
     rounds = part.config.num_hidden_layers if hasattr(part.config, "num_hidden_groups") else 1
     listener = partial(_overhear, tokens, len(layers) * rounds)
     return [(part.get_input_embeddings(), listener), *((layer, _hand_on) for layer in layers)]

@@ -1,4 +1,4 @@
-"""Layers of PyG in the heads of pretrained models, and graphs from outside."""
+"""Layers of PyG in the heads of pretrained models."""
 
 from functools import partial
 from pathlib import Path
@@ -9,17 +9,14 @@ import torch
 import transformers as hf
 from torch import nn
 from torch.testing import assert_close
-from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, Linear
 
-from jat_graph import JatConfig, attach, detach, disabled, from_pretrained, using_graphs
+from jat_graph import JatConfig, attach, detach, disabled, from_pretrained
 from jat_graph.hf import attached_config
 from jat_graph.nn import JumpConv, StoneConv
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
-    TEXT,
-    main_output,
     run,
     tiny_config,
     tiny_inputs,
@@ -133,82 +130,3 @@ def test_only_jump_heads_have_layers() -> None:
     with pytest.raises(ValueError, match=r"or a factory .* got the class Linear"):
         attach(model, tiny_config(), conv=Linear)
     assert attached_config(model) is None
-
-
-# --- graphs from outside ----------------------------------------------------------------------
-
-
-def chain(nodes: int, causal: bool = False) -> Data:
-    forward = torch.arange(nodes - 1)
-    edges = torch.stack([forward, forward + 1])
-    edges = edges if causal else torch.cat([edges, edges.flip(0)], dim=1)
-    return Data(edge_index=edges, num_nodes=nodes)
-
-
-@pytest.mark.parametrize("name", TEXT)
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
-    causal = name in ("gpt2", "llama", "bart")
-    lengths = (LENGTH, 7)
-    model = attach(tiny_model(name), tiny_config())
-    inputs = tiny_inputs(name, lengths, side=side)
-    kwargs = {"use_cache": False} if causal else {}
-    graphs = [chain(length, causal) for length in lengths]
-    with using_graphs(model, graphs):
-        out = run(model, inputs, **kwargs)
-        alone = run(model, inputs, **kwargs)
-    assert torch.equal(out, alone)
-    assert not torch.allclose(out, run(model, inputs, **kwargs), atol=1e-4)
-    with using_graphs(model, graphs[1:]):
-        short = run(model, _row(inputs, 1), **kwargs)
-    valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
-    assert_close(out[1, valid], short[0, valid], rtol=1e-4, atol=1e-5)
-
-
-def _row(inputs: dict[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]:
-    return {name: value[row : row + 1] for name, value in inputs.items()}
-
-
-def test_an_edge_to_the_future_raises() -> None:
-    model = attach(tiny_model("gpt2"), tiny_config())
-    with using_graphs(model, [chain(LENGTH)]), pytest.raises(ValueError, match="to the future"):
-        run(model, tiny_inputs("gpt2", (LENGTH,)))
-    run(model, tiny_inputs("gpt2", (LENGTH,)))
-
-
-def test_graphs_of_words_reach_their_tokens() -> None:
-    model = attach(tiny_model("bert"), tiny_config())
-    inputs = tiny_inputs("bert", (6,))
-    words = [[None, 0, 0, 1, 2, None]]
-    edges = torch.tensor([[0, 2], [1, 0]])  # word 0 to word 1, word 2 to word 0
-    graph = Data(edge_index=edges, num_nodes=3)
-    by_hand = Data(
-        edge_index=torch.tensor([[1, 2, 4, 4], [3, 3, 1, 2]]),
-        edge_weight=torch.tensor([0.5, 0.5, 1.0, 1.0]),
-        num_nodes=6,
-    )
-    with using_graphs(model, [graph], word_ids=words):
-        out = main_output(model(**inputs))
-    with using_graphs(model, [by_hand]):
-        assert_close(main_output(model(**inputs)), out)
-    with pytest.raises(ValueError, match="one of words for each of 1 sequences, got 2"):
-        with using_graphs(model, [graph, graph], word_ids=words):
-            pass
-
-
-def test_only_jump_heads_on_pairs_take_graphs() -> None:
-    with pytest.raises(ValueError, match="jump heads on pairs for graphs from outside, got none"):
-        with using_graphs(tiny_model("bert"), [chain(3)]):
-            pass
-    stones = attach(tiny_model("bert"), JatConfig.stones())
-    with pytest.raises(ValueError, match="got graph='stones'"):
-        with using_graphs(stones, [chain(3)]):
-            pass
-
-
-def test_a_layer_runs_on_a_graph_from_outside() -> None:
-    model, inputs = jumping("bert", PROPAGATION), tiny_inputs("bert", (LENGTH, 7))
-    fast = strengthened(attach(tiny_model("bert"), tiny_config(strength="learned")))
-    graphs = [chain(LENGTH), chain(7)]
-    with using_graphs(model, graphs), using_graphs(fast, graphs):
-        assert_close(run(model, inputs), run(fast, inputs), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,253 @@
+"""Attached models on graphs from outside, in every form, and until backward is done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch_geometric.transforms as T
+import transformers as hf
+from torch import Tensor
+from torch.testing import assert_close
+from torch_geometric.data import Batch, Data
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+
+from jat_graph import JatConfig, attach, using_graphs
+from jat_graph.nn import JumpConv
+from jat_graph.operators import NormalizedOperator, SparseOperator
+from tests.hf.models import (
+    DECODERS,
+    LENGTH,
+    TEXT,
+    main_output,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
+from tests.hf.test_stones import strengthened
+
+LENGTHS = (LENGTH, 7)
+
+
+def chain(nodes: int, causal: bool = False) -> Data:
+    forward = torch.arange(nodes - 1)
+    edges = torch.stack([forward, forward + 1])
+    edges = edges if causal else torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(edge_index=edges, num_nodes=nodes)
+
+
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
+    causal = name in ("gpt2", "llama", "bart")
+    lengths = (LENGTH, 7)
+    model = attach(tiny_model(name), tiny_config())
+    inputs = tiny_inputs(name, lengths, side=side)
+    kwargs = {"use_cache": False} if causal else {}
+    graphs = [chain(length, causal) for length in lengths]
+    with using_graphs(model, graphs):
+        out = run(model, inputs, **kwargs)
+        alone = run(model, inputs, **kwargs)
+    assert torch.equal(out, alone)
+    assert not torch.allclose(out, run(model, inputs, **kwargs), atol=1e-4)
+    with using_graphs(model, graphs[1:]):
+        short = run(model, _row(inputs, 1), **kwargs)
+    valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
+    assert_close(out[1, valid], short[0, valid], rtol=1e-4, atol=1e-5)
+
+
+def _row(inputs: dict[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]:
+    return {name: value[row : row + 1] for name, value in inputs.items()}
+
+
+def test_an_edge_to_the_future_raises() -> None:
+    model = attach(tiny_model("gpt2"), tiny_config())
+    with using_graphs(model, [chain(LENGTH)]), pytest.raises(ValueError, match="to the future"):
+        run(model, tiny_inputs("gpt2", (LENGTH,)))
+    run(model, tiny_inputs("gpt2", (LENGTH,)))
+
+
+def test_graphs_of_words_reach_their_tokens() -> None:
+    model = attach(tiny_model("bert"), tiny_config())
+    inputs = tiny_inputs("bert", (6,))
+    words = [[None, 0, 0, 1, 2, None]]
+    edges = torch.tensor([[0, 2], [1, 0]])  # word 0 to word 1, word 2 to word 0
+    graph = Data(edge_index=edges, num_nodes=3)
+    by_hand = Data(
+        edge_index=torch.tensor([[1, 2, 4, 4], [3, 3, 1, 2]]),
+        edge_weight=torch.tensor([0.5, 0.5, 1.0, 1.0]),
+        num_nodes=6,
+    )
+    with using_graphs(model, [graph], word_ids=words):
+        out = main_output(model(**inputs))
+    with using_graphs(model, [by_hand]):
+        assert_close(main_output(model(**inputs)), out)
+    with pytest.raises(ValueError, match="one of words for each of 1 sequences, got 2"):
+        with using_graphs(model, [graph, graph], word_ids=words):
+            pass
+
+
+def test_only_jump_heads_on_pairs_take_graphs() -> None:
+    with pytest.raises(ValueError, match="jump heads on pairs for graphs from outside, got none"):
+        with using_graphs(tiny_model("bert"), [chain(3)]):
+            pass
+    stones = attach(tiny_model("bert"), JatConfig.stones())
+    with pytest.raises(ValueError, match="got graph='stones'"):
+        with using_graphs(stones, [chain(3)]):
+            pass
+
+
+def test_a_layer_runs_on_a_graph_from_outside() -> None:
+    layers = attach(tiny_model("bert"), tiny_config(), conv=partial(JumpConv, out_channels=None))
+    model, inputs = strengthened(layers), tiny_inputs("bert", (LENGTH, 7))
+    fast = strengthened(attach(tiny_model("bert"), tiny_config(strength="learned")))
+    graphs = [chain(LENGTH), chain(7)]
+    with using_graphs(model, graphs), using_graphs(fast, graphs):
+        assert_close(run(model, inputs), run(fast, inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
+def test_every_form_of_the_same_graphs_gives_the_same() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
+    graphs = [chain(length) for length in LENGTHS]
+    with using_graphs(model, graphs):
+        wanted = run(model, inputs)
+    matrix = dense(graphs)
+    edges = matrix.nonzero().T.flip(0)  # by target
+    all_heads = torch.block_diag(*(matrix[own, own] for own in ROWS for _ in range(2)))
+    by_target = all_heads.nonzero().T
+    shape = torch.Size((2, 2, LENGTH, LENGTH))
+    base = SparseOperator.of_edges(by_target.flip(0), torch.ones(by_target.size(1)), shape)
+    forms: list[Any] = [
+        Batch.from_data_list(graphs),
+        [T.ToSparseTensor(layout=torch.sparse_csr)(graph.clone()) for graph in graphs],
+        edges,
+        (edges, torch.ones(edges.size(1))),
+        matrix.to_sparse(),
+        matrix.to_sparse_csr(),
+        all_heads.to_sparse(),
+        NormalizedOperator(base),
+    ]
+    if WITH_TORCH_SPARSE:
+        forms += [
+            SparseTensor.from_dense(matrix),
+            [T.ToSparseTensor()(graph.clone()) for graph in graphs],
+        ]
+    for form in forms:
+        with using_graphs(model, form):
+            assert_close(run(model, inputs), wanted, rtol=1e-5, atol=1e-5)
+
+
+ROWS = [slice(row * LENGTH, (row + 1) * LENGTH) for row in range(2)]
+
+
+def dense(graphs: list[Data]) -> Tensor:  # rows are targets
+    matrix = torch.zeros(len(graphs) * LENGTH, len(graphs) * LENGTH)
+    for row, graph in enumerate(graphs):
+        weight = torch.ones(graph.num_edges) if graph.edge_attr is None else graph.edge_attr
+        matrix[tuple(graph.edge_index.flip(0) + row * LENGTH)] = weight
+    return matrix
+
+
+GDC = T.GDC(
+    diffusion_kwargs={"method": "ppr", "alpha": 0.15},
+    sparsification_kwargs={"method": "topk", "k": 4, "dim": 0},
+)
+
+
+@pytest.mark.parametrize(
+    "transform", [GDC, T.AddSelfLoops(), T.ToUndirected(), T.Compose([T.ToUndirected(), GDC])]
+)
+def test_graphs_may_go_through_transforms(transform: Callable[[Data], Data]) -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
+    given = [chain(length, causal=True) for length in LENGTHS]
+    graphs = [transform(graph) for graph in given]
+    with using_graphs(model, graphs):
+        out = run(model, inputs)
+    loopless = dense(graphs).fill_diagonal_(0.0)  # Â has loops of its own
+    with using_graphs(model, loopless.to_sparse()):
+        assert_close(run(model, inputs), out, rtol=1e-5, atol=1e-5)
+    with using_graphs(model, given):
+        changed = not torch.allclose(run(model, inputs), out, atol=1e-4)
+    assert changed is not isinstance(transform, T.AddSelfLoops)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "bart", "vit"])
+def test_backward_may_come_later(name: str, reentrant: bool) -> None:
+    model = attach(tiny_model(name), tiny_config(strength=0.5)).train()
+    inputs = tiny_inputs(name, LENGTHS) | ({"use_cache": False} if name in DECODERS else {})
+    lengths = (17, 17) if name == "vit" else LENGTHS
+    graphs = [chain(length, causal=name in DECODERS) for length in lengths]
+    wanted = later_gradients(model, inputs, graphs)
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    found = later_gradients(model, inputs, graphs)
+    assert found.keys() == wanted.keys()
+    for parameter, gradient in wanted.items():
+        assert_close(found[parameter], gradient, rtol=1e-4, atol=1e-4)
+
+
+def later_gradients(model: hf.PreTrainedModel, inputs: Any, graphs: Any) -> dict[str, Tensor]:
+    model.zero_grad()
+    torch.manual_seed(0)  # dropout
+    with using_graphs(model, graphs):
+        loss = main_output(model(**inputs)).square().sum()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_one_thread_at_a_time_is_inside() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
+    graphs, seen = [chain(length) for length in LENGTHS], []
+
+    def enter() -> None:
+        seen.append(run(model, inputs))  # shares the graphs of the thread that is inside
+        with pytest.raises(ValueError, match="left before another thread enters it"):
+            with using_graphs(model, graphs):
+                pass
+
+    with using_graphs(model, graphs):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        assert torch.equal(seen[0], run(model, inputs))
+    assert not torch.allclose(seen[0], run(model, inputs), atol=1e-4)
+
+
+def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
+    with torch.no_grad(), using_graphs(model, [chain(7)]):
+        assert torch.equal(main_output(model.forward(**inputs)), run(model, inputs))
+        with pytest.raises(ValueError, match=r"was not given the graphs .* not a part of it"):
+            model.encoder.layer[0].attention(torch.zeros(1, 7, 32))
+
+
+def test_a_compiled_model_takes_other_graphs() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
+    compiled = torch.compile(model, backend="eager")
+    for causal in (False, True):
+        edges = chain(7, causal).edge_index
+        with using_graphs(model, edges):
+            assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
+    assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
+    model, inputs = attach(tiny_model("gpt2"), tiny_config()), tiny_inputs("gpt2", (6,))
+    options = {"max_new_tokens": 3, "do_sample": False}
+    prompt = chain(6, causal=True)
+    with using_graphs(model, [prompt]):
+        with pytest.raises(ValueError, match="from outside need the queries of all tokens"):
+            model.generate(**inputs, **options)
+        with pytest.raises(ValueError, match="must have its 7 tokens as nodes, or name them"):
+            model.generate(**inputs, **options, use_cache=False)
+    prompt.token = torch.arange(6)
+    with using_graphs(model, [prompt]):
+        out = model.generate(**inputs, **options, use_cache=False)
+        assert out[0, 8] == main_output(model(out[:, :8], use_cache=False))[0, -1].argmax()
+    assert not torch.equal(out, model.generate(**inputs, **options))
