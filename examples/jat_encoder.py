@@ -165,7 +165,7 @@ def read_arguments() -> argparse.Namespace:
         help="layers of PyG or ours (default: GCNConv GATv2Conv StoneConv)",
     )
     parser.add_argument("--threshold", type=float, default=4.0, help="ρ of pairs (default: 4)")
-    parser.add_argument("--steps", type=int, default=500, help="(default: 500)")
+    parser.add_argument("--steps", type=int, default=400, help="(default: 400)")
     parser.add_argument("--batch-size", type=int, default=64, help="(default: 64)")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="(default: 2e-3)")
     parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
