@@ -97,7 +97,7 @@ class HeadLayers(nn.Module):
         """Return what the layer of queries, of keys or of values makes of them."""
         layer = self.layers[side if len(self.layers) > 1 else 0]
         # Products by a matrix are several times as fast, but not the gradient of its entries.
-        if getattr(layer, "takes_matrix", False) and not graphs.edge_weight.requires_grad:
+        if not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
             y: Tensor = layer(x, graphs.matrix)
         else:
             call = _calling(type(layer).forward)
@@ -129,6 +129,37 @@ class LayerWalk:
         nodes = flat if places is None else flat[places]
         y: Tensor = self.layers(side, nodes, self.graphs).to(x.dtype)
         return (y if places is None else flat.index_copy(0, places, y)).view_as(x)
+
+
+# Layers of PyG to which a matrix is what edges and their weights are.
+MULTIPLYING = (
+    "APPNP",
+    "GCNConv",
+    "GatedGraphConv",
+    "GraphConv",
+    "LGConv",
+    "MixHopConv",
+    "SGConv",
+    "SSGConv",
+    "SimpleConv",
+    "TAGConv",
+)
+
+
+def _takes_matrix(layer: nn.Module, x: Tensor, graphs: HeadGraphs) -> bool:
+    """Tell whether a layer, ours or one of PyG's that add up, takes CSR for these features."""
+    if hasattr(layer, "takes_matrix"):
+        return bool(layer.takes_matrix)
+    kind = type(layer)
+    if kind.__name__ not in MULTIPLYING or kind.__module__.split(".")[0] != "torch_geometric":
+        return False
+    adds = layer.aggr in ("add", "sum") and layer.flow == "source_to_target"
+    # Sparse products are of one precision, which ours see to by themselves.
+    return (
+        adds
+        and x.dtype == graphs.edge_weight.dtype
+        and not torch.is_autocast_enabled(x.device.type)
+    )
 
 
 Call = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]

@@ -74,7 +74,7 @@ class Strengths:
         near = near.to(self.theta.dtype)
         result = near
         for hop, features in enumerate(far):
-            moved = torch.lerp(near, features, self.of_hop(side, hop))
+            moved = torch.lerp(near, features.to(near.dtype), self.of_hop(side, hop))
             result = moved if hop == 0 else result + (moved - near)
         return result
 

@@ -22,6 +22,7 @@ from torch_geometric.nn import (
 )
 
 from jat_graph import JatConfig
+from jat_graph.attention.layers import MULTIPLYING
 from jat_graph.nn import JumpConv, JumpSelfAttention, StoneConv
 
 CHANNELS, HEADS, LENGTH = 12, 3, 9
@@ -134,6 +135,27 @@ def test_our_layer_gets_a_matrix_that_is_the_list_of_edges(seed, length, causal,
     assert torch.equal(matrix.values(), weight)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", MULTIPLYING)
+def test_layers_of_pyg_that_multiply_get_a_matrix_and_give_the_same(name, causal) -> None:
+    options = {"APPNP": {"K": 3, "alpha": 0.1}, "MixHopConv": {"powers": [2]}}
+    options |= {"SSGConv": {"alpha": 0.1}, "GatedGraphConv": {"num_layers": 2}}
+    conv = {"layer": name, **options.get(name, {})}
+    settings = PAIRS | {"strength": (0.7, 0.6, 0.5), "conv": conv}
+    by_matrix, by_edges = (module(settings, is_causal=causal) for _ in range(2))
+    by_edges.conv.layers[0].takes_matrix = False
+    x, mask = inputs(3)
+    layouts = []
+    note = lambda _, args: layouts.append(args[1].layout)  # noqa: E731
+    by_matrix.conv.layers[0].register_forward_pre_hook(note)
+    assert_equal_with_gradients(by_matrix, by_edges, x, mask)
+    assert set(layouts) == {torch.sparse_csr}
+    layouts.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        by_matrix.float()(x.float(), mask)
+    assert set(layouts) == {torch.strided}
+
+
 def test_our_layer_gets_edges_where_their_weights_have_gradients() -> None:
     made = module(PAIRS | {"soft_temperature": 0.5}, lambda dim: Seeing(dim, dim))
     x, _ = inputs(0)
@@ -209,6 +231,18 @@ def test_layers_that_nobody_here_wrote_train_repeat_and_leak_nothing(name: str) 
     assert torch.equal(made(elsewhere, mask)[mask], out[mask])
     alone = made(x[1:, mask[1]])[0]
     assert_close(alone, out[1][mask[1]], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_layers_train_in_mixed_precision(name: str) -> None:
+    made = module(*FOREIGN[name]).float()
+    x, mask = inputs(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = made(x.float(), mask)
+    out.float().square().sum().backward()
+    gradients = [p.grad for p in made.parameters() if p.grad is not None]
+    assert out[mask].any() and all(gradient.isfinite().all() for gradient in gradients)
+    assert made.strength.grad.any()
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name != "HypergraphConv"])
