@@ -50,7 +50,7 @@ class JatConfig:
         threshold: ρ of Eq. 2, at least 0, in units of squared scaled scores. A number, or the table
             ``[jump layer][jump head]`` that :func:`jat_graph.calibrate` returns. With stones t, at
             least 0, in standard deviations of the scores. (default: 6.0, and 1.0 with stones)
-        vote_rate: Replaces ``threshold`` by the ρ that lets this share of the products vote,
+        vote_rate: In the place of ``threshold``, the ρ that lets this share of the products vote,
             measured per sequence and head; in (0, 1). (default: None)
         hop_weights: Weight of each hop, index = hop: ``(1,)`` is ordinary attention, ``(0, 1)`` the
             paper's jump attention, ``(0.5, 0.5)`` the released code's mixture. Or a mapping from
@@ -388,6 +388,8 @@ class JatConfig:
     @classmethod
     def _preset(cls, preset: Mapping[str, Any], overrides: Mapping[str, Any]) -> JatConfig:
         settings = {**preset, **overrides}
+        if overrides.get("vote_rate") is not None and "threshold" not in overrides:
+            settings.pop("threshold", None)  # of the preset, which vote_rate replaces
         known = [field.name for field in fields(cls)]
         unknown = sorted(map(str, set(settings) - set(known)))
         if unknown:
@@ -395,8 +397,13 @@ class JatConfig:
         return cls(**settings)
 
     def _check_combinations(self) -> None:
-        if self.vote_rate is not None and isinstance(self.threshold, tuple):
-            raise ValueError("vote_rate must be None when threshold is a table")
+        # The default cannot be told from the same number given, which nobody reads.
+        if self.vote_rate is not None and self.threshold != THRESHOLDS[self.graph]:
+            given = "a table" if isinstance(self.threshold, tuple) else f"{self.threshold:g}"
+            raise ValueError(
+                f"vote_rate replaces threshold and must be None beside one, got {self.vote_rate} "
+                f"and {given}; threshold=None leaves it to vote_rate"
+            )
         if self.key_step is not None and self.key_selection != "strided":
             raise ValueError(f"key_step needs key_selection='strided', got {self.key_selection!r}")
         if self.key_step is not None and self.num_keys is not None:

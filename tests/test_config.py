@@ -51,8 +51,9 @@ def any_config(draw):
         settings["num_keys"] = draw(st.none() | st.integers(1, 999))
     if settings["soft_temperature"] is None:
         settings["backend"] = draw(st.sampled_from(BACKENDS))
-    if not isinstance(settings["threshold"], list):
-        settings["vote_rate"] = draw(st.none() | st.floats(1e-6, 0.999))
+    rate = draw(st.none() | st.floats(1e-6, 0.999))
+    if rate is not None:
+        settings |= {"vote_rate": rate, "threshold": None}
     return JatConfig(**settings)
 
 
@@ -131,6 +132,8 @@ def test_presets():
     assert released.inclusive and released.normalize_keys and not released.same_sign_only
     assert (released.heads, released.layers) == ("even:2", (1, 2, 6, 7, 10))
     assert (released.key_selection, released.nodes) == ("all", "all")
+    rated = JatConfig.released(vote_rate=0.1)  # in the place of the preset's 3
+    assert (rated.vote_rate, rated.threshold) == (0.1, JatConfig().threshold)
     fast = JatConfig.released(efficient=True, layers=(0,))
     assert (fast.nodes, fast.key_selection, fast.key_factor) == ("selected", "sampled_queries", 2.0)
     assert fast.layers == (0,)
@@ -151,7 +154,11 @@ def test_presets():
         ({"vote_rate": 0.0}, "vote_rate must be above 0, got 0.0"),
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
         ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
-        ({"vote_rate": 0.1, "threshold": [[1.0]]}, "vote_rate must be None when threshold is a"),
+        (
+            {"vote_rate": 0.1, "threshold": [[1.0]]},
+            "vote_rate replaces threshold and must be None beside one, got 0.1 and a table",
+        ),
+        ({"vote_rate": 0.1, "threshold": 2.0}, "must be None beside one, got 0.1 and 2; threshold"),
         ({"hop_weights": ()}, r"hop_weights must be one or more numbers, got \(\)"),
         ({"hop_weights": (0, 0.0)}, r"hop_weights must not be all zero, got \(0, 0.0\)"),
         ({"hop_weights": (1, math.inf)}, "hop_weights must be finite, got inf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,38 +11,51 @@ import torch
 from transformers import PreTrainedModel
 
 from jat_graph.hf.adapter import KINDS, attach, new_parameters, place, with_layers
-from jat_graph.hf.interface import NAMES
+from jat_graph.hf.interface import NAMES, find_attachment
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules
+from jat_graph.hf.peft_settings import PLACE
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
 
+ADAPTER_OPTIONS = ("adapter_name", "is_trainable")
 _stock: Any = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
 
 
 def from_pretrained(
-    auto_class: Any, path: str | Path, *, conv: ConvFactory | None = None, **kwargs: Any
-) -> PreTrainedModel:
+    auto_class: Any, path: str | Path = "", *, conv: ConvFactory | None = None, **kwargs: Any
+) -> Any:
     """Load a model with the jump heads, triplet heads, or both, that it was saved with.
 
     Args:
-        auto_class: ``AutoModel`` or one of its kind, or a model class of transformers.
-        path: Folder, or name on the Hub.
+        auto_class: ``AutoModel`` or one of its kind, or a model class of transformers. For an
+            adapter also the base model itself, with or without those heads.
+        path: Folder, or name on the Hub, of a model or of an adapter that PEFT saved.
         conv: What makes the layers of PyG of its jump heads, where it was saved with such that no
             settings can build. (default: None)
         kwargs: Arguments of ``auto_class.from_pretrained``: ``dtype``, ``config``, ``revision`` …
             ``attn_implementation`` is what :func:`detach` goes back to. (default: ``"sdpa"``)
+            For an adapter ``is_trainable`` and ``adapter_name`` as well.
 
     Returns:
-        The model, with ``config.jat`` and ``config.triplet`` attached, where it has them.
+        The model, with ``config.jat`` and ``config.triplet`` attached, where it has them; for an
+        adapter the ``PeftModel`` around it.
 
     Raises:
         ValueError: If the model was saved without jump heads, or by a newer version, or with layers
-            that must be given.
+            that must be given; or a base model has others than its adapter.
         OSError: If there is no such model.
     """
+    if not path or not hasattr(auto_class, "from_pretrained"):
+        raise ValueError(
+            f"from_pretrained takes a class of transformers and a folder, as in from_pretrained("
+            f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
+        )
+    adapter = _adapter_file(auto_class, path, kwargs)
+    if adapter is not None:
+        return _load_adapter(auto_class, path, adapter, conv, kwargs)
     saved = {kind: _saved_settings(path, kwargs, kind.name) for kind in KINDS}
     configs = {
         kind: with_layers(kind.config_class.from_dict(settings), _own(kind, conv))
@@ -64,7 +78,53 @@ def from_pretrained(
     model = loaded[0] if isinstance(loaded, tuple) else loaded
     for kind, config in configs.items():
         attach(model, config, conv=_own(kind, conv))
-    return loaded  # type: ignore[no-any-return]
+    return loaded
+
+
+def _adapter_file(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> str | None:
+    """Return where an adapter's settings are; None for a model, whose folder may hold one, too."""
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    at_hand = isinstance(auto_class, torch.nn.Module)
+    if not at_hand and Path(path, "config.json").is_file():
+        return None
+    known = inspect.signature(find_adapter_config_file).parameters
+    options = {name: value for name, value in kwargs.items() if name in known}
+    found: str | None = find_adapter_config_file(str(path), **options)
+    if at_hand and found is None:
+        raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
+    return found
+
+
+def _load_adapter(
+    base: Any, path: str | Path, file: str, conv: ConvFactory | None, kwargs: dict[str, Any]
+) -> Any:
+    """Load an adapter of PEFT on its base model, or on the one at hand."""
+    from peft import PeftConfig, PeftModel
+
+    fields = PeftConfig.from_json_file(file)
+    saved = fields.pop(PLACE, None)
+    if saved is None:
+        raise ValueError(
+            f"{path} was saved without jump heads; load it with peft, and use jat_graph.attach"
+        )
+    options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
+    if not isinstance(base, torch.nn.Module):
+        base = base.from_pretrained(fields["base_model_name_or_path"], **kwargs)
+    configs = {
+        kind: kind.config_class.from_dict(saved[kind.name]) for kind in KINDS if kind.name in saved
+    }
+    attachment = find_attachment(base)
+    if attachment is None:
+        for kind, config in configs.items():
+            attach(base, config, conv=_own(kind, conv))
+    elif attachment.configs != configs:
+        raise ValueError(
+            f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
+            "with, got others; jat_graph.detach them, and those of the adapter are attached"
+        )
+    config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
+    return PeftModel.from_pretrained(base, str(path), config=config, **options)
 
 
 def _own(kind: type[LayerHeads], conv: ConvFactory | None) -> ConvFactory | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 from jat_graph.hf.interface import NAME, NAMES, STATE_ATTRIBUTE, Attachment, LayerState, note_inputs
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, model_parts
+from jat_graph.hf.peft_settings import carry_nothing, carry_settings
 from jat_graph.hf.positions import position_tables
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def switch_on(
     for part in parts:
         vars(part)[SETTER] = refuse_change
     attachment.hooks = add_hooks(_hooks(base, attachment, [entry.module for entry in served]))
+    carrying = partial(carry_settings, attachment)
+    attachment.hooks.append(base.register_state_dict_pre_hook(carrying))  # type: ignore[no-untyped-call]
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = NAME
     return attachment
@@ -79,6 +83,7 @@ def switch_off(model: nn.Module, attachment: Attachment, modules: list[nn.Module
     remove_hooks(attachment.hooks)
     for part in attached_parts(model):
         delattr(part, SETTER)
+        carry_nothing(part)
     _restore(attachment.implementations)
     del attachment.root_config.attn_implementation
 

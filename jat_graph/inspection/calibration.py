@@ -91,8 +91,8 @@ def calibrate(
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
     """
-    if not 0 < density < 1:
-        raise ValueError(f"density must be in (0, 1), got {density}")
+    if not isinstance(density, int | float) or not 0 < density < 1:
+        raise ValueError(f"density must be in (0, 1), got {density!r}")
     config = config or attached_config(model) or JatConfig()
     if config.graph != "pairs":
         raise ValueError(

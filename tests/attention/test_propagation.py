@@ -129,7 +129,7 @@ def test_a_weight_of_one_multiplies_nothing():
         ({"hop_weights": (2,)}, False),
         ({"hop_weights": (0, 1)}, False),
         ({"hop_weights": (0, 1), "threshold": math.inf}, True),
-        ({"hop_weights": (0, 1), "threshold": math.inf, "vote_rate": 0.1}, False),
+        ({"hop_weights": (0, 1), "vote_rate": 0.1}, False),
         ({"hop_weights": (0.5, 0.5), "threshold": math.inf}, False),
         ({"hop_weights": (0, 1), "threshold": ((math.inf, 1.0),)}, False),
         ({"hop_weights": {(0,): (0, 1), (1,): (1,)}, "threshold": ((math.inf, 1.0),)}, True),

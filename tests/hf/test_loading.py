@@ -266,6 +266,18 @@ def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
         from_pretrained(AutoModel, folder)
     with pytest.raises(OSError, match="nowhere"):
         from_pretrained(AutoModel, tmp_path / "nowhere", local_files_only=True)
+    with pytest.raises(ValueError, match="must hold an adapter for a model at hand, got none"):
+        from_pretrained(tiny_model("bert"), folder)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("folder",), (None, "folder"), (AutoModel,), (AutoModel, "")]
+)
+def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> None:
+    wanted = r"takes a class of transformers and a folder, as in from_pretrained\(AutoModel, '.*'\)"
+    with pytest.raises(ValueError, match=wanted) as caught:
+        from_pretrained(*arguments)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,7 @@ def test_every_fifth_batch_is_held_out(count: int, held_out: list[int]) -> None:
     ("arguments", "message"),
     [
         ({"density": 0.0}, r"density must be in \(0, 1\), got 0.0"),
+        ({"density": "a"}, r"density must be in \(0, 1\), got 'a'"),
         ({"density": 1.0}, "density"),
         ({"density": math.nan}, "density"),
         ({"batches": []}, "at least one batch"),

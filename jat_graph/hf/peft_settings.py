@@ -1,0 +1,41 @@
+"""Adapters of PEFT take the settings of the heads along that they were trained beside."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from jat_graph.hf.interface import Attachment
+
+# Where an adapter's own settings hold those of the heads. PEFT warns of names that it does not
+# know, and so of an adapter that is loaded without the heads: the name says what to do.
+PLACE = "jump heads: load it with jat_graph.from_pretrained"
+
+
+def carry_settings(attachment: Attachment, base: nn.Module, prefix: str, keep_vars: bool) -> None:
+    """Let the adapters of an attached model, whose weights are asked for, save its settings, too.
+
+    Whatever saves an adapter asks for its weights first: PEFT, transformers, and both their
+    trainers.
+    """
+    settings = {kind.name: config.to_dict() for kind, config in attachment.configs.items()}
+    for adapter in _adapters(base):
+        vars(adapter)["to_dict"] = partial(_with_settings, adapter, settings)
+
+
+def carry_nothing(base: nn.Module) -> None:
+    """Let the adapters of a model save their own settings only."""
+    for adapter in _adapters(base):
+        vars(adapter).pop("to_dict", None)
+
+
+def _adapters(base: nn.Module) -> list[Any]:
+    """Return the settings of a model's adapters, which PEFT leaves on it."""
+    return list(getattr(base, "peft_config", {}).values())
+
+
+def _with_settings(adapter: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    return {**type(adapter).to_dict(adapter), PLACE: settings}

@@ -1,0 +1,132 @@
+"""The settings of jump heads go with the adapters of PEFT that were trained beside them."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+
+from jat_graph.hf import (
+    TripletConfig,
+    attach,
+    attached_config,
+    detach,
+    disabled,
+    from_pretrained,
+)
+from jat_graph.hf.peft_settings import PLACE
+from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
+from tests.hf.test_adapter import lora
+
+peft: Any = pytest.importorskip("peft")
+
+# PEFT asks transformers by a name that is going away.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)
+UNNOTICED = r"Unexpected keyword arguments \['jump heads: load it with jat_graph.from_pretrained'\]"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Return a plain model's folder."""
+    tiny_model("bert").save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+def adapted(base: Path, config: Any) -> Any:
+    """Return a jump model with an adapter that changes it."""
+    return lora(attach(hf.BertModel.from_pretrained(base), config))
+
+
+@pytest.mark.parametrize("at_hand", [None, "plain", "jumping"])
+@pytest.mark.parametrize("config", [tiny_config(), TripletConfig()], ids=["jump", "triplet"])
+def test_an_adapter_brings_its_heads(
+    config: Any, at_hand: str | None, base: Path, tmp_path: Path
+) -> None:
+    model, inputs = adapted(base, config), tiny_inputs("bert")
+    want = run(model, inputs)
+    with disabled(model):
+        assert not torch.allclose(run(model, inputs), want, atol=1e-4)
+    model.save_pretrained(tmp_path / "adapter")
+    own = hf.AutoModel.from_pretrained(base)
+    loaders: dict[str | None, Any] = {None: hf.AutoModel, "plain": own}
+    if at_hand == "jumping":
+        loaders[at_hand] = attach(own, config)
+    again = from_pretrained(loaders[at_hand], tmp_path / "adapter")
+    assert isinstance(again, peft.PeftModel)
+    assert torch.equal(run(again.eval(), inputs), want)
+    again.save_pretrained(tmp_path / "second")
+    assert torch.equal(run(from_pretrained(hf.AutoModel, tmp_path / "second"), inputs), want)
+
+
+def test_without_its_heads_it_says_what_to_do(base: Path, tmp_path: Path) -> None:
+    adapted(base, tiny_config()).save_pretrained(tmp_path / "adapter")
+    with pytest.warns(UserWarning, match=UNNOTICED):
+        peft.PeftModel.from_pretrained(hf.BertModel.from_pretrained(base), tmp_path / "adapter")
+    with pytest.warns(UserWarning, match=UNNOTICED):
+        hf.AutoModel.from_pretrained(tmp_path / "adapter")
+
+
+def test_a_checkpoint_of_its_own_trainer_is_loaded_again(base: Path, tmp_path: Path) -> None:
+    model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")
+    want = run(model, inputs)
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.zero_()
+    assert not torch.equal(run(model, inputs), want)
+    model.load_adapter(str(tmp_path), "default", is_trainable=True)  # as a Trainer does
+    assert torch.equal(run(model, inputs), want)
+
+
+def test_it_is_trained_on_where_that_is_asked_for(base: Path, tmp_path: Path) -> None:
+    adapted(base, tiny_config()).save_pretrained(tmp_path)
+    for wish in (False, True):
+        model = from_pretrained(hf.AutoModel, tmp_path, is_trainable=wish)
+        assert any(weight.requires_grad for weight in model.parameters()) == wish
+
+
+def test_other_heads_on_the_base_are_refused(base: Path, tmp_path: Path) -> None:
+    adapted(base, tiny_config()).save_pretrained(tmp_path / "adapter")
+    other = attach(hf.BertModel.from_pretrained(base), tiny_config(threshold=0.5))
+    with pytest.raises(ValueError, match=r"BertModel must have the heads that the adapter in .*"):
+        from_pretrained(other, tmp_path / "adapter")
+    assert not hasattr(other, "peft_config")
+    from_pretrained(detach(other), tmp_path / "adapter")
+
+
+def test_a_base_that_was_saved_with_the_heads_has_them_once(tmp_path: Path) -> None:
+    jumping, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    jumping.save_pretrained(tmp_path / "base")
+    model = lora(from_pretrained(hf.BertModel, tmp_path / "base"))
+    want = run(model, inputs)
+    model.save_pretrained(tmp_path / "adapter")
+    again = from_pretrained(hf.AutoModel, tmp_path / "adapter")
+    assert torch.equal(run(again, inputs), want)
+    assert attached_config(again) == tiny_config()
+
+
+def test_once_the_heads_are_off_an_adapter_is_as_any_other(base: Path, tmp_path: Path) -> None:
+    model = adapted(base, tiny_config())
+    twins = [model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    for number, twin in enumerate(twins):
+        twin.save_pretrained(tmp_path / f"jumping{number}")
+        detach(twin).save_pretrained(tmp_path / f"plain{number}")
+        kept = [
+            json.loads((tmp_path / f"{name}{number}" / "adapter_config.json").read_text())
+            for name in ("jumping", "plain")
+        ]
+        assert kept[0].pop(PLACE) == {"jat": tiny_config().to_dict()}
+        assert kept[0] == kept[1]
+        again = peft.PeftModel.from_pretrained(
+            hf.BertModel.from_pretrained(base), tmp_path / f"plain{number}"
+        )
+        assert attached_config(again) is None
+    with pytest.raises(ValueError, match=r"plain0 was saved without jump heads; load it with peft"):
+        from_pretrained(hf.AutoModel, tmp_path / "plain0")
