@@ -388,8 +388,8 @@ class JatConfig:
     @classmethod
     def _preset(cls, preset: Mapping[str, Any], overrides: Mapping[str, Any]) -> JatConfig:
         settings = {**preset, **overrides}
-        if overrides.get("vote_rate") is not None and "threshold" not in overrides:
-            settings.pop("threshold", None)  # of the preset, which vote_rate replaces
+        if overrides.get("vote_rate") is not None:  # it replaces the preset's threshold
+            settings["threshold"] = overrides.get("threshold")
         known = [field.name for field in fields(cls)]
         unknown = sorted(map(str, set(settings) - set(known)))
         if unknown:
@@ -399,11 +399,7 @@ class JatConfig:
     def _check_combinations(self) -> None:
         # The default cannot be told from the same number given, which nobody reads.
         if self.vote_rate is not None and self.threshold != THRESHOLDS[self.graph]:
-            given = "a table" if isinstance(self.threshold, tuple) else f"{self.threshold:g}"
-            raise ValueError(
-                f"vote_rate replaces threshold and must be None beside one, got {self.vote_rate} "
-                f"and {given}; threshold=None leaves it to vote_rate"
-            )
+            raise ValueError(f"threshold must be left alone with vote_rate, got {self.threshold!r}")
         if self.key_step is not None and self.key_selection != "strided":
             raise ValueError(f"key_step needs key_selection='strided', got {self.key_selection!r}")
         if self.key_step is not None and self.num_keys is not None:

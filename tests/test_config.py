@@ -155,10 +155,13 @@ def test_presets():
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
         ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
         (
-            {"vote_rate": 0.1, "threshold": [[1.0]]},
-            "vote_rate replaces threshold and must be None beside one, got 0.1 and a table",
+            {"vote_rate": 0.1, "threshold": [[1]]},
+            r"left alone with vote_rate, got \(\(1.0,\),\)",
         ),
-        ({"vote_rate": 0.1, "threshold": 2.0}, "must be None beside one, got 0.1 and 2; threshold"),
+        (
+            {"vote_rate": 0.1, "threshold": 2.0},
+            "threshold must be left alone with vote_rate, got 2.0",
+        ),
         ({"hop_weights": ()}, r"hop_weights must be one or more numbers, got \(\)"),
         ({"hop_weights": (0, 0.0)}, r"hop_weights must not be all zero, got \(0, 0.0\)"),
         ({"hop_weights": (1, math.inf)}, "hop_weights must be finite, got inf"),
