@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from jat_graph.attention.given_graphs import Graph, read_graph
-from jat_graph.attention.heads import HeadGroup, JumpHeads, add_carried
+from jat_graph.attention.heads import HeadGroup, JumpHeads
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import (
     Given,
@@ -113,33 +113,30 @@ def attend_heads(
     given: Given | None = None,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of heads some of which jump, under a mask and within their pattern."""
-    groups = head_groups(query, key, jumping, mask=mask, scale=scale, given=given)
+    groups = head_groups(query, key, value, jumping, mask=mask, scale=scale, given=given)
     options = {"dropout_p": dropout_p, "scale": scale}
     pattern = jumping.pattern
     if pattern is None and mask.part is not None and mask.causal:
         pattern = Causal()  # by which later keys are not sent
     if pattern is not None:
-        output = attend_within(pattern, groups, value, mask=mask, **options)
-    elif mask.part is not None:
-        output = _attend_from_part(groups, value, mask, **options)
-    else:
-        attn_mask, is_causal = mask.attention_mask(query.size(2), query)
-        output = attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
-    return add_carried(output, groups, value)
+        return attend_within(pattern, groups, mask=mask, **options)
+    if mask.part is not None:
+        return _attend_from_part(groups, mask, **options)
+    attn_mask, is_causal = mask.attention_mask(query.size(2), query)
+    return attend(groups, attn_mask=attn_mask, is_causal=is_causal, **options)
 
 
 def _attend_from_part(
     groups: list[HeadGroup],
-    value: Tensor,  # [B, H, L_r, Dv]
     mask: TokenMask,
     **options: float,
 ) -> Tensor:  # [B, H, L_r, Dv]
     """Return attention of the tokens of a part to those of all parts, which are gathered."""
     assert mask.part is not None
     gather, whole = mask.part.gather, mask.whole()
-    groups = [group._replace(key=gather(group.key)) for group in groups]
-    attn_mask, _ = whole.attention_mask(mask.part.total, value)
-    return attend(groups, gather(value), attn_mask=attn_mask, is_causal=False, **options)
+    groups = [group._replace(key=gather(group.key), value=gather(group.value)) for group in groups]
+    attn_mask, _ = whole.attention_mask(mask.part.total, groups[0].query)
+    return attend(groups, attn_mask=attn_mask, is_causal=False, **options)
 
 
 def in_group(

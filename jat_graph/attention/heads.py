@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -68,9 +67,13 @@ class HeadGroup(NamedTuple):
     heads: tuple[int, ...]  # in rising order
     query: Tensor  # [B, len(heads), L, F]
     key: Tensor  # [B, len(heads), L, F]
+    value: Tensor  # [B, len(heads), L, Dv]
     jumps: bool  # False for ordinary heads, whose features are those that were given
-    # What they add to their outputs, of their values; None if they add nothing.
-    carry: Callable[[Tensor], Tensor] | None = None
+    carried: Tensor | None = None  # what they add to their outputs, [B, len(heads), L, Dv]
+
+    def plus_carried(self, output: Tensor) -> Tensor:  # [B, len(heads), L, Dv]
+        """Return outputs with what values brought along the graph."""
+        return output if self.carried is None else output + self.carried.to(output.dtype)
 
 
 def split_heads(
@@ -110,42 +113,6 @@ def merge_heads(
         cut = [part] if len(sizes) == 1 else part.split_with_sizes(sizes, dim=1 + inner)
         pieces.append(iter(cut))
     return _swap(torch.cat([next(pieces[owner]) for owner, _ in runs], dim=1 + inner), inner)
-
-
-def join_groups(groups: list[HeadGroup], width: int) -> list[HeadGroup]:
-    """Join the groups whose features have one width, so that they need one call of SDPA."""
-    joined = [group for group in groups if group.query.size(-1) == width]
-    if len(joined) < 2:
-        return groups
-    heads = [group.heads for group in joined]
-    whole = HeadGroup(
-        tuple(sorted(head for group in heads for head in group)),
-        merge_heads(heads, [group.query for group in joined]),
-        merge_heads(heads, [group.key for group in joined]),
-        jumps=True,
-    )
-    return [whole, *(group for group in groups if group.query.size(-1) != width)]
-
-
-def add_carried(
-    output: Tensor,  # of the heads of all groups, [B, H, L, Dv]
-    groups: list[HeadGroup],
-    value: Tensor,  # [B, H, L, Dv]
-) -> Tensor:  # [B, H, L, Dv]
-    """Add to the outputs of all heads what some of them carry along their graph."""
-    carrying = [group for group in groups if group.carry is not None]
-    if not carrying:
-        return output
-    everyone = sorted(head for group in groups for head in group.heads)
-    for group in carrying:
-        assert group.carry is not None
-        if len(group.heads) == len(everyone):
-            output = output + group.carry(value).to(output.dtype)
-        else:
-            places = [everyone.index(head) for head in group.heads]
-            carried = group.carry(value[:, places]).to(output.dtype)
-            output = output.index_add(1, torch.tensor(places, device=output.device), carried)
-    return output
 
 
 def neighbours(heads: tuple[int, ...]) -> list[tuple[int, ...]]:

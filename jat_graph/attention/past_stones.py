@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_map_only
 
 from jat_graph.attention.heads import HeadGroup, JumpHeads
 from jat_graph.attention.past import LEAST_ROOM, at_most_one
-from jat_graph.attention.strengths import VALUES, Strengths
+from jat_graph.attention.roads import Sides
+from jat_graph.attention.strengths import Strengths
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import running_product
@@ -34,9 +35,8 @@ class Known(NamedTuple):
     moments: Moments | None = None
     stones: Tensor | None = None  # their standard keys, [B, H, U, D]
     sizes: Tensor | None = None  # of the stones of each side, [B, H, sides, U, 1]
-    # Sums of queries and keys on each stone, by hop, [B, H, sides, U, 2D]; and those of values.
-    features: tuple[Tensor, ...] | None = None
-    values: tuple[Tensor, ...] | None = None
+    # Sums of all sides that change on each stone, by hop, [B, H, sides, U, ·].
+    sums: tuple[Tensor, ...] | None = None
 
 
 class NextSteps:
@@ -60,16 +60,19 @@ class NextSteps:
 
     def walk(
         self,
-        x: Tensor,  # [B, H, n, D]
+        near: dict[int, Tensor],  # by side, [B, H, n, ·]
         hops: int,
-        before: tuple[Tensor, ...] | None,  # the sums on stones, by hop, [B, H, sides, ≤ U, D]
-    ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-        """Return x and its hops, and the sums on stones after them."""
-        found, after = [x], []
+        before: tuple[Tensor, ...] | None,  # the sums on stones, by hop, [B, H, sides, ≤ U, ·]
+    ) -> tuple[list[dict[int, Tensor]], tuple[Tensor, ...]]:
+        """Return the hops of each side, and the sums on stones after them."""
+        widths = [x.size(-1) for x in near.values()]
+        x = torch.cat(list(near.values()), dim=-1).to(self.links.dtype)
+        found, after = [], []
         for hop in range(hops):
             earlier = None if before is None else self._grown(before[hop])
-            walked, sums = self._step(found[-1], earlier)
-            found.append((walked + self.loops * found[-1]) * self.weight)
+            walked, sums = self._step(x, earlier)
+            x = (walked + self.loops * x) * self.weight
+            found.append(dict(zip(near, x.split_with_sizes(widths, dim=-1), strict=True)))
             after.append(self._by_side(sums))
         return found, tuple(after)
 
@@ -142,42 +145,29 @@ class StonePast:
 
     def extend(
         self,
-        query: Tensor,  # [B, H, n, D]
-        key: Tensor,  # of all tokens, [B, H, L + n, D]
+        own: Sides,  # queries of the next tokens, [B, H, n, D]; keys and values of all
         jumping: JumpHeads,
         mask: TokenMask,
         scale: float,
         theta: Strengths,
     ) -> HeadGroup:
         """Return the features of the next n queries and of all keys, and keep what they leave."""
-        hops, rows = jumping.highest_hop, slice(-query.size(2), None)
+        query, key, value = own
+        rows = slice(-query.size(2), None)
         self.keep(query, mask)
-        while theta.sides[VALUES] and self.known and self.known[-1].values is None:
-            self.known.pop()
         last = self.known[-1] if self.known else Known()
-        queries, keys = self._queries_from(last.length), key[:, :, last.length :]
+        queries = self._queries_from(last.length)
+        near = queries, key[:, :, last.length :], value[:, :, last.length :]
         with full_precision(query.device):
-            own = mask.select_heads(jumping.heads)
-            steps, moments, stones = _next_steps(queries, keys, jumping.config, own, scale, last)
-            both = torch.cat([queries, keys], dim=-1).to(steps.links.dtype)
-            found, sums = steps.walk(both, hops, last.features)
-            sides = zip(*(x.chunk(2, dim=-1) for x in found), strict=True)
-            new_queries, new_keys = (
-                theta.features(side, list(far)).to(query.dtype) for side, far in enumerate(sides)
-            )
+            mask = mask.select_heads(jumping.heads)
+            steps, moments, stones = _next_steps(*near[:2], jumping.config, mask, scale, last)
+            moving = {side: x for side, x in enumerate(near) if theta.sides[side]}
+            far, sums = steps.walk(moving, theta.hops, last.sums)
+            queries, keys, carried = theta.features(near, far)
         self._remember(Known(self.length, moments, stones, steps.sizes, sums))
-
-        def carry(value: Tensor) -> Tensor:  # of all tokens, [B, H, L + n, Dv]
-            with full_precision(value.device):
-                near = value[:, :, last.length :].to(steps.links.dtype)
-                far, values = steps.walk(near, hops, last.values)
-                self.known[-1] = self.known[-1]._replace(values=values)
-                parts = [theta.of_hop(VALUES, hop) * x for hop, x in enumerate(far[1:])]
-                return torch.stack(parts).sum(0)[:, :, rows].to(value.dtype)
-
-        keys, carries = self.keys.put(last.length, new_keys), theta.sides[VALUES]
-        carried = carry if carries else None
-        return HeadGroup(jumping.heads, new_queries[:, :, rows], keys, jumps=True, carry=carried)
+        carried = None if carried is None else carried[:, :, rows]
+        features = queries[:, :, rows], self.keys.put(last.length, keys), value
+        return HeadGroup(jumping.heads, *features, jumps=True, carried=carried)
 
     def crop(self, length: int) -> None:
         """Forget the tokens from a position on."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads, neighbours, split_heads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, split_heads
 from jat_graph.attention.layers import HeadLayers, LayerWalk
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
-from jat_graph.attention.roads import carried, group_head_by_head, moved, propagate
-from jat_graph.attention.strengths import VALUES, Strengths
+from jat_graph.attention.roads import Sides, head_by_head, moved, propagate
+from jat_graph.attention.strengths import KEYS, QUERIES, Strengths
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import HopWeights
 from jat_graph.masks.tokens import TokenMask
@@ -59,6 +58,7 @@ def new_past(config: JatConfig) -> Past:
 def head_groups(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, H, L, D]
+    value: Tensor,  # [B, H, L, Dv]
     jumping: JumpHeads,
     *,
     mask: TokenMask,
@@ -68,26 +68,23 @@ def head_groups(
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together.
 
-    Ordinary heads come back as the very numbers that were given, those that follow each other
-    together. Heads of one hop keep their width; every further hop widens.
+    Ordinary heads come back as the very numbers that were given. Heads of one hop keep their width;
+    every further hop widens.
     """
     given = given or Given()
     everyone = tuple(range(query.size(1)))
     if jumping.is_ordinary:
-        return [HeadGroup(everyone, query, key, jumps=False)]
-    if jumping.heads == everyone:
-        return _jump_groups(query, key, jumping, mask, scale, past, given)
-    others = neighbours(tuple(head for head in everyone if head not in jumping.heads))
-    names = [jumping.heads, *others]
-    queries, keys = (split_heads(tensor, names) for tensor in (query, key))
-    groups = _jump_groups(queries[0], keys[0], jumping, mask, scale, past, given)
-    ordinary = zip(others, queries[1:], keys[1:], strict=True)
-    return groups + [HeadGroup(*group, jumps=False) for group in ordinary]
+        return [HeadGroup(everyone, query, key, value, jumps=False)]
+    others = tuple(head for head in everyone if head not in jumping.heads)
+    names = [jumping.heads, others] if others else [jumping.heads]
+    queries, keys, values = (split_heads(tensor, names) for tensor in (query, key, value))
+    own, *ordinary = zip(queries, keys, values, strict=True)
+    groups = _jump_groups(own, jumping, mask, scale, past, given)
+    return groups + [HeadGroup(others, *rest, jumps=False) for rest in ordinary]
 
 
 def _jump_groups(
-    query: Tensor,
-    key: Tensor,
+    own: Sides,
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
@@ -96,66 +93,67 @@ def _jump_groups(
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
     if jumping.config.strength is not None:
-        theta = Strengths.of(jumping.config, given.strength, query)
-        return [_strong_group(query, key, jumping, mask, scale, theta, past, given)]
+        return [_strong_group(own, jumping, mask, scale, past, given)]
     assert past is None or isinstance(past, PastTokens)
-    members = list(jumping.hop_groups)
+    (query, key, value), members = own, list(jumping.hop_groups)
     if past is not None and past.length:
         found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
     else:
-        own = mask.select_heads(jumping.heads)
+        own_mask = mask.select_heads(jumping.heads)
         operator, nodes = given.graph, None
         if operator is None:
-            operator, ballot = graph_operator(query, key, jumping, own, scale)
+            operator, ballot = graph_operator(query, key, jumping, own_mask, scale)
             nodes = ballot.nodes
-        found = list(propagate(operator, query, key, jumping.highest_hop))
+        hops = propagate(operator, {QUERIES: query, KEYS: key}, jumping.highest_hop)
+        found = [(hop[QUERIES], hop[KEYS]) for hop in hops]
         # What a graph from outside left behind, no next token could go on with.
         if past is not None and given.graph is None:
             assert isinstance(operator, NormalizedOperator)
             past.keep(found, operator, mask)
-    hops = [
+    by_hop = [
         list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
         for queries, keys in found
     ]  # [hop][group]
-    groups = []
+    groups, values = [], split_heads(value, members)
     for number, (group, weights) in enumerate(jumping.hop_groups.items()):
         between = _nodes_between(jumping.config, nodes, group)
-        queries, keys = _combine([hop[number] for hop in hops], weights, between)
+        queries, keys = _combine([hop[number] for hop in by_hop], weights, between)
         names = tuple(jumping.heads[place] for place in group)
-        groups.append(HeadGroup(names, queries.to(query.dtype), keys.to(key.dtype), jumps=True))
+        features = queries.to(query.dtype), keys.to(key.dtype)
+        groups.append(HeadGroup(names, *features, values[number], jumps=True))
     return groups
 
 
 def _strong_group(
-    query: Tensor,
-    key: Tensor,
+    own: Sides,
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-    theta: Strengths,
     past: Past | None,
     given: Given,
 ) -> HeadGroup:
     """Return the features of heads that jump as strongly as θ says, and what they carry."""
+    query, key, value = own
+    theta = Strengths.of(jumping.config, given.strength, query)
     if isinstance(past, StonePast):
         if past.length and not theta.are_zero():
-            return past.extend(query, key, jumping, mask, scale, theta)
+            return past.extend(own, jumping, mask, scale, theta)
         past.keep(query, mask)
     if theta.are_zero():
-        return HeadGroup(jumping.heads, query, key, jumps=False)
-    own = mask.select_heads(jumping.heads)
-    if given.is_no_road and _keeps_much(query, key, jumping.config, own):
+        return HeadGroup(jumping.heads, *own, jumps=False)
+    mask = mask.select_heads(jumping.heads)
+    if given.is_no_road and _keeps_much(query, key, jumping.config, mask):
 
         def operator_of(place: int, query: Tensor, key: Tensor) -> Operator:
-            head = jumping.of_place(place), own.select_heads((place,))
+            head = jumping.of_place(place), mask.select_heads((place,))
             return graph_operator(query, key, *head, scale)[0]
 
-        return group_head_by_head(query, key, jumping.heads, theta, operator_of)
-    operator = given.graph or graph_operator(query, key, jumping, own, scale)[0]
-    road = operator if given.layers is None else LayerWalk(given.layers, operator, own)
-    queries, keys = moved(road, query, key, theta)
-    carry = partial(carried, road, theta=theta) if theta.sides[VALUES] else None
-    return HeadGroup(jumping.heads, queries, keys, jumps=True, carry=carry)
+        queries, keys, carried = head_by_head(own, theta, operator_of)
+    else:
+        operator = given.graph or graph_operator(query, key, jumping, mask, scale)[0]
+        road = operator if given.layers is None else LayerWalk(given.layers, operator, mask)
+        queries, keys, carried = moved(road, own, theta)
+    return HeadGroup(jumping.heads, queries, keys, value, jumps=True, carried=carried)
 
 
 def _keeps_much(query: Tensor, key: Tensor, config: JatConfig, mask: TokenMask) -> bool:

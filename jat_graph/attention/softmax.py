@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from jat_graph.attention.heads import HeadGroup, join_groups, merge_heads, split_heads
+from jat_graph.attention.heads import HeadGroup, merge_heads
 from jat_graph.voting.scores import attention_scores
 
 # Scores that are held at a time: 64 MiB in float32.
@@ -19,24 +19,21 @@ CUDA_WIDTH = 256
 
 def attend(
     groups: list[HeadGroup],
-    value: Tensor,  # [B, H, L, Dv]
     *,
     attn_mask: Tensor | None,  # as SDPA takes it
     is_causal: bool,
     dropout_p: float,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return softmax(scale · Q Kᵀ) V of all heads, put together again."""
-    # Where SDPA's fast path takes the features as they are, ordinary heads share it.
-    groups = join_groups(groups, value.size(-1))
-    heads = [group.heads for group in groups]
+    """Return softmax(scale · Q Kᵀ) V of all heads, put together again, and what values bring."""
     outputs = []
-    for group, own in zip(groups, split_heads(value, heads), strict=True):
+    for group in groups:
         masks = _cut_heads(attn_mask, group.heads)
         # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
         run = wide_attention if group.jumps else F.scaled_dot_product_attention
-        outputs.append(run(group.query, group.key, own, masks, dropout_p, is_causal, scale=scale))
-    return merge_heads(heads, outputs)
+        output = run(*group[1:4], masks, dropout_p, is_causal, scale=scale)
+        outputs.append(group.plus_carried(output))
+    return merge_heads([group.heads for group in groups], outputs)
 
 
 def attention_probabilities(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -66,17 +67,27 @@ class Strengths:
         """Return θ of each head."""
         return self.theta[side, hop, :, None, None]
 
-    def features(self, side: int, hops: list[Tensor]) -> Tensor:
-        """Return x + Σ_p θ_p (Pᵖ x − x); ``hops`` are x and Pᵖ x, ``[B, H, L, D]``."""
-        near, *far = hops
+    def features(
+        self,
+        near: tuple[Tensor, Tensor, Tensor],  # queries, keys and values, [B, H, L, ·] each
+        far: Sequence[Mapping[int, Tensor]],  # Pᵖ x of each side that changes, by hop
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return x + Σ_p θ_p (Pᵖ x − x) of queries and of keys, and Σ_p θ_p Pᵖ x of values."""
+        moved = [self._moved(side, near[side], far) for side in (QUERIES, KEYS)]
+        if not self.sides[VALUES]:
+            return moved[0], moved[1], None
+        parts = [self.of_hop(VALUES, hop) * x[VALUES] for hop, x in enumerate(far)]
+        return moved[0], moved[1], reduce(torch.add, parts).to(near[VALUES].dtype)
+
+    def _moved(self, side: int, near: Tensor, far: Sequence[Mapping[int, Tensor]]) -> Tensor:
         if not self.sides[side]:
             return near
-        near = near.to(self.theta.dtype)
-        result = near
-        for hop, features in enumerate(far):
-            moved = torch.lerp(near, features.to(near.dtype), self.of_hop(side, hop))
-            result = moved if hop == 0 else result + (moved - near)
-        return result
+        start = near.to(self.theta.dtype)
+        result = start
+        for hop, x in enumerate(far):
+            moved = torch.lerp(start, x[side].to(start.dtype), self.of_hop(side, hop))
+            result = moved if hop == 0 else result + (moved - start)
+        return result.to(near.dtype)
 
 
 def new_strength(config: JatConfig, num_heads: int) -> torch.nn.Parameter | None:

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """What an attention module is called with, all but the values."""
+    """What an attention module is called with."""
 
     module: nn.Module
     query: Tensor  # of the last tokens if the keys of others come from a cache, [B, H, Lq, D]
     key: Tensor  # [B, Hkv, Lk, D]
+    value: Tensor  # [B, Hkv, Lk, Dv]
     attention_mask: Tensor | None  # for SDPA, [B, 1|H, Lq|1, Lk]
     is_causal: bool  # whether SDPA masks later tokens, for want of a mask
     dropout: float  # of the attention probabilities
@@ -56,16 +57,20 @@ class AttentionCall:
         return self.query.size(2) == self.key.size(2)
 
     def repeat_keys(self) -> AttentionCall:
-        """Return the call with each key head repeated for its group of query heads."""
+        """Return the call with each head of keys and values repeated for its group of queries."""
         groups = self.query.size(1) // self.key.size(1)
-        return self if groups == 1 else replace(self, key=repeat_kv(self.key, groups))
+        if groups == 1:
+            return self
+        return replace(self, key=repeat_kv(self.key, groups), value=repeat_kv(self.value, groups))
 
-    def of_heads(self, heads: tuple[int, ...], query: Tensor, key: Tensor) -> AttentionCall:
-        """Return the call of some heads, whose queries and keys are given."""
+    def of_heads(
+        self, heads: tuple[int, ...], query: Tensor, key: Tensor, value: Tensor
+    ) -> AttentionCall:
+        """Return the call of some heads, whose queries, keys and values are given."""
         mask = self.attention_mask
         if mask is not None and mask.dim() == 4 and mask.size(1) > 1:
             mask = mask[:, list(heads)]
-        return replace(self, query=query, key=key, attention_mask=mask)
+        return replace(self, query=query, key=key, value=value, attention_mask=mask)
 
     def token_mask(self) -> TokenMask:
         """Return the mask for the votes."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from jat_graph.attention.heads import HeadGroup, add_carried, merge_heads, neighbours, split_heads
+from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.checks.tensors import default_scale
@@ -177,6 +177,7 @@ def jat_attention_forward(
         module,
         query,
         key,
+        value,
         attention_mask,
         causal,
         dropout,
@@ -193,7 +194,7 @@ def jat_attention_forward(
     pattern = shared.pattern if state.takes_heads else None
     if shared.enabled and (kinds or pattern is not None):
         _check_heads(call, kinds, kwargs)
-        return run_heads(call, value, kinds, pattern, wanted)
+        return run_heads(call, kinds, pattern, wanted)
     output, _ = sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout, scaling, **kwargs
     )
@@ -203,7 +204,6 @@ def jat_attention_forward(
 
 def run_heads(
     call: AttentionCall,
-    value: Tensor,  # [B, Hkv, Lk, Dv]
     kinds: tuple[LayerHeads, ...],
     pattern: Pattern | None,
     wanted: bool,
@@ -214,14 +214,10 @@ def run_heads(
     groups = [part for part in parts if isinstance(part, HeadGroup)]
     readings = [part for part in parts if isinstance(part, Reading)]
     names = [reading.heads for reading in readings]
+    outputs = [reading.output for reading in readings]
     if groups:
         names.append(tuple(sorted(head for group in groups for head in group.heads)))
-    values = split_heads(repeat_kv(value, call.query.size(1) // value.size(1)), names)
-    outputs = [
-        reading.read(own) for reading, own in zip(readings, values[: len(readings)], strict=True)
-    ]
-    if groups:
-        outputs.append(add_carried(_attend(call, groups, values[-1], pattern), groups, values[-1]))
+        outputs.append(_attend(call, groups, pattern))
     output = merge_heads(names, outputs).transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
     return output, _probabilities(call, groups, pattern) if wanted else None
 
@@ -229,27 +225,28 @@ def run_heads(
 def _parts(call: AttentionCall, kinds: tuple[LayerHeads, ...]) -> HeadParts:
     """Return how each head reads: those of a kind as it says, the others as they are."""
     taken = [heads.heads for heads in kinds]
-    others = [head for head in range(call.query.size(1)) if not any(head in own for own in taken)]
-    names = [*taken, *neighbours(tuple(others))]
-    queries, keys = (split_heads(tensor, names) for tensor in (call.query, call.key))
-    cut = list(zip(names, queries, keys, strict=True))
+    heads = range(call.query.size(1))
+    others = tuple(head for head in heads if not any(head in own for own in taken))
+    names = [*taken, others] if others else taken
+    queries, keys, values = (split_heads(x, names) for x in (call.query, call.key, call.value))
+    cut = list(zip(names, queries, keys, values, strict=True))
     parts: list[HeadGroup | Reading] = []
-    for heads, own in zip(kinds, cut, strict=False):
+    for kind, own in zip(kinds, cut, strict=False):
         parts += [
-            part._replace(heads=tuple(heads.heads[place] for place in part.heads))
-            for part in heads.run(call.of_heads(*own))
+            part._replace(heads=tuple(kind.heads[place] for place in part.heads))
+            for part in kind.run(call.of_heads(*own))
         ]
     return parts + [HeadGroup(*own, jumps=False) for own in cut[len(kinds) :]]
 
 
 def _attend(
-    call: AttentionCall, groups: list[HeadGroup], value: Tensor, pattern: Pattern | None
+    call: AttentionCall, groups: list[HeadGroup], pattern: Pattern | None
 ) -> Tensor:  # [B, H, Lq, Dv]
     options = {"dropout_p": call.dropout, "scale": call.scale}
     if pattern is not None and call.is_whole:
-        return attend_within(pattern, groups, value, mask=call.token_mask(), **options)
+        return attend_within(pattern, groups, mask=call.token_mask(), **options)
     attn_mask, is_causal = call.sdpa_mask(pattern)
-    return attend(groups, value, attn_mask=attn_mask, is_causal=is_causal, **options)
+    return attend(groups, attn_mask=attn_mask, is_causal=is_causal, **options)
 
 
 def _probabilities(
@@ -268,7 +265,7 @@ def _ordinary_probabilities(call: AttentionCall) -> Tensor:  # [B, H, Lq, Lk]
     key = call.key[:, :, : call.query.size(2)] if call.is_causal else call.key
     heads = tuple(range(call.query.size(1)))
     return attention_probabilities(
-        [HeadGroup(heads, call.query, key, jumps=False)],
+        [HeadGroup(heads, call.query, key, call.value, jumps=False)],
         attn_mask=call.attention_mask,
         is_causal=call.is_causal,
         scale=call.scale,

@@ -150,6 +150,7 @@ class JumpLayer(LayerHeads):
         return head_groups(
             call.query,
             call.key,
+            call.value,
             self.jumping,
             mask=mask,
             scale=call.scale,

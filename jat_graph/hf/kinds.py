@@ -19,7 +19,7 @@ class Reading(NamedTuple):
     """Heads that read in a way of their own, which is no plain attention on features."""
 
     heads: tuple[int, ...]  # in rising order
-    read: Callable[[Tensor], Tensor]  # their outputs of their values, [B, len(heads), Lq, Dv]
+    output: Tensor  # what they read of their values, [B, len(heads), Lq, Dv]
 
 
 HeadParts: TypeAlias = Sequence[HeadGroup | Reading]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -71,34 +70,24 @@ class TripletLayer(LayerHeads):
         if self.config.pairs == "partner":
             flat = call.module.key2(call.hidden)  # type: ignore[operator]
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
-        read = partial(_read, call, self, second_key, _padding(call))
-        return [Reading(tuple(range(len(self.heads))), read)]
-
-
-def _read(
-    call: AttentionCall,
-    layer: TripletLayer,
-    second_key: Tensor | None,
-    mask: Tensor | None,
-    value: Tensor,  # [B, H, L, D]
-) -> Tensor:  # [B, H, L, D]
-    """Return what the heads read of their values."""
-    query, key = call.query, call.key
-    if not query.shape == key.shape == value.shape:
-        raise ValueError(
-            f"{type(call.module).__name__} must have as many keys and values as queries for "
-            f"triplet heads, got {list(key.shape)} and {list(value.shape)} for {list(query.shape)}"
+        query, key, value = call.query, call.key, call.value
+        if not query.shape == key.shape == value.shape:
+            raise ValueError(
+                f"{type(call.module).__name__} must have as many keys and values as queries for "
+                f"triplet heads, got {list(key.shape)} and {list(value.shape)} for "
+                f"{list(query.shape)}"
+            )
+        output = triplet_heads(
+            query,
+            key,
+            value,
+            second_key,
+            pairs=self.config.pairs,
+            mask=_padding(call),
+            seed=self.config.seed + self.index,
+            dropout_p=call.dropout,
         )
-    return triplet_heads(
-        query,
-        key,
-        value,
-        second_key,
-        pairs=layer.config.pairs,
-        mask=mask,
-        seed=layer.config.seed + layer.index,
-        dropout_p=call.dropout,
-    )
+        return [Reading(tuple(range(len(self.heads))), output)]
 
 
 def _padding(call: AttentionCall) -> Tensor | None:  # [B, L]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads, add_carried, merge_heads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, merge_heads
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.attention.strengths import Strengths
@@ -56,18 +56,20 @@ def trace_layer(layer: CapturedLayer) -> LayerTrace:
     with torch.no_grad():
         jumping = JumpHeads.everyone(config, query.size(1))
         given = Given(layer.strength, layer.conv)
-        groups = head_groups(query, key, jumping, mask=layer.mask, scale=layer.scale, given=given)
-        unchanged = [HeadGroup(jumping.heads, query, key, jumps=False)]
-        after, strong = _probabilities(layer, groups), config.strength is not None
+        strong = config.strength is not None
         linear = strong and layer.conv is None  # so that weights say what values bring
-        units = torch.eye(query.size(2), dtype=after.dtype, device=after.device)  # as values
+        units = torch.eye(query.size(2), dtype=query.dtype, device=query.device)
+        own = query, key, units.expand(*query.shape[:2], -1, -1) if linear else key
+        groups = head_groups(*own, jumping, mask=layer.mask, scale=layer.scale, given=given)
+        unchanged = [HeadGroup(jumping.heads, *own, jumps=False)]
+        after = _probabilities(layer, groups)
         return LayerTrace(
             layer_graph(layer),
             _scores(layer, unchanged),
             _scores(layer, groups),
             _probabilities(layer, unchanged),
             after,
-            add_carried(0 * after, groups, units.expand_as(after)) if linear else None,
+            groups[0].plus_carried(0 * after) if linear else None,
             Strengths.of(config, layer.strength, query).theta if strong else None,
         )
 

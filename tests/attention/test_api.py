@@ -468,9 +468,9 @@ def test_probabilities_give_the_outputs(case, data):
     mask = resolve_mask(case.mask, case.is_causal, case.query)
     attn_mask, causal = mask.attention_mask(case.query.size(2), case.query)
     options = {"attn_mask": attn_mask, "is_causal": causal, "scale": 0.6}
-    groups = head_groups(*case[:2], JumpHeads(config, jumping), mask=mask, scale=0.6)
+    groups = head_groups(*case[:3], JumpHeads(config, jumping), mask=mask, scale=0.6)
     rows = attention_probabilities(groups, **options)
-    outputs = attend(groups, case.value, dropout_p=0.0, **options)
+    outputs = attend(groups, dropout_p=0.0, **options)
     assert_equal(rows @ case.value, outputs)
     sums = rows.sum(-1)
     assert ((sums - 1).abs() < 1e-10).logical_or(sums == 0).all()
@@ -490,10 +490,8 @@ def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
     resolved = resolve_mask(mask, causal, query)
     attn_mask, flag = resolved.attention_mask(12, query)
     jumping = JumpHeads(config.for_layer(0, heads), heads)
-    groups = head_groups(query, key, jumping, mask=resolved, scale=8**-0.5)
-    output = attend(
-        groups, value, attn_mask=attn_mask, is_causal=flag, dropout_p=0.0, scale=8**-0.5
-    )
+    groups = head_groups(query, key, value, jumping, mask=resolved, scale=8**-0.5)
+    output = attend(groups, attn_mask=attn_mask, is_causal=flag, dropout_p=0.0, scale=8**-0.5)
     valid = Case(query, key, value, mask, causal).valid
     for head in range(4):
         own = mask if mask is None or mask.dim() == 2 or mask.size(1) == 1 else mask[:, [head]]
@@ -517,8 +515,8 @@ def test_heads_that_do_not_jump_are_sdpa_bit_for_bit(heads, hop_weights, inside,
         tensors = [tensor.contiguous() for tensor in tensors]
     leaves, twins = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
     config = JatConfig(threshold=0.5, hop_weights=hop_weights, heads=len(heads))
-    groups = head_groups(*leaves[:2], JumpHeads(config, heads), mask=TokenMask(), scale=0.3)
-    output = attend(groups, leaves[2], attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
+    groups = head_groups(*leaves, JumpHeads(config, heads), mask=TokenMask(), scale=0.3)
+    output = attend(groups, attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
     base = F.scaled_dot_product_attention(*twins, scale=0.3)
     ordinary = [head for head in range(4) if head not in heads]
     assert torch.equal(output[:, ordinary], base[:, ordinary])

@@ -76,6 +76,7 @@ def grow(case, config, mask, lengths, past=None):
             head_groups(
                 case.query[:, :, past.length : end],
                 case.key[:, :, :end],
+                case.key[:, :, :end],
                 jumping,
                 mask=TokenMask(valid, causal=True),
                 scale=0.7,
@@ -88,7 +89,7 @@ def grow(case, config, mask, lengths, past=None):
 
 def whole(case, config, mask):
     jumping = everyone(case, config)
-    return head_groups(case.query, case.key, jumping, mask=mask, scale=0.7)
+    return head_groups(case.query, case.key, case.key, jumping, mask=mask, scale=0.7)
 
 
 def jumping(config, num_heads):
@@ -154,13 +155,14 @@ def test_a_past_goes_on_in_another_mode(first):
     query, key = random_tensors(3, (2, 1, 40, 4), (2, 1, 40, 4))
     config = JatConfig(threshold=2.0, key_selection="strided", key_step=3)
     options = {"jumping": JumpHeads(config, (0,)), "mask": TokenMask(causal=True), "scale": 0.5}
-    (wanted,) = head_groups(query, key, **options)
+    (wanted,) = head_groups(query, key, key, **options)
     past, end = PastTokens(), 0
     for size, name in ((20, first), (1, first), (1, first), (18, "no_grad")):
         end += size
         with getattr(torch, name)():
             rows = slice(end - size, end)
-            (group,) = head_groups(query[:, :, rows], key[:, :, :end], past=past, **options)
+            known = key[:, :, :end]
+            (group,) = head_groups(query[:, :, rows], known, known, past=past, **options)
         assert_equal(group.key, wanted.key[:, :, :end])
         assert_equal(group.query, wanted.query[:, :, rows])
 
@@ -183,7 +185,7 @@ def test_nothing_is_kept_under_other_masks():
     jumping = JumpHeads(JatConfig(), (0, 1))
     for mask in (TokenMask(), TokenMask(causal=True, pairs=torch.ones(1, 1, 6, 6).bool())):
         past = PastTokens()
-        head_groups(query, key, jumping, mask=mask, scale=1.0, past=past)
+        head_groups(query, key, key, jumping, mask=mask, scale=1.0, past=past)
         assert past.length == 0
 
 
@@ -194,8 +196,8 @@ def test_a_next_token_is_the_oracles(selection):
     past = PastTokens()
     options = {"jumping": JumpHeads(config, (0,)), "scale": 0.5, "past": past}
     mask = TokenMask(causal=True)
-    head_groups(query[:, :, :6], key[:, :, :6], mask=mask, **options)
-    (group,) = head_groups(query[:, :, 6:], key, mask=mask, **options)
+    head_groups(query[:, :, :6], key[:, :, :6], key[:, :, :6], mask=mask, **options)
+    (group,) = head_groups(query[:, :, 6:], key, key, mask=mask, **options)
     queries, keys = reference_next_rows(
         query[0, 0],
         key[0, 0],

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph import JatConfig
-from jat_graph.attention.heads import JumpHeads, add_carried
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.config_fields import INCIDENCES, SIDES
@@ -85,18 +85,18 @@ def drawn_tokens(draw: st.DrawFn, longest: int = 150) -> Tokens:
 def run(tokens: Tokens, start: int, end: int, past: StonePast | None) -> tuple[Tensor, ...]:
     """Return the features of some queries and of the keys up to them, and what is carried."""
     jumping = JumpHeads.everyone(tokens.config, tokens.query.size(1))
-    groups = head_groups(
+    (group,) = head_groups(
         tokens.query[:, :, start:end],
         tokens.key[:, :, :end],
+        tokens.value[:, :, :end],
         jumping,
         mask=tokens.mask(end),
         scale=SCALE,
         past=past,
         given=Given(tokens.strength),
     )
-    (group,) = groups
     nothing = torch.zeros_like(tokens.value[:, :, start:end])
-    return group.query, group.key, add_carried(nothing, groups, tokens.value[:, :, :end])
+    return group.query, group.key, group.plus_carried(nothing)
 
 
 def grow(tokens: Tokens, ends: list[int], past: StonePast) -> list[tuple[Tensor, ...]]:
@@ -217,23 +217,6 @@ def test_a_short_way_back_begins_at_what_was_known_before():
     assert_equal(run(tokens, 199, 400, past)[1], run(tokens, 0, 400, None)[1])
 
 
-def test_values_that_nobody_carried_are_caught_up_with():
-    tokens, past = example(50), StonePast()
-    wanted = run(tokens, 0, 50, None)[2]
-    jumping = JumpHeads.everyone(tokens.config, 2)
-    for end in (20, 30, 31):
-        head_groups(
-            tokens.query[:, :, past.length : end],
-            tokens.key[:, :, :end],
-            jumping,
-            mask=tokens.mask(end),
-            scale=SCALE,
-            past=past,
-            given=Given(tokens.strength),
-        )
-    assert_equal(run(tokens, 31, 50, past)[2], wanted[:, :, 31:])
-
-
 def test_a_copy_goes_its_own_way():
     tokens, past = example(60), StonePast()
     grow(tokens, [40, 50], past)
@@ -297,6 +280,7 @@ def test_nothing_is_kept_under_other_masks():
     head_groups(
         tokens.query,
         tokens.key,
+        tokens.value,
         jumping,
         mask=TokenMask(),
         scale=1.0,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig
-from jat_graph.attention.heads import JumpHeads, join_groups, merge_heads
+from jat_graph.attention.heads import JumpHeads, merge_heads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.reference import reference_scores_propagated
@@ -32,6 +32,7 @@ def test_products_of_features_are_the_propagated_scores(data):
     groups = head_groups(
         query,
         key,
+        key,
         JumpHeads.everyone(config, num_heads),
         mask=resolve_mask(case.mask, False, query),
         scale=0.7,
@@ -48,7 +49,7 @@ def test_only_scores_between_two_selected_nodes_change():
     query, key, _, _ = random_heads(1, 2, 16, 8)
     config = JatConfig(nodes="selected", key_selection="strided", num_keys=6, hop_weights=(0, 1))
     jumping = JumpHeads(config, (0, 1))
-    (group,) = head_groups(query, key, jumping, mask=TokenMask(), scale=8**-0.5)
+    (group,) = head_groups(query, key, key, jumping, mask=TokenMask(), scale=8**-0.5)
     changed = (group.query @ group.key.mT - query @ key.mT).abs() > 1e-9
     nodes = torch.zeros(16, dtype=torch.bool)
     nodes[[r * 16 // 6 for r in range(6)]] = True
@@ -62,16 +63,13 @@ def test_each_head_has_its_own_hops():
     mapping = {(0, 3): (0, 1), (1,): (1,), (2,): (0.5, 0, -0.5)}
     options = {"mask": TokenMask(), "scale": 8**-0.5}
     jumping = JumpHeads.everyone(JatConfig(hop_weights=mapping), 4)
-    groups = head_groups(query, key, jumping, **options)
+    groups = head_groups(query, key, key, jumping, **options)
     assert [group.heads for group in groups] == [(0, 3), (1,), (2,)]
     assert [group.query.size(-1) for group in groups] == [8, 8, 16]
-    joined = join_groups(groups, 8)
-    assert [group.heads for group in joined] == [(0, 1, 3), (2,)]
-    assert join_groups(groups, 16) is groups
     products = merge_heads([g.heads for g in groups], [g.query @ g.key.mT for g in groups])
     for heads, weights in mapping.items():
         alone = JumpHeads.everyone(JatConfig(hop_weights=weights), 4)
-        (group,) = head_groups(query, key, alone, **options)
+        (group,) = head_groups(query, key, key, alone, **options)
         assert_equal(products[:, heads], (group.query @ group.key.mT)[:, heads])
     assert (products[:, 0] - query[:, 0] @ key[:, 0].mT).abs().max() > 0.1
 
@@ -81,18 +79,18 @@ def test_heads_that_do_not_jump_stay():
     groups = head_groups(
         query,
         key,
+        key,
         JumpHeads(JatConfig(hop_weights=(0, 1)), (1, 3)),
         mask=TokenMask(),
         scale=8**-0.5,
     )
-    assert [group.heads for group in groups] == [(1, 3), (0,), (2,)]
-    assert [group.jumps for group in groups] == [True, False, False]
-    (whole,) = join_groups(groups, 8)
-    assert whole.heads == (0, 1, 2, 3)
-    assert torch.equal(whole.query[:, ::2], query[:, ::2])
-    assert torch.equal(whole.key[:, ::2], key[:, ::2])
-    for head in (1, 3):
-        assert (whole.query[:, head] - query[:, head]).abs().max() > 0.1
+    jumping, others = groups
+    assert [group.heads for group in groups] == [(1, 3), (0, 2)]
+    assert [group.jumps for group in groups] == [True, False]
+    for own, whole in zip(others[1:4], (query, key, key), strict=True):
+        assert torch.equal(own, whole[:, ::2])
+    assert torch.equal(jumping.value, key[:, 1::2])
+    assert ((jumping.query - query[:, 1::2]).abs().amax((0, 2, 3)) > 0.1).all()
 
 
 def test_where_all_keys_vote_selected_nodes_change_nothing():
@@ -101,7 +99,7 @@ def test_where_all_keys_vote_selected_nodes_change_nothing():
     mask = TokenMask(valid=torch.arange(12) < torch.tensor([[[12]], [[7]]]))
     options = {"mask": mask, "scale": 8**-0.5}
     (everyone,), (selected,) = (
-        head_groups(query, key, JumpHeads(JatConfig(nodes=nodes), (0, 1)), **options)
+        head_groups(query, key, key, JumpHeads(JatConfig(nodes=nodes), (0, 1)), **options)
         for nodes in ("all", "selected")
     )
     assert torch.equal(everyone.query, selected.query)
@@ -113,7 +111,7 @@ def test_a_weight_of_one_multiplies_nothing():
     for hops, products in (((0, 1), 0), ((1, 1), 0), ((1, 0.5), 1)):
         jumping = JumpHeads(JatConfig(hop_weights=hops), (0, 1))
         with count_operations() as whole:
-            head_groups(query, key, jumping, mask=TokenMask(), scale=0.5)
+            head_groups(query, key, key, jumping, mask=TokenMask(), scale=0.5)
         with count_operations() as operator:
             graph_operator(query, key, jumping, TokenMask(), 0.5)[0].matmul(
                 torch.cat([query, key], dim=-1)
@@ -140,7 +138,7 @@ def test_ordinary_heads_come_back_untouched(settings, ordinary):
     query, key, _, _ = random_heads(1, 2, 6, 4)
     jumping = JumpHeads(JatConfig(**settings), (0, 1))
     assert jumping.is_ordinary == ordinary
-    groups = head_groups(query, key, jumping, mask=TokenMask(), scale=0.5)
+    groups = head_groups(query, key, key, jumping, mask=TokenMask(), scale=0.5)
     assert (groups[0].query is query and groups[0].key is key) == ordinary
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, join_groups, merge_heads, split_heads
+from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
 from jat_graph.attention.patterns import dense
 from jat_graph.attention.patterns.job import Job, general_mask_reasons
 from jat_graph.masks.tokens import TokenMask
@@ -40,34 +40,21 @@ class PatternChoice:
 def attend_within(
     pattern: Pattern,
     groups: list[HeadGroup],
-    value: Tensor,  # [B, H, L, Dv]
     *,
     mask: TokenMask,
     dropout_p: float,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
-    pattern.check_size(value.size(0), value.size(2))
+    pattern.check_size(groups[0].value.size(0), groups[0].value.size(2))
     run = run_pattern if mask.part is None else _module("parts").run_part
-    groups = [
-        part for group in join_groups(groups, value.size(-1)) for part in _by_rule(group, pattern)
-    ]
-    heads = [group.heads for group in groups]
-    outputs = [
-        run(
-            Job(
-                group.query,
-                group.key,
-                own,
-                pattern.of_head(group.heads[0]),
-                mask.select_heads(group.heads),
-                dropout_p,
-                scale,
-            )
-        )
-        for group, own in zip(groups, split_heads(value, heads), strict=True)
-    ]
-    return merge_heads(heads, outputs)
+    groups = [part for group in groups for part in _by_rule(group, pattern)]
+    outputs = []
+    for group in groups:
+        rule, own = pattern.of_head(group.heads[0]), mask.select_heads(group.heads)
+        output = run(Job(*group[1:4], rule, own, dropout_p, scale))
+        outputs.append(group.plus_carried(output))
+    return merge_heads([group.heads for group in groups], outputs)
 
 
 def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
@@ -76,10 +63,12 @@ def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
     for place, head in enumerate(group.heads):
         places.setdefault(head % pattern.period, []).append(place)
     parts = [tuple(part) for part in places.values()]
-    cut = zip(parts, split_heads(group.query, parts), split_heads(group.key, parts), strict=True)
+    heads = [tuple(group.heads[place] for place in part) for part in parts]
+    queries, keys, values = (split_heads(x, parts) for x in (group.query, group.key, group.value))
+    carried = [None] * len(parts) if group.carried is None else split_heads(group.carried, parts)
+    jumps = [group.jumps] * len(parts)
     return [
-        HeadGroup(tuple(group.heads[place] for place in part), query, key, group.jumps)
-        for part, query, key in cut
+        HeadGroup(*own) for own in zip(heads, queries, keys, values, jumps, carried, strict=True)
     ]
 
 

@@ -169,7 +169,7 @@ def _work(heads: Heads, config: JatConfig, ballot: Ballot) -> Work:
 
 def _propagate(query: Tensor, key: Tensor, config: JatConfig) -> tuple[Tensor, Tensor]:
     jumping, scale = JumpHeads.everyone(config, query.size(1)), default_scale(query.size(-1))
-    (group,) = head_groups(query, key, jumping, mask=TokenMask(), scale=scale)
+    (group,) = head_groups(query, key, key, jumping, mask=TokenMask(), scale=scale)
     return group.query, group.key
 
 

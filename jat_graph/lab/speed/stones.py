@@ -117,8 +117,8 @@ def propagate(heads: Heads, config: JatConfig, causal: bool = False) -> None:
     query, key, value = leaves(heads)
     jumping = JumpHeads.everyone(config, query.size(1))
     mask, scale = TokenMask(causal=causal), default_scale(query.size(-1))
-    (group,) = head_groups(query, key, jumping, mask=mask, scale=scale)
-    carried: list[Tensor] = [] if group.carry is None else [group.carry(value)]
+    (group,) = head_groups(query, key, value, jumping, mask=mask, scale=scale)
+    carried = [] if group.carried is None else [group.carried]
     backward(group.query, group.key, *carried)
 
 

@@ -102,10 +102,10 @@ def test_heads_keep_their_own_rule_in_whatever_group_they_run(hops):
         own = config.hop_weights if isinstance(hops, tuple) else hops[(head % 2, head % 2 + 2)]
         alone = dataclasses.replace(config, hop_weights=own, pattern=None)
         mask = resolve_mask(None, False, query[:, single])
-        tensors = query[:, single], key[:, single]
+        tensors = query[:, single], key[:, single], value[:, single]
         groups = head_groups(*tensors, JumpHeads(alone, (0,)), mask=mask, scale=0.5)
         rule = pattern.of_head(head)
-        want = attend_within(rule, groups, value[:, single], mask=mask, dropout_p=0.0, scale=0.5)
+        want = attend_within(rule, groups, mask=mask, dropout_p=0.0, scale=0.5)
         assert_equal(output[:, single], want)
 
 
