@@ -82,13 +82,13 @@ class _Walk(torch.autograd.Function):
         grad = grad * weight
         shared = (links.mT @ grad).div_(sizes)  # [G, U, D]
         to_x = to_links = None
-        if ctx.needs_input_grad[1]:
-            to_x = (links @ shared).addcmul_(loops, grad)
         if ctx.needs_input_grad[0]:
             # What a token or a stone takes more of, it shares out less of.
             rows, columns = vecdot(grad, y), vecdot(shared, means)
             to_links = -(rows.unsqueeze(-2) + columns.unsqueeze(-1))  # [G, U, L]
             to_links = to_links.baddbmm_(means, grad.mT).baddbmm_(shared, x.mT).mT
+        if ctx.needs_input_grad[1]:
+            to_x = grad.mul_(loops).baddbmm_(links, shared)
         return to_links, to_x, None, None
 
 

@@ -27,9 +27,14 @@ def standard_features(
     if mask.causal:
         return causal_features(query, key, scale, mask.valid)[:2]
     query, key = _same_dtype(query, key)
+    with torch.no_grad():
+        inside = None if mask.valid is None else weights(mask.valid, query)
+        count = query.new_tensor(query.size(-2)) if inside is None else inside.sum(-2, keepdim=True)
+        means = [_mean(x, inside, count) for x in (query, key)]
+    centred = query - means[0], key - means[1]
     with torch.no_grad(), full_precision(query.device):
-        means, inverse_deviation = _whole(query, key, scale, mask.valid)
-    return (query - means[0]).mul_(inverse_deviation), key - means[1]
+        deviation = _inverse_deviation(centred, (query, key), scale, inside, count)
+    return centred[0].mul_(deviation), centred[1]
 
 
 def causal_features(
@@ -51,19 +56,24 @@ def _same_dtype(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     return query.to(dtype), key.to(dtype)
 
 
-def _whole(
-    query: Tensor, key: Tensor, scale: float, valid: Tensor | None
-) -> tuple[tuple[Tensor, Tensor], Tensor]:  # means, inverse deviation, [B, H, 1, ...]
-    inside = None if valid is None else weights(valid, query)
-    count = query.new_tensor(query.size(-2)) if inside is None else inside.sum(-2, keepdim=True)
-    means, total = [], query.new_ones(())
-    for x in (query, key):
-        mean = (x if inside is None else inside * x).sum(-2, keepdim=True) / count.clamp(min=1)
-        centred = x - mean if inside is None else inside * (x - mean)
-        means.append(mean)
-        total = total * (centred.mT @ centred) * above_noise(centred, x).any(-2, keepdim=True)
+def _mean(x: Tensor, inside: Tensor | None, count: Tensor) -> Tensor:  # [B, H, 1, D]
+    total = (x if inside is None else inside * x).sum(-2, keepdim=True)
+    return total / count.clamp(min=1)
+
+
+def _inverse_deviation(
+    centred: tuple[Tensor, Tensor],  # queries and keys, [B, H, L, D]
+    raw: tuple[Tensor, Tensor],
+    scale: float,
+    inside: Tensor | None,  # 1 for each token that counts, else 0, [B|1, H|1, L, 1]
+    count: Tensor,
+) -> Tensor:  # [B, H, 1, 1]
+    total = raw[0].new_ones(())
+    for own, x in zip(centred, raw, strict=True):
+        shown = own if inside is None else inside * own
+        total = total * (shown.mT @ shown) * above_noise(shown, x).any(-2, keepdim=True)
     total = total.sum((-1, -2))[..., None, None]
-    return (means[0], means[1]), inverse(total, count * scale**-1)
+    return inverse(total, count * scale**-1)
 
 
 def standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
