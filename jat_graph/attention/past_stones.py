@@ -18,7 +18,7 @@ from jat_graph.attention.roads import Sides
 from jat_graph.attention.strengths import Strengths
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators.stones import running_product
+from jat_graph.operators.stones import running_product, without_zeros
 from jat_graph.voting.keys import spaced_keys
 from jat_graph.voting.links import LinkRule
 from jat_graph.voting.moments import Moments
@@ -50,13 +50,13 @@ class NextSteps:
         self_weight: float,
     ) -> None:
         self.links, self.sides = links, sides
-        sums = links.cumsum(-2)
+        sums = links if links.size(-2) == 1 else links.cumsum(-2)
         sums = sums if sizes is None else sums + self._grown(sizes).mT
         self.sizes = self._by_side(sums[:, :, -1:].mT)
-        self.shares = links / sums.masked_fill(sums == 0, 1.0)
+        self.shares = links / without_zeros(sums)
         degree = links.sum(-1, keepdim=True)  # [B, H, n, 1]
         self.loops = (degree == 0).to(links.dtype) if self_weight == 0 else self_weight
-        self.weight = 1 / (degree + self.loops)
+        self.weight = (degree + self.loops).reciprocal()
 
     def walk(
         self,
@@ -218,18 +218,10 @@ def _next_steps(
     """Return how tokens after others walk, and what is then left behind."""
     valid = None if mask.valid is None else mask.valid[..., last.length :]
     query, key, moments = causal_features(query, key, scale, valid, last.moments)
-    batch, heads, rows, _ = key.shape
-    length = last.length + rows
-    chosen = spaced_keys(config, mask, (batch, heads, length), key.device)
-    position = torch.arange(length, device=key.device)
-    index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
-    stones = _next_stones(key, index, chosen.valid is None, last)
-    parts = [] if chosen.valid is None else [chosen.valid.unsqueeze(-2)]
-    if rows > 1:  # the last token sees every stone
-        parts.append(index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1))
-    if valid is not None:
-        parts.append(valid.unsqueeze(-1))
-    visible = reduce(torch.logical_and, parts) if parts else None  # [B, H, n, U]
+    if key.size(2) == 1 and mask.voting is None and last.stones is not None:
+        stones, visible = _with_one_more(last.stones, key, last.length, config), None
+    else:
+        stones, visible = _next_stones(key, config, mask, last)
     source = QueryKeyScores(query, stones, scale)
     rule = LinkRule.of(config, source)
     links = rule.links(source.columns(None), visible)
@@ -237,7 +229,34 @@ def _next_steps(
     return steps, moments, stones
 
 
+def _with_one_more(stones: Tensor, key: Tensor, position: int, config: JatConfig) -> Tensor:
+    """Return the stones after a token at a position, by its standard key ``[B, H, 1, D]``."""
+    is_stone = config.key_selection == "all" or position % (config.key_step or 1) == 0
+    return torch.cat([stones, key], dim=2) if is_stone else stones
+
+
 def _next_stones(
+    key: Tensor,  # standard keys of the next tokens, [B, H, n, D]
+    config: JatConfig,
+    mask: TokenMask,  # of all tokens
+    last: Known,
+) -> tuple[Tensor, Tensor | None]:  # [B, H, U, D], bool [B, H, n, U]
+    """Return the standard keys of the stones, and which each token sees; None if it sees all."""
+    batch, heads, rows, _ = key.shape
+    length = last.length + rows
+    chosen = spaced_keys(config, mask, (batch, heads, length), key.device)
+    position = torch.arange(length, device=key.device)
+    index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
+    parts = [] if chosen.valid is None else [chosen.valid.unsqueeze(-2)]
+    if rows > 1:  # the last token sees every stone
+        parts.append(index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1))
+    if mask.valid is not None:
+        parts.append(mask.valid[..., last.length :].unsqueeze(-1))
+    visible = reduce(torch.logical_and, parts) if parts else None
+    return _stone_keys(key, index, chosen.valid is None, last), visible
+
+
+def _stone_keys(
     key: Tensor,  # standard keys of the next tokens, [B, H, n, D]
     index: Tensor,  # positions of all stones, [B, H, U]
     in_order: bool,  # new stones come behind the others

@@ -49,7 +49,7 @@ class StoneOperator(Operator):
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
-        shares = self.links / _without_zeros(_sizes(self.links.mT, self.causal)).mT
+        shares = self.links / without_zeros(_sizes(self.links.mT, self.causal)).mT
         if self.causal:  # the other way, time runs backward
             parts = (y.flip(-2) for y in (self.links, shares, weighted))
             walked = running_product(*parts).flip(-2)
@@ -69,7 +69,7 @@ class _Walk(torch.autograd.Function):
         weight: Tensor,  # (D + εI)⁻¹, [G, L, 1]
         loops: Tensor,  # ε, [G, L, 1]
     ) -> Tensor:  # [G, L, D]
-        sizes = _without_zeros(_sizes(links.mT, False))  # [G, U, 1]
+        sizes = without_zeros(_sizes(links.mT, False))  # [G, U, 1]
         means = (links.mT @ x).div_(sizes)
         y = (links @ means).addcmul_(loops, x).mul_(weight)
         ctx.save_for_backward(links, x, weight, loops, sizes, means, y)
@@ -108,7 +108,7 @@ class _CausalWalk(torch.autograd.Function):
     ) -> Tensor:  # [G, L, D]
         y = loops * x
         for some in _graphs(links, x):
-            shares = links[some] / _without_zeros(_sizes(links[some].mT, True)).mT
+            shares = links[some] / without_zeros(_sizes(links[some].mT, True)).mT
             y[some] += running_product(shares, links[some], x[some])
         y *= weight
         ctx.save_for_backward(links, x, weight, loops, y)
@@ -142,7 +142,7 @@ def _causal_gradients(
     """Return the gradients of Σ_j b_ij / s_ij Σ_{k ≤ i} b_kj x_k, s the running sizes."""
     # The links of a stone lie together, and so do what is made of them here.
     length, columns = links.size(-2), links.mT
-    sizes = _without_zeros(_sizes(columns, True))
+    sizes = without_zeros(_sizes(columns, True))
     shares = columns / sizes
     right, left, x, grad = (_in_blocks(y) for y in (links, shares.mT, x, grad))
     inside = (grad @ x.mT).tril_()
@@ -185,7 +185,7 @@ class PartStoneOperator(StoneOperator):
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         if self.causal:
-            means = self.part.before(self.links.mT @ x) / _without_zeros(self.before)
+            means = self.part.before(self.links.mT @ x) / without_zeros(self.before)
             walked = self.begun.matmul(torch.cat([means, x], dim=-2))
             return walked[:, :, means.size(-2) :] + diagonal * x
         means = self._shared(F.pad(x, (0, 1), value=1.0))
@@ -195,7 +195,7 @@ class PartStoneOperator(StoneOperator):
         weighted = x * self.weight
         if self.causal:
             stones, links = self.links.size(-1), self.begun.links
-            shares = (links / _without_zeros(_sizes(links.mT, True)).mT)[:, :, stones:]
+            shares = (links / without_zeros(_sizes(links.mT, True)).mT)[:, :, stones:]
             own = self.begun.rmatmul(F.pad(x, (0, 0, stones, 0)))[:, :, stones:]
             return own + self.links @ self.part.after(shares.mT @ weighted) + diagonal * x
         ones = torch.ones_like(x[..., :1])
@@ -254,6 +254,6 @@ def _sizes(columns: Tensor, causal: bool) -> Tensor:  # [..., U, L], or [..., U,
     return columns.cumsum(-1) if causal else columns.sum(-1, keepdim=True)
 
 
-def _without_zeros(sizes: Tensor) -> Tensor:
+def without_zeros(sizes: Tensor) -> Tensor:
     """Return sizes to divide by: where nobody stands there is nothing to share."""
     return sizes.clamp(min=torch.finfo(sizes.dtype).tiny ** 0.5)  # whose inverse is finite, too

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ BLOCK = 64
 class Moments(NamedTuple):
     """What the standard scores of the next tokens need of the earlier ones; 2: queries, keys."""
 
-    number: Tensor  # of tokens that are no padding, [B, H|1, 1]
+    number: Tensor | int  # of tokens that are no padding, [B, H|1, 1]; an int if there is none
     total: Tensor  # [B, 2, H, 1, D]
     spread: Tensor  # products of all features, centred, [B, 2, H, D, D]
     squares: Tensor  # sum of squared scores, without scale, within complete blocks, [B, H, 1]
@@ -27,8 +27,7 @@ class Moments(NamedTuple):
         """Return those of no tokens."""
         batch, heads, _, width = like.shape
         total, spread = (like.new_zeros(batch, 2, heads, rows, width) for rows in (1, width))
-        number = like.new_zeros(batch, 1, 1, dtype=torch.long)
-        return cls(number, total, spread, like.new_zeros(batch, heads, 1))
+        return cls(0, total, spread, like.new_zeros(batch, heads, 1))
 
 
 def causal_moments(
@@ -52,28 +51,54 @@ def causal_moments(
     else:
         squares, *rest = _squares_in_blocks(centred, number, before, in_order)
     complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own
-    count = torch.where(number <= BLOCK, number, complete).to(query.dtype)
+    count = torch.as_tensor(_where(number <= BLOCK, number, complete), dtype=query.dtype)
     deviation = inverse(squares, count * scale**-1).unsqueeze(-1)
-    last = number[..., -1:].clone(), total  # copies, which do not keep the others
-    return (means[:, 0], means[:, 1]), deviation, Moments(*last, *rest)
+    if isinstance(before.number, int) and valid is None:
+        last: Tensor | int = before.number + query.size(-2)
+    else:  # a copy, which does not keep the others
+        last = number[..., -1:].expand(len(query), -1, -1).clone()
+    return (means[:, 0], means[:, 1]), deviation, Moments(last, total, *rest)
 
 
 def centred_so_far(
     x: Tensor,  # queries and keys, [B, 2, H, L, D]
     valid: Tensor | None,  # [B|1, H|1, L]
     before: Moments,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, 2, H, L, D] twice, [B, H|1, L], and their sum
-    """Return features without the mean of those so far, 0 for padding; the means; the numbers."""
+) -> tuple[Tensor, Tensor, Any, Tensor]:  # [B, 2, H, L, D] twice, [B|1, H|1, L], and their sum
+    """Return features without the mean of those so far, 0 for padding; the means; the numbers.
+
+    The number of one token where none is padding is an int, which no device must be asked for.
+    """
     shown = None if valid is None else valid[:, None, ..., None]
-    own = torch.arange(1, x.size(-2) + 1, device=x.device) if valid is None else valid.cumsum(-1)
-    number = before.number + own  # of a token, from 1
-    totals = _up_to_each(x if shown is None else shown * x).add_(before.total)
-    last = totals[..., -1:, :].clone()  # of which means will be made
-    means = totals.div_(number.clamp(min=1)[:, None, ..., None])
+    number = before.number + _numbers(x, valid)  # of a token, from 1
+    count = number if isinstance(number, int) else number.clamp(min=1)[:, None, ..., None]
+    own = x if shown is None else shown * x
+    if x.size(-2) == 1:
+        last = before.total + own
+        means = last / count
+    else:
+        totals = _up_to_each(own).add_(before.total)
+        last = totals[..., -1:, :].clone()  # of which means will be made
+        means = totals.div_(count)
     centred = x - means
     counts = above_noise(centred, x)
     centred *= counts if shown is None else counts & shown
     return centred, means, number, last
+
+
+def _numbers(x: Tensor, valid: Tensor | None) -> Tensor | int:  # [B|1, H|1, L]
+    """Return the number of each token among these, from 1."""
+    if valid is not None:
+        return valid.cumsum(-1)
+    length = x.size(-2)
+    return 1 if length == 1 else torch.arange(1, length + 1, device=x.device)[None, None]
+
+
+def _where(condition: Any, yes: Any, no: Any) -> Any:
+    """Choose by one truth value, or by many."""
+    if isinstance(condition, bool):
+        return yes if condition else no
+    return torch.where(condition, yes, no)
 
 
 def _up_to_each(x: Tensor) -> Tensor:  # [B, 2, H, L, D]
@@ -89,19 +114,19 @@ def _up_to_each(x: Tensor) -> Tensor:  # [B, 2, H, L, D]
 
 def _next_squares(
     x: Tensor,  # centred, 0 for padding, [B, 2, H, 1, D]
-    number: Tensor,  # [B, H|1, 1]
+    number: Any,  # [B, H|1, 1], or an int
     before: Moments,
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, 1], and both sums after it
     """Return the sum of squared scores that one more token is measured by."""
-    spread = before.spread + x.mT * x
+    spread = torch.addcmul(before.spread, x.mT, x)
     own = squares_of(spread).unsqueeze(-1)
-    squares = torch.where(number <= BLOCK, own, before.squares)
-    return squares, spread, torch.where(number % BLOCK == 0, own, before.squares)
+    squares = _where(number <= BLOCK, own, before.squares)
+    return squares, spread, _where(number % BLOCK == 0, own, before.squares)
 
 
 def _squares_in_blocks(
     x: Tensor,  # centred, 0 for padding, [B, 2, H, L, D]
-    number: Tensor,  # [B, H|1, L]
+    number: Tensor,  # [B|1, H|1, L]
     before: Moments,
     in_order: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L], and both sums after them
@@ -164,6 +189,6 @@ def above_noise(centred: Tensor, raw: Tensor) -> Tensor:  # [..., L, 1]
     return torch.gt(size, 16 * torch.finfo(raw.dtype).eps * whole)
 
 
-def inverse(total: Tensor, count: Tensor) -> Tensor:
+def inverse(total: Tensor, count: Any) -> Tensor:  # by a number, or one each
     """Return one over the root mean square of scores, by the sum of their squares; 0 for none."""
-    return torch.where(total > 0, count.abs() * total.rsqrt(), 0.0)
+    return torch.where(total > 0, abs(count) * total.rsqrt(), 0.0)
