@@ -23,6 +23,7 @@ from jat_graph.voting.links import LinkRule
 
 WALK = "propagation along stones"
 PAIRS = "propagation along pairs, threshold"
+PRODUCTS = "its matrix products alone"
 CAUSAL, BOTH_WAYS = "causal propagation along stones", "the same without causal order"
 MEMORY, NOTHING = "causal propagation of Q, K and V, bytes", "Q, K and V"
 FOUR, TWELVE = "stones in 4 heads of 6 layers", "stones in 12 heads of 12 layers"
@@ -46,6 +47,7 @@ def stone_series(settings: Settings) -> tuple[Series, ...]:
     lengths = (*LENGTHS, LONGEST) if settings.device == "cuda" else LENGTHS
     return (
         Series(WALK, PAIRS, lengths, LONGEST, _against_pairs),
+        Series(PRODUCTS, WALK, (4096, 8192, 65536), LONGEST, _products_alone),
         Series(CAUSAL, BOTH_WAYS, (8192,), LONGEST, _against_both_ways),
         Series(MEMORY, NOTHING, (65536,), LONGEST, _measure_memory),
         *(
@@ -63,6 +65,26 @@ def _against_pairs(length: int, settings: Settings) -> Outcome:
         [lambda: propagate(heads, config)], [lambda: propagate(heads, PAIR_CONFIG)]
     )
     return Outcome.of(timing, {**facts, "joined": pairs["joined"]})
+
+
+def _products_alone(length: int, settings: Settings) -> Outcome:
+    """Time what no other way of writing the walk could leave out."""
+    heads, config = _draw(length, settings), stone_config(length)
+    facts = check_walk(f"{WALK}, L={length}", heads, config)
+    links = torch.rand(NUM_HEADS, length, int(facts["stones"]), device=heads.query.device)
+    scores = links[..., : links.size(-1) // 2]  # as many numbers as those of one side
+    query, key = heads.query[0].float(), heads.key[0].float()
+    x, stones = torch.cat([query, key], dim=-1), key[:, : scores.size(-1)]
+
+    def products() -> None:
+        _ = query.mT @ query, key.mT @ key, query @ stones.mT  # standard scores
+        means = links.mT @ x
+        y = links @ means
+        shared = links.mT @ y  # and backward
+        _ = links @ shared, torch.baddbmm(means @ y.mT, shared, x.mT)
+        _ = scores @ stones, scores.mT @ query
+
+    return Outcome.of(settings.time([products], [lambda: propagate(heads, config)]), facts)
 
 
 def _against_both_ways(length: int, settings: Settings) -> Outcome:
@@ -164,8 +186,9 @@ STONES = Benchmark(
     claim=(
         f"Jumps along stepping stones, U = ⌈5 ln L⌉, both sides, t = 1. Propagation of queries and "
         f"keys alone, forward and backward, B = 1, {NUM_HEADS} heads, D = 64, against that along "
-        "pairs; in causal order; the memory of the causal form, with values, as a multiple of Q, K "
-        "and V; and whole training steps of a RoBERTa-base with random weights against stock SDPA."
+        "pairs; its bare matrix products against all of it; in causal order; the memory of the "
+        "causal form, with values, as a multiple of Q, K and V; and whole training steps of a "
+        "RoBERTa-base with random weights against stock SDPA."
     ),
     series=stone_series,
     growing=("ours", "theirs"),
