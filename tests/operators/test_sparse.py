@@ -13,6 +13,7 @@ from jat_graph.testing import OperatorContract, random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.operators.support import integer_ballots, integer_truth
+from tests.support import count_operations
 
 
 class TestSparseOperator(OperatorContract):
@@ -58,6 +59,22 @@ class TestSparseTensorOperator(OperatorContract):
 
     def create_inputs(self):
         return random_heads(2, 3, 12, 8, is_causal=True)[:2]
+
+    def test_torch_multiplies_unless_weights_have_gradients(self):
+        operator = self.create_operator(*self.create_inputs())
+        x = torch.randn(2, 3, 12, 4, dtype=torch.float64)
+        with count_operations() as by_torch:
+            out = operator.matmul(x)
+        operator.matrix.requires_grad_()
+        with count_operations() as by_torch_sparse:
+            again = operator.matmul(x)
+        products = [
+            seen["aten._sparse_mm_reduce_impl.default"] for seen in (by_torch, by_torch_sparse)
+        ]
+        assert products == [1, 0]
+        torch.testing.assert_close(again, out, rtol=1e-12, atol=1e-12)
+        again.sum().backward()
+        assert operator.matrix.storage.value().grad.any()
 
 
 @given(drawn=integer_ballots())
