@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from jat_graph.attention import jump_attention, jump_operator
     from jat_graph.config import JatConfig
     from jat_graph.graphs import attention_graph, stone_graph
-    from jat_graph.hf import attach, detach, disabled, from_pretrained, using_graphs
+    from jat_graph.hf import attach, detach, disabled, from_pretrained, summary, using_graphs
     from jat_graph.inspection.calibration import calibrate
 
 __version__ = "0.1.0"
@@ -25,6 +25,7 @@ __all__ = [
     "jump_operator",
     "nn",
     "stone_graph",
+    "summary",
     "transforms",
     "using_graphs",
 ]
@@ -41,6 +42,7 @@ _MODULE_OF = {
     "jump_attention": "jat_graph.attention",
     "jump_operator": "jat_graph.attention",
     "stone_graph": "jat_graph.graphs",
+    "summary": "jat_graph.hf",
     "using_graphs": "jat_graph.hf",
 }
 

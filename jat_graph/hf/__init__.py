@@ -7,6 +7,7 @@ from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.depth import change_depth
+from jat_graph.hf.describing import summary
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
@@ -24,5 +25,6 @@ __all__ = [
     "from_pretrained",
     "keep_graphs",
     "stretch_positions",
+    "summary",
     "using_graphs",
 ]

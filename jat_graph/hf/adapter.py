@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 from jat_graph.config import JatConfig
+from jat_graph.hf.describing import show_heads
 from jat_graph.hf.interface import (
     STATE_ATTRIBUTE,
     Attachment,
@@ -111,6 +112,7 @@ def attach(
         setattr(module, name, made)
     for module, heads in placed.items():
         _state(module).heads += (heads,)
+        show_heads(module)
     attachment.configs[kind] = config
     attachment.telling += add_hooks(hooks)
     attachment.pattern = _pattern(attachment)
@@ -295,6 +297,7 @@ def _take_off(module: nn.Module, kind: type[LayerHeads]) -> None:
             for name in heads.parameters(module):
                 delattr(module, name)
     state.heads = tuple(heads for heads in state.heads if not isinstance(heads, kind))
+    show_heads(module)
 
 
 def _pattern(attachment: Attachment) -> Pattern | None:

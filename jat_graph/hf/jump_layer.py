@@ -18,6 +18,7 @@ from jat_graph.config_fields import LEARNED
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
+from jat_graph.hf.wording import way_of_jumping
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns import Pattern
 from jat_graph.voting.keys import unsupported_selection
@@ -134,6 +135,10 @@ class JumpLayer(LayerHeads):
     def learned(self, module: nn.Module) -> Tensor | None:
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None  # type: ignore[operator]
+
+    def way(self, module: nn.Module) -> str:
+        """Return what they go along, and how far."""
+        return way_of_jumping(self.config, self.learned(module))
 
     def new_past(self) -> Past:
         """Return what no tokens leave behind."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
+from jat_graph.hf.wording import numbers
 from jat_graph.patterns import Pattern
 
 
@@ -77,6 +78,14 @@ class LayerHeads(ABC):
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module | nn.Parameter]]:
         """Return what the module gets to learn with these heads: by name, what makes it."""
         return {}
+
+    def describe(self, module: nn.Module) -> str:
+        """Return in a line which heads they are, and what they do."""
+        return f"{self.word} heads {numbers(self.heads)} of {self.num_heads}: {self.way(module)}"
+
+    @abstractmethod
+    def way(self, module: nn.Module) -> str:
+        """Return in a few words what the heads do."""
 
     @abstractmethod
     def run(self, call: AttentionCall) -> HeadParts:

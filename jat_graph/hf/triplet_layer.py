@@ -47,6 +47,10 @@ class TripletLayer(LayerHeads):
         """Return the layer of second keys, if there is one."""
         return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
 
+    def way(self, module: nn.Module) -> str:
+        """Return how their keys come together."""
+        return f"pairs {self.config.pairs}"
+
     def _second_keys(self, module: nn.Module) -> nn.Linear:
         """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""
         settings: Any = module.config

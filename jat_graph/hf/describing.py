@@ -1,0 +1,55 @@
+"""Say which heads of a model jump, how, and how strongly."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+
+from torch import nn
+
+from jat_graph.hf.interface import find_attachment, layer_state
+from jat_graph.hf.wording import numbers
+
+
+def summary(model: nn.Module) -> str:
+    """Say which layers and heads of a model jump, how, and with which strengths.
+
+    ``print(model)`` says the same at each attention module.
+
+    Args:
+        model: A model of transformers, or a wrapper around it, with heads of ours or without.
+
+    Returns:
+        A line on the model, and one for each layer with such heads; neighbours that are alike
+        share one.
+    """
+    attachment, name = find_attachment(model), type(model).__name__
+    if attachment is None:
+        return f"{name} has no jump heads"
+    found: dict[int, list[str]] = {}
+    for module in model.modules():
+        state = layer_state(module)
+        for heads in () if state is None else state.heads:
+            found.setdefault(heads.index, []).append(heads.describe(module))
+    layers = {index: "; ".join(lines) for index, lines in sorted(found.items())}
+    off = "" if attachment.enabled else " (switched off)"
+    rows = [f"{name} has heads of jat_graph{off}"]
+    for line, alike in groupby(layers, key=layers.__getitem__):
+        places = tuple(alike)
+        rows.append(f"  layer{'s' if len(places) > 1 else ''} {numbers(places)}: {line}")
+    return "\n".join(rows)
+
+
+def show_heads(module: nn.Module) -> None:
+    """Let ``print`` say which heads of ours an attention module has, if it has some."""
+    state = layer_state(module)
+    if state is not None and state.heads:
+        vars(module)["extra_repr"] = partial(_extra_repr, module)
+    else:
+        vars(module).pop("extra_repr", None)
+
+
+def _extra_repr(module: nn.Module) -> str:
+    state = layer_state(module)
+    own = [] if state is None else [heads.describe(module) for heads in state.heads]
+    return "\n".join(filter(None, (type(module).extra_repr(module), *own)))

@@ -1,0 +1,110 @@
+"""A model says which of its heads jump, how, and how strongly."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import jat_graph
+from jat_graph import JatConfig, attach, detach, disabled
+from jat_graph.hf import TripletConfig
+from jat_graph.hf.jump_layer import JumpStrength
+from tests.hf.models import tiny_config, tiny_model
+from tests.hf.test_adapter import lora
+
+TABLE = ((1.0, 2.0), (3.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("config", "lines"),
+    [
+        (JatConfig(), ["layers 0-2: jump heads 0-3 of 4: pairs, threshold 6, hop weights (0, 1)"]),
+        (
+            JatConfig(threshold=TABLE, heads=(0, 2), layers=(0, 2), key_selection="significance"),
+            [
+                "layer 0: jump heads 0, 2 of 4: pairs, threshold 1 to 2, significance keys, "
+                "hop weights (0, 1)",
+                "layer 2: jump heads 0, 2 of 4: pairs, threshold 3, significance keys, "
+                "hop weights (0, 1)",
+            ],
+        ),
+        (
+            JatConfig(vote_rate=0.05, heads=2, hop_weights={(0,): (0.5, 0.5), (1,): (0.0, 1.0)}),
+            [
+                "layers 0-2: jump heads 0-1 of 4: pairs, vote rate 0.05, "
+                "hop weights (0.5, 0.5) or (0, 1)"
+            ],
+        ),
+        (
+            JatConfig.stones(strength=((0.1, 0.2, 0.3), (0, 0, 1)), hops=2, pattern="window:4"),
+            [
+                "layers 0-2: jump heads 0-3 of 4: stones, threshold 1, within window:4, "
+                "queries 0.1, then 0, keys 0.2, then 0, values 0.3, then 1"
+            ],
+        ),
+        (
+            JatConfig(conv={"layer": "APPNP", "K": 2, "alpha": 0.1}, heads=1, layers=(0,)),
+            [
+                "layer 0: jump heads 0 of 4: pairs, threshold 6, layer APPNP, learned, "
+                "queries 0, keys 0, values 0"
+            ],
+        ),
+        (TripletConfig(layers=(1,)), ["layer 1: triplet heads 1-3 of 4: pairs partner"]),
+    ],
+)
+def test_a_summary_has_a_line_for_layers_that_are_alike(config: Any, lines: list[str]) -> None:
+    said = jat_graph.summary(attach(tiny_model("bert"), config))
+    assert said.splitlines() == [
+        "BertModel has heads of jat_graph",
+        *(f"  {line}" for line in lines),
+    ]
+
+
+def learned(layers: Any) -> nn.Module:
+    model = attach(
+        tiny_model("bert"), JatConfig.stones(strength=("learned", "learned", 0.5), layers=layers)
+    )
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, JumpStrength):
+                module.theta[0, 0] += torch.tensor([0.1, -0.25, 0.0, 0.1])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_learned_strengths_are_said_as_they_are_now() -> None:
+    line = "stones, threshold 1, learned, queries -0.25 to 0.1, keys 0, values 0.5"
+    model = learned((1,))
+    for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), lora(model)):
+        assert f"  layer 1: jump heads 0-3 of 4: {line}" in jat_graph.summary(twin)
+        assert str(twin).count(f"jump heads 0-3 of 4: {line}\n") == 1
+    with disabled(model):
+        assert "has heads of jat_graph (switched off)\n" in jat_graph.summary(model)
+
+
+def test_print_says_it_where_the_heads_are_until_they_are_off() -> None:
+    model = tiny_model("bert")
+    plain = str(model)
+    attach(model, tiny_config(layers=(0, 2)))
+    module = model.encoder.layer[2].attention.self
+    lines = [line.strip() for line in str(module).splitlines()]
+    assert lines[:2] == [
+        "BertSelfAttention(",
+        "jump heads 0, 2 of 4: pairs, threshold 1, hop weights (0, 1)",
+    ]
+    assert str(model).count("jump heads") == 2
+    assert str(detach(model)) == plain
+    assert jat_graph.summary(model) == "BertModel has no jump heads"
+
+
+def test_heads_of_two_kinds_share_a_line() -> None:
+    model = attach(tiny_model("bert"), JatConfig(heads=1))
+    attach(model, TripletConfig(layers=(1,)))
+    said = jat_graph.summary(model).splitlines()
+    assert said[2].endswith("hop weights (0, 1); triplet heads 1-3 of 4: pairs partner")
+    assert "triplet" not in said[1] + said[3]
+    detach(model, JatConfig)
+    assert str(model).count("jump heads") == 0 and str(model).count("triplet heads") == 1
