@@ -12,11 +12,12 @@ import torch
 
 import jat_graph
 
+_MALLOC = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")  # of glibc
 _PACKAGES = ("torch", "numba", "triton", "torch-geometric", "torch-sparse", "transformers")
 
 
 def describe_machine(device: torch.device) -> dict[str, str | int]:
-    """Processor, threads, GPU and versions; no host name and no path."""
+    """Processor, threads, GPU, versions and what malloc was told; no host name and no path."""
     described: dict[str, str | int] = {
         "processor": _processor(),
         "cores": _cores(),
@@ -30,6 +31,9 @@ def describe_machine(device: torch.device) -> dict[str, str | int]:
     for package in _PACKAGES:
         if (version := _version(package)) is not None:
             described[package] = version
+    told = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name in _MALLOC]
+    if told:
+        described["malloc"] = " ".join(told)
     return described | {"jat_graph": jat_graph.__version__}
 
 

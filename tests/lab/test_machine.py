@@ -28,6 +28,14 @@ def test_no_name_and_no_path_is_given_away() -> None:
     assert f'"{getpass.getuser()}"' not in text
 
 
+def test_what_malloc_was_told_is_part_of_it(monkeypatch) -> None:
+    for name in ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    assert "malloc" not in describe_machine(torch.device("cpu"))
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "0")
+    assert describe_machine(torch.device("cpu"))["malloc"] == "MALLOC_MMAP_MAX_=0"
+
+
 def test_the_digest_follows_the_source(tmp_path: Path, monkeypatch) -> None:
     import jat_graph
 

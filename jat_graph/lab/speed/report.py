@@ -85,7 +85,8 @@ def _section(results: Results, titles: Counter[str]) -> str:
 
 
 def _title(results: Results) -> str:
-    return f"{results.benchmark}, {'GPU' if results.settings['device'] == 'cuda' else 'CPU'}"
+    title = f"{results.benchmark}, {'GPU' if results.settings['device'] == 'cuda' else 'CPU'}"
+    return title + (", memory kept by malloc" if "malloc" in results.machine else "")
 
 
 def _ordered(found: Sequence[Results]) -> list[Results]:

@@ -31,16 +31,20 @@ def test_sections_stand_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     (tmp_path / "pictures").mkdir()
+    kept = made_up("growth")
+    kept.machine["malloc"] = "MALLOC_MMAP_MAX_=0"
     for name, found in (
         ("a", made_up("growth")),
         ("b", made_up("heads", "cuda")),
         ("c", made_up("heads")),
+        ("d", kept),
     ):
         found.save(folder / f"{name}.json")
     page = write_page(folder)
     text = page.read_text(encoding="utf-8")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings == ["## heads, CPU", "## heads, GPU", "## growth, CPU"]
+    with_malloc = "## growth, CPU, memory kept by malloc"
+    assert headings == ["## heads, CPU", "## heads, GPU", "## growth, CPU", with_malloc]
     assert page == tmp_path / "benchmarks.md"
     assert "](pictures/benchmarks.png)" in text
     picture = (tmp_path / "pictures" / "benchmarks.png").read_bytes()
