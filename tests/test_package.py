@@ -31,6 +31,7 @@ PUBLIC_NAMES = [
     "jump_operator",
     "nn",
     "stone_graph",
+    "summary",
     "transforms",
     "using_graphs",
 ]

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 NAME = "jat"
-NAMES = (NAME, "triplet")  # folders of before hold the second one
+# What folders name: transformers quotes it where nobody has imported us, and cannot load them.
+SAVED_NAME = "jat (import jat_graph.hf first)"
+NAMES = (NAME, SAVED_NAME, "triplet")  # folders of before hold the last one
 STATE_ATTRIBUTE = "_jat_layer"
 
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from jat_graph.hf.interface import NAME, NAMES, STATE_ATTRIBUTE, Attachment, LayerState, note_inputs
+from jat_graph.hf.interface import (
+    NAME,
+    NAMES,
+    SAVED_NAME,
+    STATE_ATTRIBUTE,
+    Attachment,
+    LayerState,
+    note_inputs,
+)
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, model_parts
 from jat_graph.hf.peft_settings import carry_nothing, carry_settings
@@ -51,7 +59,7 @@ def switch_on(
     carrying = partial(carry_settings, attachment)
     attachment.hooks.append(base.register_state_dict_pre_hook(carrying))  # type: ignore[no-untyped-call]
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
-    base.config.attn_implementation = NAME
+    base.config.attn_implementation = SAVED_NAME
     return attachment
 
 

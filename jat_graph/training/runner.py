@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.tasks import get_task
+from jat_graph.training.card import write_card
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.heads import Heads, attach_heads
 from jat_graph.training.loading import load_for_training
@@ -217,6 +218,7 @@ def _save(trainer: TaskTrainer, folder: Path) -> None:
 
 def _conclude(folder: Path, result: RunResult, answers: dict[str, Answers]) -> RunResult:
     """Write what a run found, and delete what it needs no more."""
+    write_card(folder / MODEL_FOLDER, result)
     write_json(folder / ANSWERS_FILE, {split: asdict(said) for split, said in answers.items()})
     write_json(folder / RESULTS_FILE, result.to_dict())
     _discard(folder)

@@ -61,7 +61,7 @@ def test_a_model_comes_back_with_its_jump_heads(name: str, tmp_path: Path) -> No
     assert torch.equal(run(loaded, inputs), jumping)
     second = saved(loaded, tmp_path / "second")
     assert settings_in(second)["jat"] == settings_in(first)["jat"] == tiny_config().to_dict()
-    assert settings_in(second)["attn_implementation"] == "jat"
+    assert settings_in(second)["attn_implementation"] == "jat (import jat_graph.hf first)"
     again = from_pretrained(type(model), second, **kwargs)
     assert torch.equal(run(again, inputs), jumping)
     with disabled(model):
@@ -86,7 +86,7 @@ for folder in sys.argv[1:]:
     try:
         AutoModel.from_pretrained(folder)
     except ValueError as error:
-        assert "jat" in str(error), error
+        assert "import jat_graph.hf first" in str(error), error
     else:
         raise SystemExit(f"{folder} loaded without its jump heads")
 print("all refused")

@@ -1,15 +1,17 @@
 """Runs: what they write, what they share, and how they fail."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 from jat_graph.config import JatConfig
-from jat_graph.hf import TripletConfig, attach, keep_graphs
+from jat_graph.hf import TripletConfig, attach, attached_config, keep_graphs
 from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.tasks import get_task
 from jat_graph.training import BothHeads, RunResult, evaluate, train
@@ -67,6 +69,29 @@ def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> Non
     )
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "")
+
+
+@pytest.mark.parametrize("heads", [None, JUMP], ids=["base", "jump"])
+def test_the_model_has_a_card(options: Options, heads: JatConfig | None) -> None:
+    chosen = options(epochs=1)
+    result = train(chosen, heads, progress=False)
+    folder = Path(chosen.output_dir, "model")
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.library_name == "transformers"
+    assert card.data.base_model is None  # a folder is none of the Hub's
+    assert ("jat_graph" in card.data.tags) == (heads is not None)
+    scores = {(found.dataset_split, found.metric_type) for found in card.data.eval_results}
+    assert ("validation", "matthews") in scores
+    for found in card.data.eval_results:
+        assert result.metrics[found.dataset_split][found.metric_type] == found.metric_value
+    settings = json.loads(re.findall(r"```json\n(.*?)```", card.text, re.DOTALL)[0])
+    assert settings["heads"] == result.config
+    assert settings["training"]["learning_rate"] == chosen.learning_rate
+    assert chosen.output_dir not in card.content and str(chosen.model) not in card.content
+    (loading,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+    found_names: dict[str, Any] = {}
+    exec(loading.replace("FOLDER", str(folder)), found_names)
+    assert attached_config(found_names["model"]) == heads
 
 
 def test_the_trained_folder_scores_the_same(options: Options) -> None:

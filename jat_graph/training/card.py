@@ -1,0 +1,127 @@
+"""The README.md of a trained model: what it is, how good, with which settings, how to load it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+from jat_graph.files import read_object, write_text
+from jat_graph.training.results import RunResult
+
+CARD_FILE = "README.md"
+# Where things were on the machine, and what other parts of the card say.
+_ELSEWHERE = ("model", "task", "output_dir", "data_dir", "resume")
+
+_TEXT = """\
+---
+{header}
+---
+
+# {name} on {task}
+
+A `{architecture}` that began as `{name}` and was trained on `{task}` by `jat-graph train`, {heads}.
+
+## Load it
+
+```python
+{loading}
+```
+
+{note}
+
+## Scores
+
+| set | measure | score |
+|---|---|---|
+{scores}
+
+{weights} of {steps} steps, seed {seed}, on {device} in {seconds} seconds.
+
+## Settings
+
+```json
+{settings}
+```
+
+Versions: {versions}.
+"""
+_NOTE = """\
+Once `jat_graph.hf` is imported, `from_pretrained` of transformers, its pipelines and
+sentence-transformers load the model, too. Where it is not, its attention is "not supported".
+`attn_implementation="sdpa"` loads the weights without the heads."""
+
+
+def write_card(folder: Path, result: RunResult) -> None:
+    """Write the card of a run into the folder of its model."""
+    architecture = read_object(folder / "config.json", "config")["architectures"][0]
+    write_text(folder / CARD_FILE, model_card(result, architecture))
+
+
+def model_card(result: RunResult, architecture: str) -> str:
+    """Return the card of a model of some class of transformers."""
+    jumps = result.config is not None
+    loader = "jat_graph.from_pretrained(" if jumps else f"{architecture}.from_pretrained("
+    loading = [f"from transformers import {architecture}", ""]
+    if jumps:
+        loading[1:] = ["", "import jat_graph", ""]
+    loading.append(f'model = {loader}{f"{architecture}, " if jumps else ""}"FOLDER")')
+    kept = f"Weights after {result.best_step}" if result.best_step else "The last weights"
+    options = {key: value for key, value in result.options.items() if key not in _ELSEWHERE}
+    return _TEXT.format(
+        header=_header(result),
+        name=_name(result),
+        task=result.task,
+        architecture=architecture,
+        heads="with heads of jat_graph" if jumps else "as it is",
+        loading="\n".join(loading),
+        note=_NOTE if jumps else "It has no heads of jat_graph.",
+        scores="\n".join(
+            f"| {split} | {metric} | {value:.4f} |" for split, metric, value in _scores(result)
+        ),
+        weights=kept,
+        steps=result.steps,
+        seed=options["seed"],
+        device=result.device,
+        seconds=round(result.seconds),
+        settings=json.dumps({"heads": result.config, "training": options}, indent=2),
+        versions=", ".join(f"{name} {version}" for name, version in result.versions.items()),
+    )
+
+
+def _header(result: RunResult) -> str:
+    """Return what the Hub reads."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    found = [
+        EvalResult(
+            task_type=result.task,
+            dataset_type=result.task,
+            dataset_name=result.task,
+            dataset_split=split,
+            metric_type=metric,
+            metric_value=value,
+        )
+        for split, metric, value in _scores(result)
+    ]
+    on_hub = not Path(result.options["model"]).exists()
+    known: dict[str, Any] = {"base_model": _name(result)} if on_hub else {}
+    if found:
+        known |= {"model_name": f"{_name(result)} on {result.task}", "eval_results": found}
+    tags = ["jat_graph", "jump-self-attention"] if result.config is not None else []
+    return ModelCardData(library_name="transformers", tags=tags, **known).to_yaml().strip()
+
+
+def _scores(result: RunResult) -> Iterator[tuple[str, str, float]]:
+    """Yield the scores that are defined."""
+    for split, metrics in result.metrics.items():
+        for metric, value in metrics.items():
+            if value is not None:
+                yield split, metric, value
+
+
+def _name(result: RunResult) -> str:
+    """Return a model's name on the Hub, or that of its folder."""
+    model: str = result.options["model"]
+    return PurePath(Path(model).resolve()).name if Path(model).exists() else model
