@@ -110,7 +110,7 @@ def _load_adapter(
         )
     options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
     if not isinstance(base, torch.nn.Module):
-        base = base.from_pretrained(fields["base_model_name_or_path"], **kwargs)
+        base = base.from_pretrained(_base_of(path, fields), **kwargs)
     configs = {
         kind: kind.config_class.from_dict(saved[kind.name]) for kind in KINDS if kind.name in saved
     }
@@ -125,6 +125,14 @@ def _load_adapter(
         )
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
     return PeftModel.from_pretrained(base, str(path), config=config, **options)
+
+
+def _base_of(path: str | Path, fields: dict[str, Any]) -> str:
+    """Return the model that an adapter was made for."""
+    base: str | None = fields.get("base_model_name_or_path")
+    if not base:
+        raise ValueError(f"{path} names no base model; from_pretrained(MODEL, FOLDER) takes one")
+    return base
 
 
 def _own(kind: type[LayerHeads], conv: ConvFactory | None) -> ConvFactory | None:

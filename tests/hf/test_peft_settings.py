@@ -130,3 +130,21 @@ def test_once_the_heads_are_off_an_adapter_is_as_any_other(base: Path, tmp_path:
         assert attached_config(again) is None
     with pytest.raises(ValueError, match=r"plain0 was saved without jump heads; load it with peft"):
         from_pretrained(hf.AutoModel, tmp_path / "plain0")
+
+
+def test_adapters_that_transformers_added_carry_them_too(base: Path, tmp_path: Path) -> None:
+    model, inputs = attach(hf.BertModel.from_pretrained(base), tiny_config()), tiny_inputs("bert")
+    model.add_adapter(peft.LoraConfig(target_modules=["query"], init_lora_weights=False))
+    want = run(model.eval(), inputs)
+    model.save_pretrained(tmp_path / "adapter")
+    again = from_pretrained(hf.AutoModel, tmp_path / "adapter").eval()
+    assert torch.equal(run(again, inputs), want)
+
+
+def test_an_adapter_of_no_model_wants_one(tmp_path: Path) -> None:
+    model, inputs = lora(tiny_jump_model("bert")), tiny_inputs("bert")
+    model.save_pretrained(tmp_path)  # its base was never saved
+    with pytest.raises(ValueError, match=r"names no base model; from_pretrained\(MODEL, FOLDER\)"):
+        from_pretrained(hf.AutoModel, tmp_path)
+    again = from_pretrained(tiny_model("bert"), tmp_path).eval()
+    assert torch.equal(run(again, inputs), run(model, inputs))

@@ -1,5 +1,7 @@
 """sentence-transformers on top of models with jump heads: encode, train, save, load."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,20 @@ def test_it_trains_strengths_and_comes_back_with_them(
             again = sbert.SentenceTransformer(str(folder), device="cpu", **kwargs)
             assert attached_config(again) == config
             assert torch.equal(encoded(again), want)
+
+
+WITHOUT_US = """
+import sys
+from sentence_transformers import SentenceTransformer
+SentenceTransformer(sys.argv[1])
+"""
+
+
+def test_without_the_library_it_says_what_to_import(tmp_path: Path) -> None:
+    model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
+    attach(model[0].model, JatConfig.stones(), model.tokenizer)
+    model.save(str(tmp_path / "saved"))
+    command = [sys.executable, "-c", WITHOUT_US, str(tmp_path / "saved")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "jat (import jat_graph.hf first)" in done.stderr.splitlines()[-1]
