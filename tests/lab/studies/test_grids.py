@@ -2,10 +2,12 @@
 
 import pytest
 
+from jat_graph import JatConfig
 from jat_graph.lab.studies import Grid, load_grid
 from jat_graph.lab.studies.arms import build_heads
 from jat_graph.lab.studies.report import ORDER
 from jat_graph.lab.studies.rows import reference_arm
+from jat_graph.training import BothHeads
 
 ABLATIONS = ("layers", "heads", "order")
 TRAINED = ("glue", "superglue", "squad", *ABLATIONS, "depth", "runtime")
@@ -107,6 +109,13 @@ def test_tables_have_the_papers_arms(name: str) -> None:
     kinds = {arm.name: arm.heads for arm in grid.arms}
     wanted = {"base": "none", "A³": "triplet", "JAT": "paper", "JAT†": "efficient"}
     assert wanted.items() <= kinds.items()
+
+
+def test_jat_and_triplet_heads_stand_in_one_model() -> None:
+    found = build_heads(load_grid("glue").arm("JAT, released code, with A³"), layers=6, heads=12)
+    assert isinstance(found, BothHeads)
+    assert found.jump == JatConfig.released(heads=6, layers=(0, 1, 3, 5))
+    assert (found.triplet.heads, found.triplet.layers) == (3, None)
 
 
 def test_the_efficient_heads_are_cheaper_in_the_paper_by_eq_8() -> None:
