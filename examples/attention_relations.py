@@ -42,6 +42,8 @@ def main() -> None:
         for name in ("sentences", "epochs", "seeds"):
             if getattr(args, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
+        if not args.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
         train, unseen = read_graphs(args)
     except (OSError, ValueError) as error:
         raise SystemExit(f"attention_relations: error: {str(error).splitlines()[0]}") from None

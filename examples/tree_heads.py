@@ -8,13 +8,15 @@ How strongly heads jump is learned, from not at all.
 
 A tree says which word is whose neighbour, not which of the two depends on the other, and not how.
 It is given in training and in the test: the question is whether heads can use what they are told,
-not whether a model can parse.
+not whether a model can parse. All arms see the same sentences in the same order, with the same
+learning rate, which was chosen for none of them; strengths add 216 numbers to a model of 6 layers
+with 12 heads, and the layers of PyG some thousands. A line for each arm gives the mean over the
+seeds, their standard deviation, and what it is above the model as it is, with a 95 % interval.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_undirected
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples.jat_graph_transformer import Tree, read_trees
-from jat_graph.training import parameter_groups
+from jat_graph.training import paired_difference, parameter_groups, summarize
 
 PAIRS = jat_graph.JatConfig(heads="all", strength="learned", standardize=True, threshold=4.0)
 # Whether heads jump, by which layer of PyG, and along the gold tree or graphs of their own.
@@ -40,7 +42,7 @@ ARMS: dict[str, tuple[bool, Any, bool]] = {
     "gold tree": (True, None, True),
     "gold tree, GCNConv": (True, GCNConv, True),
 }
-BATCH, LONGEST, STRENGTH_LR = 16, 48, 1e-2
+BATCH, LONGEST, STRENGTH_LR = 16, 32, 1e-2
 
 
 class Labeller(nn.Module):
@@ -69,25 +71,42 @@ def main() -> None:
     """Train each arm on each seed and print what they reach."""
     args = read_arguments()
     try:
+        for name in ("trees", "test_trees", "epochs", "seeds"):
+            if getattr(args, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
+        if not args.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
         train, test = (
             [tree for tree in read_trees(args.data_dir, split) if len(tree.words) <= LONGEST]
             for split in ("train", "dev")
         )
         tokenizer = AutoTokenizer.from_pretrained(args.model)
     except (OSError, ValueError) as error:
-        raise SystemExit(f"tree_heads: error: {error}") from None
+        raise SystemExit(f"tree_heads: error: {str(error).splitlines()[0]}") from None
     labels = sorted({name for tree in train for name in tree.relations})
     train, test = train[: args.trees], test[: args.test_trees]
+    scores: dict[str, list[float]] = {}
     for name, (jumps, conv, gold) in ARMS.items():
-        start, found = time.perf_counter(), []
+        start, found = time.perf_counter(), scores.setdefault(name, [])
         for seed in range(args.seeds):
             torch.manual_seed(seed)
             model = Labeller(args.model, jumps, conv, len(labels))
             fit(model, train, tokenizer, labels, gold, args.epochs, args.learning_rate)
-            found.append(evaluate(model, test, tokenizer, labels, gold))
-        spread = f"{min(found):.2%} to {max(found):.2%}, {args.seeds} seeds"
+            found.append(100 * evaluate(model, test, tokenizer, labels, gold))
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed")
+        typer.echo(f"{name}: {told(found, scores['no jumps'])}, {seconds:.0f} s a seed")
+
+
+def told(found: list[float], base: list[float]) -> str:
+    """Return mean and spread of an arm, and what it is above the base, seed by seed."""
+    arm, seeds = summarize(found), len(found)
+    spread = "" if arm.std is None else f" ± {arm.std:.1f}"
+    text = f"{arm.mean:.1f}%{spread} right, {seeds} seed{'s' if seeds > 1 else ''}"
+    if found is base:
+        return text
+    change = paired_difference(found, base)
+    held = "" if change.low is None else f" ({change.low:+.1f} to {change.high:+.1f})"
+    return f"{text}, {change.mean:+.1f}{held} against no jumps"
 
 
 def encode(trees: list[Tree], tokenizer: Any) -> tuple[Any, Tensor, Tensor]:
@@ -139,8 +158,7 @@ def fit(
     groups = parameter_groups(model, lr=rate, strength_lr=STRENGTH_LR, weight_decay=0.01)
     optimizer = torch.optim.AdamW(groups)
     steps = epochs * -(-len(trees) // BATCH)
-    rates = [group["lr"] for group in groups]
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, steps, pct_start=0.1)
+    schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
     model.train()
     for _ in range(epochs):
         order = torch.randperm(len(trees)).tolist()
@@ -172,7 +190,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
     parser.add_argument("--model", required=True, help="folder or Hub name of an encoder")
-    parser.add_argument("--trees", type=int, default=1500, help="to train on (default: 1500)")
+    parser.add_argument("--trees", type=int, default=600, help="to train on (default: 600)")
     parser.add_argument("--test-trees", type=int, default=500, help="(default: 500)")
     parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="(default: 1e-4)")

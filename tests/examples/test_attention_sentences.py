@@ -40,6 +40,7 @@ def test_all_readers_learn_and_say_how_well(
     ("words", "message"),
     [
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["--learning-rate", "0"], "learning_rate must be above 0, got 0.0"),
         (["--layer", "9"], "layer must be below 7, got 9"),
         (["--data-dir", "nowhere"], "data folder nowhere does not exist or is not a folder"),
     ],

@@ -1,15 +1,17 @@
 """Gold trees in the heads of a pretrained model."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import ttest_rel
 from transformers import AutoTokenizer
 
 from examples import tree_heads
 from examples.jat_graph_transformer import Tree
-from examples.tree_heads import Labeller, encode, predict, tree_graph
+from examples.tree_heads import Labeller, encode, predict, told, tree_graph
 from tests.examples.test_jat_graph_transformer import TREE, write_trees
 
 LABELS = sorted(set(TREE.relations))
@@ -52,18 +54,37 @@ def test_it_trains_and_tells(
     minilm_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     write_trees(tmp_path, 4)
-    words = ["--data-dir", str(tmp_path), "--model", minilm_path, "--seeds", "1", "--epochs", "1"]
+    words = ["--data-dir", str(tmp_path), "--model", minilm_path, "--seeds", "2", "--epochs", "1"]
     monkeypatch.setattr(sys, "argv", ["tree_heads", *words])
     tree_heads.main()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == list(tree_heads.ARMS)
-    assert all("% right" in line for line in lines)
+    assert all(re.search(r"% ± \d+\.\d right, 2 seeds, ", line) for line in lines)
+    assert ["against no jumps" in line for line in lines] == [False, True, True, True]
 
 
-def test_a_wrong_folder_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minilm_path: str
+def test_an_arm_is_told_seed_by_seed() -> None:
+    base = [70.0, 72.0, 71.0]
+    assert told(base, base) == "71.0% ± 1.0 right, 3 seeds"
+    low, high = ttest_rel([71.0, 72.5, 73.0], base).confidence_interval(0.95)
+    wanted = f"72.2% ± 1.0 right, 3 seeds, +1.2 ({low:+.1f} to {high:+.1f}) against no jumps"
+    assert told([71.0, 72.5, 73.0], base) == wanted
+    assert told([71.0], [70.0]) == "71.0% right, 1 seed, +1.0 against no jumps"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--trees", "-3"], "trees must be at least 1, got -3"),
+        (["--learning-rate", "0"], "learning_rate must be above 0, got 0.0"),
+        (["--data-dir", "nowhere"], ".*nowhere.*"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--data-dir", str(tmp_path / "none"), "--model", minilm_path]
-    monkeypatch.setattr(sys, "argv", ["tree_heads", *words])
-    with pytest.raises(SystemExit, match=r"tree_heads: error: .*none"):
+    argv = ["tree_heads", "--model", "m", "--data-dir", str(tmp_path), *words]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit, match=f"^tree_heads: error: {message}$"):
         tree_heads.main()
