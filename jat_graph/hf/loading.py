@@ -18,6 +18,8 @@ from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.peft_settings import PLACE
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
     from jat_graph.nn.head_layers import ConvFactory
 
 ADAPTER_OPTIONS = ("adapter_name", "is_trainable")
@@ -213,9 +215,23 @@ def _load_by_name(
     long dropped, and nobody tells it which model is around the module that calls it.
     """
     in_config = getattr(kwargs.get("config"), "_attn_implementation", None)
-    if (kwargs.get("attn_implementation") or in_config) not in NAMES or model_args:
-        return _stock(cls, pretrained_model_name_or_path, *model_args, **kwargs)
-    return from_pretrained(cls, pretrained_model_name_or_path, **kwargs)  # type: ignore[arg-type]
+    if (kwargs.get("attn_implementation") or in_config) in NAMES and not model_args:
+        return from_pretrained(cls, pretrained_model_name_or_path, **kwargs)  # type: ignore[arg-type]
+    loaded = _stock(cls, pretrained_model_name_or_path, *model_args, **kwargs)
+    config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
+    if config._attn_implementation not in NAMES:
+        _forget_heads(config)
+    return loaded
+
+
+def _forget_heads(config: PreTrainedConfig) -> None:
+    """Take the settings of heads that a model was loaded without, so that it is saved without."""
+    for kind in KINDS:
+        try:
+            kind.config_class.from_dict(getattr(config, kind.name, None))
+        except (TypeError, ValueError):  # none, or somebody else's
+            continue
+        delattr(config, kind.name)
 
 
 PreTrainedModel.from_pretrained = classmethod(_load_by_name)  # type: ignore[assignment]

@@ -213,6 +213,9 @@ def test_transformers_loads_everything_else_as_ever(tmp_path: Path) -> None:
     base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
     with disabled(model):
         assert torch.equal(run(base, inputs), run(model, inputs))
+    plain = saved(base, tmp_path / "base")  # as what it is
+    assert "jat" not in (plain / "config.json").read_text()
+    assert attached_config(AutoModel.from_pretrained(plain)) is None
     parameters = inspect.signature(PreTrainedModel.from_pretrained).parameters
     assert {"pretrained_model_name_or_path", "config", "revision"} <= set(parameters)
     config = hf.AutoConfig.from_pretrained(folder)
