@@ -111,6 +111,49 @@ def test_no_traceback_from_a_real_process(
     assert line in last
 
 
-def test_unknown_options_are_usage_errors(run) -> None:
-    assert run("train", "--nonsense").exit_code == 2
-    assert run("nonsense").exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("trian", "No such command 'trian'. Did you mean 'train'?"),
+        ("train --modle x", "No such option: --modle (Possible options: --model, --nodes)"),
+        ("train", "Missing option '--model'"),
+        ("bench", "Missing argument 'name'"),
+        ("train --model", "Option '--model' requires an argument"),
+        ("eval --model x --task cola more", "Got unexpected extra argument(s) (more)"),
+        ("plot -o x.png --pattern (window:4|global:1)&causal",
+         "pattern must join patterns with +, not |, got '(window:4|global:1)&causal'"),
+    ],
+)  # fmt: skip
+def test_usage_errors_are_one_line(
+    words: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _usage_error(words, monkeypatch, capsys) == line
+
+
+@pytest.mark.parametrize(("option", "value"), [("epochs", "many"), ("learning-rate", "1e-")])
+def test_a_value_of_the_wrong_type_is_shown(
+    option: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = f"train --model x --task cola --{option} {value}"
+    line = _usage_error(words, monkeypatch, capsys)
+    assert line.startswith(f"Invalid value for '--{option}': ")
+    assert line.endswith(f", got {value!r}")
+
+
+def _usage_error(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What is said of words that the program does not take, after its name."""
+    monkeypatch.setattr(sys, "argv", ["jat-graph", *words.split()])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    shown = capsys.readouterr()
+    assert caught.value.code == 2
+    assert not shown.out
+    assert shown.err.count("\n") == 1
+    start, _, line = shown.err.strip().partition("jat-graph: error: ")
+    assert not start
+    return line

@@ -12,12 +12,14 @@ import typer
 from jat_graph.cli.benchmarking import bench_command
 from jat_graph.cli.experimenting import experiment_command
 from jat_graph.cli.looking import calibrate_command, demo_command, inspect_command, plot_command
+from jat_graph.cli.pages import PageCommand, PageGroup
 from jat_graph.cli.training import eval_command, train_command
 
 app = typer.Typer(
     name="jat-graph",
+    cls=PageGroup,
     help="Jump self-attention for pretrained transformers.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -26,7 +28,9 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line; what the user did wrong is one line and a non-zero exit."""
     try:
-        app()
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        _fail(_describe_usage(error), error.exit_code)
     except (ValueError, ImportError) as error:
         _fail(str(error), 2)
     except OSError as error:
@@ -37,6 +41,7 @@ def main() -> None:
         if not isinstance(error, RuntimeError) or "out of memory" not in str(error):
             raise
         _fail(f"out of memory; use a smaller batch size or shorter texts ({error})", 1)
+    sys.exit(code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -47,6 +52,13 @@ def _fail(message: str, code: int) -> NoReturn:
 
         leave(code)
     sys.exit(code)
+
+
+def _describe_usage(error: typer.TyperException) -> str:
+    """What typer says in one line, and the value that came where one is of the wrong type."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    found = getattr(error.__cause__, "errors", None)
+    return f"{message}, got {found()[0]['input']!r}" if found else message
 
 
 def _describe(error: OSError) -> str:
@@ -66,6 +78,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _set_up(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -74,6 +87,9 @@ def _set_up(
     ] = False,
 ) -> None:
     """Show the library's own messages, and only our progress bars."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars, too
     messages = logging.getLogger("jat_graph")
     messages.setLevel(logging.INFO)
@@ -87,11 +103,11 @@ def _set_up(
         )
 
 
-app.command("demo")(demo_command)
-app.command("train")(train_command)
-app.command("eval")(eval_command)
-app.command("experiment")(experiment_command)
-app.command("inspect")(inspect_command)
-app.command("calibrate")(calibrate_command)
-app.command("plot")(plot_command)
-app.command("bench")(bench_command)
+app.command("demo", cls=PageCommand)(demo_command)
+app.command("train", cls=PageCommand)(train_command)
+app.command("eval", cls=PageCommand)(eval_command)
+app.command("experiment", cls=PageCommand)(experiment_command)
+app.command("inspect", cls=PageCommand)(inspect_command)
+app.command("calibrate", cls=PageCommand)(calibrate_command)
+app.command("plot", cls=PageCommand)(plot_command)
+app.command("bench", cls=PageCommand)(bench_command)

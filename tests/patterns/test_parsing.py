@@ -58,6 +58,7 @@ def test_what_is_the_default_is_left_out() -> None:
         ("window:3 global:1", "pattern must end after 'window:3'"),
         ("windows:3", "pattern must be one of causal, dilated, fixed, global, local, random,"),
         ("documents", "pattern must be one of"),
+        ("(window:3|global:1)&causal", r"pattern must join patterns with \+, not \|, got"),
         ("window", "pattern must be window:WIDTH, got 'window'"),
         ("local:4:own:7", r"pattern must be local:BLOCK\[:NEIGHBOURS\], got 'local:4:own:7'"),
         ("window:0", "width of a window must be an integer of at least 1, got 0"),
