@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -64,11 +63,7 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
 
     if isinstance(graph, list):
         graph = Batch.from_data_list(graph)
-    if getattr(graph, "adj_t", None) is not None and graph.edge_index is None:
-        graph = copy(graph)  # of which ToSparseTensor has made a matrix
-        edges, graph.edge_weight = to_edge_index(graph.adj_t)
-        graph.edge_index = edges.flip(0)
-    if getattr(graph, "edge_index", None) is not None:
+    if has_edges(graph):
         return _of_batch(graph, shape, mask, heads)
     if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):
         edges, weight = to_edge_index(graph)  # rows (target, source)
@@ -112,9 +107,10 @@ def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, 
     By the numbers of their nodes: edges may have been changed since the graphs were batched.
     """
     batch, number, length, _ = shape
-    edges, device = graph.edge_index, graph.edge_index.device
+    edges, weight = edges_of(graph)
+    device = edges.device
     start = graph.ptr if "ptr" in graph else torch.tensor([0, graph.num_nodes], device=device)
-    sizes, by_head = start.diff(), "head" in graph
+    sizes, by_head = start.diff(), "head" in graph and "sequence" in graph
     if by_head:
         sequence, head = (
             torch.as_tensor(x).view(-1).to(device) for x in (graph.sequence, graph.head)
@@ -126,7 +122,6 @@ def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, 
         raise ValueError(f"graph must have a graph for each of {batch} sequences, got {got}")
     first = (sequence * number * length).repeat_interleave(sizes)  # position of its sequence
     tokens = first + _tokens(graph, sequence, sizes, mask, shape)
-    weight = _weight(graph)
     if head is None:
         copies = torch.arange(number, device=device).view(-1, 1, 1) * length
         copied = (tokens[edges] + copies).transpose(0, 1).flatten(1)
@@ -166,16 +161,26 @@ def _tokens(
     return valid.nonzero()[:, 1]
 
 
-def _weight(graph: Any) -> Tensor:  # [E]
-    """Return the weights of edges, which some transforms of PyG keep as their features."""
+def has_edges(graph: Any) -> bool:
+    """Tell whether something is a graph of PyG."""
+    return any(getattr(graph, name, None) is not None for name in ("edge_index", "adj_t"))
+
+
+def edges_of(graph: Any) -> Edges:
+    """Return the edges of a graph of PyG, and their weights, wherever transforms have put them."""
+    from torch_geometric.utils import to_edge_index
+
+    if graph.edge_index is None:
+        edges, weight = to_edge_index(graph.adj_t)  # rows (target, source)
+        return edges.flip(0), weight
     number = graph.edge_index.size(1)
     for name in ("edge_weight", "edge_attr"):
-        weight: Tensor | None = getattr(graph, name, None)
+        weight = getattr(graph, name, None)
         if weight is not None:
             if weight.shape != (number,):
                 raise ValueError(f"{name} must be [{number}], got {list(weight.shape)}")
-            return weight
-    return torch.ones(number, device=graph.edge_index.device)
+            return graph.edge_index, weight
+    return graph.edge_index, torch.ones(number, device=graph.edge_index.device)
 
 
 def _extreme(numbers: Tensor, end: int) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch_geometric.data import Data
 
+from jat_graph.attention.given_graphs import edges_of
+
 
 def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
     r"""Return a graph of words as one of the tokens that a tokenizer cut them into.
@@ -17,7 +19,8 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
 
     Args:
         graph: A graph of n words: ``edge_index`` with rows (source, target), ``edge_weight`` or 1
-            each, and ``num_nodes`` n.
+            each, and ``num_nodes`` n; or as transforms leave it, weights in ``edge_attr`` or all in
+            ``adj_t``.
         word_ids: The word of each token, from 0, or None for special tokens, as
             ``encoding.word_ids(i)`` of a tokenizer says.
 
@@ -26,7 +29,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
         positions.
 
     Raises:
-        ValueError: If a token is of a word that the graph lacks.
+        ValueError: If a token is of a word that the graph lacks, or weights do not fit the edges.
 
     Shapes:
         - **output:** ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']``, ``token`` ``[L]``
@@ -36,15 +39,12 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
         raise ValueError(
             f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
         )
-    device = graph.edge_index.device
+    (source, target), weight = edges_of(graph)
+    device = weight.device
     word = torch.tensor(words, device=device)
-    weight = graph.edge_weight if "edge_weight" in graph else None
-    if weight is None:
-        weight = torch.ones(graph.edge_index.size(1), device=device)
     order = word.argsort(stable=True)  # special tokens first, then word after word
     size = (word + 1).bincount(minlength=graph.num_nodes + 1)
     first, size = size.cumsum(0)[:-1], size[1:]  # of each word
-    source, target = graph.edge_index
     copies = size[source] * size[target]
     edge = torch.arange(len(copies), device=device).repeat_interleave(copies)
     number = torch.arange(len(edge), device=device) - (copies.cumsum(0) - copies)[edge]

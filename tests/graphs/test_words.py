@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch_geometric.data import Data
+from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.utils import to_dense_adj
 
 from jat_graph.graphs import token_graph
 
@@ -37,3 +39,20 @@ def test_a_token_of_an_unknown_word_is_named() -> None:
     graph = Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=2)
     with pytest.raises(ValueError, match="a node for each word, got 2 for word 2"):
         token_graph(graph, [None, 0, 1, 2, None])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
+def test_weights_are_found_where_transforms_leave_them() -> None:
+    edges, weight = torch.tensor([[0, 2, 1], [1, 1, 2]]), torch.tensor([0.5, 2.0, 0.25])
+    words = [None, 0, 0, 1, 2, None]
+    wanted = token_graph(Data(edge_index=edges, edge_weight=weight, num_nodes=3), words)
+    by_attr = Data(edge_index=edges, edge_attr=weight, num_nodes=3)
+    to_csr = ToSparseTensor(attr="edge_attr", layout=torch.sparse_csr)
+    for graph in (by_attr, to_csr(by_attr.clone())):
+        found = token_graph(graph, words)
+        assert torch.equal(dense(found), dense(wanted))
+    assert wanted.edge_weight.tolist() == [0.25, 0.25, 2.0, 0.25]
+
+
+def dense(graph: Data) -> torch.Tensor:
+    return to_dense_adj(graph.edge_index, edge_attr=graph.edge_weight, max_num_nodes=6)

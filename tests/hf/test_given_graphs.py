@@ -143,6 +143,16 @@ def test_every_form_of_the_same_graphs_gives_the_same() -> None:
             assert_close(run(model, inputs), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_attributes_of_a_users_own_change_nothing() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
+    with using_graphs(model, [chain(7)]):
+        wanted = run(model, inputs)
+    graph = chain(7)
+    graph.head = torch.arange(7)  # of each word in a tree
+    with using_graphs(model, [graph]):
+        assert torch.equal(run(model, inputs), wanted)
+
+
 ROWS = [slice(row * LENGTH, (row + 1) * LENGTH) for row in range(2)]
 
 
