@@ -18,7 +18,11 @@ from jat_graph.lab.speed.timing import Step
 
 PEAK_RESET = Path("/proc/self/clear_refs")
 # glibc keeps what is freed for later, up to 32 MiB a piece, and a peak must not hide in that.
-RETURNING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+RETURNING = {
+    "MALLOC_MMAP_MAX_": "65536",  # as it is where nobody says otherwise
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
 NO_ROOM = "(?i)out of memory|can't allocate memory|MemoryError"  # torch says it in several ways
 
 _STATUS = Path("/proc/self/status")

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from jat_graph.lab.speed import BENCHMARKS
+from jat_graph.lab.speed import BENCHMARKS, memory
 from jat_graph.lab.speed.results import Results, Row
 from jat_graph.lab.speed.series import Outcome, Settings
 from jat_graph.lab.speed.tables import (
@@ -105,7 +105,9 @@ def test_slopes_are_said_with_their_bar() -> None:
     [(2.0**20 * 1.5, "1.5 MiB"), (2.0**30 * 12, "12 GiB"), (4096.0, "0.00391 MiB")],
 )
 def test_bytes_are_shown_in_one_unit(size: float, text: str) -> None:
-    found = results("memory", row("layer", "SDPA", 1024, outcome(size, size, multiple=2.345)))
+    found = results(
+        "memory", row(memory.WHAT, memory.AGAINST, 1024, outcome(size, size, multiple=2.345))
+    )
     assert f"| {text} (" in single_spaced(found)
     assert "times Q, K and key scores 2.35" in results_markdown(found)
     assert "≤ 3 times" in results_markdown(found)
