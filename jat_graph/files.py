@@ -33,6 +33,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_target(path: Path | None) -> None:
+    """Refuse a file that could not be written because it has no folder, or is one."""
+    if path is not None and not path.parent.is_dir():
+        raise OSError(f"{path} must be a file in a folder that is there, got none at {path.parent}")
+    if path is not None and path.is_dir():
+        raise OSError(f"{path} must be a file, got a folder")
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write ``text`` as UTF-8; the file appears whole or not at all."""
     with replacing(path) as temporary:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.inputs import has_terminal
+from jat_graph.cli.inputs import INTERRUPTED, has_terminal
 from jat_graph.files import write_text
 from jat_graph.lab.grids import grid_names
 
@@ -77,7 +77,7 @@ def experiment_command(
         )
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on where it stopped", err=True)
-        raise
+        raise typer.Exit(INTERRUPTED) from None
     shown = f"the table is {grid.name}.md" if count == 1 else "without --part the table is made"
     Console().print(f"Results are in {folder}; {shown}.", soft_wrap=True)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ModelOption = Annotated[str, typer.Option(help="Folder or Hub name of the model.")]
 
+INTERRUPTED = 130  # what a shell is told by a command that Ctrl-C ended
+
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -43,21 +45,31 @@ def has_terminal() -> bool:
 
 
 def load_model(
-    path: str, options: JatOptions | None = None, default: JatConfig | None = None
+    path: str,
+    options: JatOptions | None = None,
+    default: JatConfig | None = None,
+    place: tuple[int, int] | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder or decoder to look at, with its tokenizer and the jump heads asked for.
 
-    A model that was saved with heads starts from those, another one from ``default``.
+    A model that was saved with heads starts from those, another one from ``default``. Heads that
+    do not fit are refused before weights are read, and so is a layer and head that does not jump.
     """
     from safetensors import SafetensorError
     from transformers import AutoModel
 
     from jat_graph.hf import attached_config, from_pretrained
     from jat_graph.hf.changing import attach_again, learned_by_heads
+    from jat_graph.hf.trial import try_heads
+    from jat_graph.inspection.text import check_place
     from jat_graph.training.pretrained import has_own_heads, load_config, load_tokenizer, quiet
 
     load: Callable[[str], Any] = AutoModel.from_pretrained
-    if has_own_heads(load_config(path)):
+    settings = load_config(path)
+    if not has_own_heads(settings):
+        config = (options or JatOptions()).resolve(default)
+        check_place(try_heads(AutoModel, settings, () if config is None else (config,)), place)
+    else:
         load = partial(from_pretrained, AutoModel)
     try:
         with quiet():

@@ -21,7 +21,7 @@ from jat_graph.cli.inputs import (
     text_batches,
 )
 from jat_graph.cli.options import JatOptions, gather
-from jat_graph.files import write_text
+from jat_graph.files import check_target, write_text
 from jat_graph.training import TrainingOptions
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def inspect_command(
     from jat_graph.config import JatConfig
     from jat_graph.inspection.text import inspect_text
 
+    check_target(json_file)
     content = read_text(text)
     loaded, tokenizer = load_model(model, jat, JatConfig())
     report = inspect_text(loaded, tokenizer, content, top=top, special_tokens=special_tokens)
@@ -124,11 +125,13 @@ def calibrate_command(
     Every fifth batch is held out, and the density reached on those is shown.
     """
     from jat_graph.config import JatConfig
-    from jat_graph.inspection.calibration import calibrate
+    from jat_graph.inspection.calibration import calibrate, check_calibration
     from jat_graph.training import calibrate_on_task
 
     if (text is None) == (task is None):
         raise ValueError("calibrate needs either --text or --task")
+    check_target(output)
+    check_calibration(density, jat.resolve(JatConfig()) or JatConfig())
     if text is not None:
         texts = [line.strip() for line in read_text(text).splitlines() if line.strip()]
         loaded, tokenizer = load_model(model, jat, JatConfig())
@@ -173,8 +176,10 @@ def plot_command(
     from jat_graph.inspection.text import view_head
     from jat_graph.patterns import parse_pattern
     from jat_graph.viz import draw_head, draw_patterns, save_figure
+    from jat_graph.viz.heads import check_picture
     from jat_graph.viz.layers import is_layer, parse_layer
 
+    check_picture(output)
     if model is None and jat.pattern is not None:
         specs = jat.pattern.split(",")
         patterns = [parse_layer(s) if is_layer(s) else parse_pattern(s) for s in specs]
@@ -185,7 +190,7 @@ def plot_command(
         if (text is None) == (sentence is None):
             raise ValueError("plot needs either --text or --sentence")
         content = read_text(text) if text is not None else str(sentence)
-        loaded, tokenizer = load_model(model, jat, JatConfig())
+        loaded, tokenizer = load_model(model, jat, JatConfig(), (layer, head))
         view = view_head(
             loaded,
             tokenizer,

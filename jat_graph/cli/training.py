@@ -11,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.inputs import ModelOption, has_terminal
+from jat_graph.cli.inputs import INTERRUPTED, ModelOption, has_terminal
 from jat_graph.cli.options import EvalOptions, JatOptions, RunOptions, TripletOptions, gather
+from jat_graph.files import check_target
 from jat_graph.tasks import TASK_NAMES
 from jat_graph.training import Metrics, TrainingOptions
-from jat_graph.training.storage import write_json
+from jat_graph.training.storage import CHECKPOINT_FOLDER, RUN_FILE, write_json
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
@@ -59,7 +60,8 @@ def train_command(
     """
     from jat_graph.training import train
     from jat_graph.training.heads import name_of
-    from jat_graph.training.processes import one_voice
+    from jat_graph.training.processes import join, one_voice
+    from jat_graph.training.runner import check_unused, refuse_single_run
 
     with one_voice():
         options = TrainingOptions(
@@ -70,17 +72,21 @@ def train_command(
             **asdict(run) | {"trainer": dict(_read_setting(text) for text in run.trainer or ())},
         )
         jumps = density is not None or jat != JatOptions()
-        _check_choice(base, compare_arms, arm, jumps, triplet != TripletOptions())
-        if compare_arms and arm:
-            _compare(options, {"base": None} | dict(_read_arm(text) for text in arm), seeds)
-            return
-        config = None if base else _heads(options, jat, triplet, density)
-        if compare_arms:
-            _compare(options, {"base": None, name_of(config): config}, seeds)
-        else:
-            result = train(options, config, progress=has_terminal())
-            _print_metrics(result.metrics)
-            Console().print(f"Model and results are in {options.output_dir}.")
+        _check_choice(base, compare_arms, seeds, arm, jumps, triplet != TripletOptions())
+        check_folder = refuse_single_run if compare_arms else check_unused
+        try:
+            join(options).on_main(lambda: check_folder(options))
+            config = None if base or arm else _heads(options, jat, triplet, density)
+            if compare_arms:
+                arms = dict(_read_arm(text) for text in arm) if arm else {name_of(config): config}
+                _compare(options, {"base": None, **arms}, seeds)
+            else:
+                result = train(options, config, progress=has_terminal())
+                _print_metrics(result.metrics)
+                Console().print(f"Model and results are in {options.output_dir}.")
+        except KeyboardInterrupt:
+            _say_how_to_go_on(options, compare_arms)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 @gather(run=EvalOptions)
@@ -97,6 +103,7 @@ def eval_command(
     from jat_graph.training import evaluate
     from jat_graph.training.processes import is_main, one_voice
 
+    check_target(json_file)
     with one_voice():
         folder = None if data_dir is None else str(data_dir)
         metrics = evaluate(model, task, folder, **asdict(run), progress=has_terminal())
@@ -105,12 +112,31 @@ def eval_command(
             write_json(json_file, {"model": model, "task": task, "metrics": metrics})
 
 
+def _say_how_to_go_on(options: TrainingOptions, compare_arms: bool) -> None:
+    """Say in one line what an interrupted command left behind."""
+    from jat_graph.training.processes import is_main
+    from jat_graph.training.storage import last_checkpoint, run_folder
+
+    if compare_arms:
+        said = "the same command goes on where it stopped"
+    elif last_checkpoint(run_folder(options) / CHECKPOINT_FOLDER) is not None:
+        said = "the same command with --resume goes on where it was saved last"
+    elif (run_folder(options) / RUN_FILE).exists():
+        said = "nothing was saved yet; the same command with --resume begins again"
+    else:
+        said = "nothing was begun"
+    if is_main():
+        typer.echo(f"interrupted; {said}", err=True)
+
+
 def _check_choice(
-    base: bool, compare_arms: bool, arm: list[str] | None, jumps: bool, triplets: bool
+    base: bool, compare_arms: bool, seeds: int, arm: list[str] | None, jumps: bool, triplets: bool
 ) -> None:
     """Refuse options that exclude each other; heads are described by their own options."""
     if base and compare_arms:
         raise ValueError("--base and --compare exclude each other: a comparison has a base arm")
+    if compare_arms and seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
     if arm and not compare_arms:
         raise ValueError("--arm needs --compare")
     if triplets and (base or arm):
@@ -132,8 +158,8 @@ def _heads(
 ) -> Heads | None:
     """The settings of the heads; None leaves a model saved with heads of ours as it is."""
     from jat_graph.config import JatConfig
-    from jat_graph.training import calibrate_on_task
-    from jat_graph.training.heads import join_kinds, kinds_of
+    from jat_graph.training.heads import join_kinds
+    from jat_graph.training.measuring import calibrate_once
     from jat_graph.training.pretrained import has_own_heads, load_config
     from jat_graph.training.processes import join
 
@@ -150,10 +176,9 @@ def _heads(
         return join_kinds(jat.resolve(default), triplet.resolve())
 
     config = join(options).agree(settings)
-    if density is None:
+    if density is None or config is None:
         return config
-    jump, beside = kinds_of(config)
-    return join_kinds(calibrate_on_task(options, jump, density, beside=beside), beside)
+    return calibrate_once(options, config, density)
 
 
 def _read_setting(text: str) -> tuple[str, str]:
@@ -176,8 +201,6 @@ def _compare(options: TrainingOptions, arms: Mapping[str, Heads | None], count: 
     from jat_graph.lab.comparison import comparison_table
     from jat_graph.training import compare
 
-    if count < 1:
-        raise ValueError(f"--seeds must be at least 1, got {count}")
     seeds = range(options.seed, options.seed + count)
     console = Console()
     console.print(comparison_table(compare(options, arms, list(seeds), progress=has_terminal())))

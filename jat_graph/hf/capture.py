@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.hf.attention_call import AttentionCall
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.interface import find_attachment, layer_state
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.masks.tokens import TokenMask
@@ -70,6 +70,13 @@ class ScoreRecorder:
         else:
             self.layers.append(captured)
             self.layers.sort(key=lambda layer: layer.layer)
+
+
+def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """Return the jump heads of each layer that has some; nothing for a model without."""
+    states = (layer_state(module) for module in model.modules())
+    kinds = [heads for state in states if state is not None for heads in state.heads]
+    return {heads.index: heads.heads for heads in kinds if isinstance(heads, JumpLayer)}
 
 
 @contextmanager

@@ -91,16 +91,8 @@ def calibrate(
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
     """
-    if not isinstance(density, int | float) or not 0 < density < 1:
-        raise ValueError(f"density must be in (0, 1), got {density!r}")
     config = config or attached_config(model) or JatConfig()
-    if config.graph != "pairs":
-        raise ValueError(
-            f"graph must be 'pairs' to calibrate, got {config.graph!r}; "
-            "their threshold, in standard deviations, fits every head"
-        )
-    if config.vote_rate is not None:
-        raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")
+    check_calibration(density, config)
     used, held_out = split_batches(batches)
     with _as_it_was(model) as put_on:
         table = _measure_table(model, put_on, used, density, config)
@@ -110,6 +102,19 @@ def calibrate(
         if held_out:
             _log_density("held-out", graph_statistics(model, held_out), density)
     return result
+
+
+def check_calibration(density: float, config: JatConfig) -> None:
+    """Refuse what no thresholds can be measured for."""
+    if not isinstance(density, int | float) or not 0 < density < 1:
+        raise ValueError(f"density must be in (0, 1), got {density!r}")
+    if config.graph != "pairs":
+        raise ValueError(
+            f"graph must be 'pairs' to calibrate, got {config.graph!r}; "
+            "their threshold, in standard deviations, fits every head"
+        )
+    if config.vote_rate is not None:
+        raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")
 
 
 def graph_statistics(

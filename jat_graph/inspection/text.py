@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.capture import jumping_heads
 from jat_graph.inspection.calibration import graph_densities
 from jat_graph.inspection.graphs import Footing, StoneLinks
 from jat_graph.inspection.reports import (
@@ -105,13 +106,9 @@ def view_head(
     """
     if top < 0:
         raise ValueError(f"top must be at least 0, got {top}")
+    check_place(jumping_heads(model), (layer, head))
     run = _run_text(model, tokenizer, text)
-    found = next((item for item in run.layers if item.layer == layer), None)
-    if found is None or head not in found.heads:
-        jumping = "; ".join(f"layer {item.layer}: {list(item.heads)}" for item in run.layers)
-        raise ValueError(
-            f"layer {layer}, head {head} must be a jump head, got only these jump: {jumping}"
-        )
+    found = next(item for item in run.layers if item.layer == layer)
     place = found.heads.index(head)
     trace, keep = trace_layer(found), run.shown(special_tokens)
     reports = _layer_reports(run, found, trace, top, special_tokens, all_stones=True)
@@ -121,6 +118,15 @@ def view_head(
     )
     tokens = tuple(run.tokens[position] for position in keep)
     return HeadView(reports[place], tokens, scores, weights, propagated)
+
+
+def check_place(jumping: dict[int, tuple[int, ...]], place: tuple[int, int] | None) -> None:
+    """Refuse a layer and head that does not jump, of a model whose jump heads are known."""
+    if place is not None and jumping and place[1] not in jumping.get(place[0], ()):
+        listed = "; ".join(f"layer {layer}: {list(heads)}" for layer, heads in jumping.items())
+        raise ValueError(
+            f"layer {place[0]}, head {place[1]} must be a jump head, got only these jump: {listed}"
+        )
 
 
 @dataclass(frozen=True)

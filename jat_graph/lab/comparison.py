@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from jat_graph.lab.studies.grid import Grid, check_seeds
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.rows import Place, Scores
-from jat_graph.lab.studies.running import finish_cell
+from jat_graph.lab.studies.running import check_cells, finish_cell
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
@@ -30,8 +31,13 @@ from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
-from jat_graph.training.runner import require_extra
-from jat_graph.training.storage import RESULTS_FILE, prepare_folder, read_json, write_json
+from jat_graph.training.runner import refuse_single_run, require_extra
+from jat_graph.training.storage import (
+    RESULTS_FILE,
+    making_folder,
+    run_folder,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -273,12 +279,15 @@ def compare(
     named = processes.agree(lambda: _named_arms(arms))
     plan = processes.agree(lambda: _plan(options, named, seeds))
     plan = replace(plan, processes=processes, keep_models=keep_models)
-    output = Path(options.output_dir).expanduser().resolve()
+    output = run_folder(options)
     store = Store(plan, output, lambda folder, cell: folder / cell.arm / f"seed-{cell.seed}")
-    processes.on_main(lambda: _check_folder(store))
-    for cell in plan.cells:
-        logger.info("seed %d, arm %s", cell.seed, cell.arm)
-        finish_cell(cell, store, progress, wait=True)
+    processes.on_main(lambda: refuse_single_run(options))
+    processes.agree(lambda: check_cells(store))
+    with ExitStack() as stack:
+        processes.on_main(lambda: stack.enter_context(making_folder(output)))
+        for cell in plan.cells:
+            logger.info("seed %d, arm %s", cell.seed, cell.arm)
+            finish_cell(cell, store, progress, wait=True)
     comparison = processes.on_main(lambda: _read(named, store))
     processes.on_main(lambda: write_json(output / RESULTS_FILE, comparison.to_dict()))
     return comparison
@@ -375,15 +384,6 @@ def _read(arms: dict[str, Arm], store: Store) -> Comparison:
         runs={arm: tuple(results) for arm, results in runs.items()},
         answers=answers,
     )
-
-
-def _check_folder(store: Store) -> None:
-    """Refuse a folder that cannot be written to, or holds something else."""
-    folder = prepare_folder(store.output)
-    found = read_json(folder / RESULTS_FILE)
-    if found is not None and "arms" not in found:
-        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
-    store.finished()
 
 
 def _named_arms(arms: Heads | Arms) -> dict[str, Arm]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.training.heads import Heads, kinds_of
 from jat_graph.training.objectives.base import Objective
 from jat_graph.training.pretrained import has_own_heads, load_config, offline
 from jat_graph.training.storage import reason
@@ -47,6 +48,17 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
     objective.check_model(model)
     _fit_length(model, objective)
     return model
+
+
+def check_heads(objective: Objective[Any], heads: Heads | None) -> None:
+    """Refuse heads that a model has no room for, before its weights and data are read."""
+    from jat_graph.hf.trial import try_heads
+
+    options = objective.options
+    config = load_config(options.model)
+    if heads is not None and not has_own_heads(config):  # which say why they stay alone
+        kinds = tuple(kind for kind in kinds_of(heads) if kind is not None)
+        try_heads(_auto_class(objective), config, kinds, options.depth)
 
 
 def load_trained(objective: Objective[Any]) -> PreTrainedModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
-from jat_graph.training.heads import attach_heads
-from jat_graph.training.loading import load_for_training, load_trained
+from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
+from jat_graph.training.loading import check_heads, load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Encoded, Objective
 from jat_graph.training.options import TrainingOptions
@@ -19,11 +20,23 @@ from jat_graph.training.pretrained import quiet
 from jat_graph.training.processes import join
 from jat_graph.training.results import Metrics
 from jat_graph.training.runner import require_extra
+from jat_graph.training.storage import (
+    CALIBRATED_FILE,
+    RESULTS_FILE,
+    RUN_FILE,
+    difference,
+    making_folder,
+    read_json,
+    run_folder,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from jat_graph.hf.triplet_config import TripletConfig
+
+CALIBRATION_BATCHES = 8
 
 
 def evaluate(
@@ -103,7 +116,7 @@ def calibrate_on_task(
     config: JatConfig | None = None,
     density: float = 0.05,
     *,
-    batches: int = 8,
+    batches: int = CALIBRATION_BATCHES,
     beside: TripletConfig | None = None,
 ) -> JatConfig:
     """Measure thresholds on training texts, with the pretrained model before any training.
@@ -129,6 +142,40 @@ def calibrate_on_task(
     return join(options).on_main(lambda: _measure(options, config, density, batches, beside))
 
 
+def calibrate_once(options: TrainingOptions, heads: Heads, density: float) -> Heads:
+    """Measure thresholds for the jump heads of a run, or read what was measured for it before.
+
+    A run that goes on, perhaps elsewhere, must have the same thresholds, to the last bit.
+    """
+    require_extra()
+    jump, triplet = kinds_of(heads)
+
+    def work() -> JatConfig:
+        folder = run_folder(options)
+        asked = _asked(options, heads, density)
+        found = read_json(folder / CALIBRATED_FILE) or {}
+        config: dict[str, Any] | None = found.pop("config", None)
+        if config is not None and found == asked:
+            return JatConfig.from_dict(config)
+        changed = difference(found, asked)
+        if config is not None and (folder / RUN_FILE).exists() | (folder / RESULTS_FILE).exists():
+            raise ValueError(f"output_dir {folder} holds a run with {changed}: name another folder")
+        with making_folder(folder):
+            measured = _measure(options, jump, density, CALIBRATION_BATCHES, triplet)
+            write_json(folder / CALIBRATED_FILE, {**asked, "config": measured.to_dict()})
+        return measured
+
+    return join_kinds(join(options).on_main(work), triplet) or heads
+
+
+def _asked(options: TrainingOptions, heads: Heads, density: float) -> dict[str, Any]:
+    """What thresholds depend on, in types of JSON."""
+    elsewhere = {"output_dir": "", "resume": False}  # which changes nothing
+    asked = {"density": density, "heads": heads.to_dict(), "options": options.to_dict() | elsewhere}
+    plain: dict[str, Any] = json.loads(json.dumps(asked))
+    return plain
+
+
 def _measure(
     options: TrainingOptions,
     config: JatConfig | None,
@@ -136,13 +183,18 @@ def _measure(
     batches: int,
     beside: TripletConfig | None,
 ) -> JatConfig:
-    from jat_graph.inspection.calibration import calibrate
+    from jat_graph.inspection.calibration import calibrate, check_calibration
+    from jat_graph.training.arguments import check_device
 
+    config = config or JatConfig()
+    check_calibration(density, config)
+    check_device(options)
     if batches < 1:
         raise ValueError(f"batches must be a positive integer, got {batches}")
     wanted = batches * options.batch_size
     drawn = replace(options, max_train_samples=min(wanted, options.max_train_samples or wanted))
     objective = objective_for(get_task(options.task), drawn)
+    check_heads(objective, join_kinds(config, beside))
     texts = list(load_splits(objective, (TRAIN,))[TRAIN].features)
     with quiet():
         model = load_for_training(objective)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from jat_graph.tasks import get_task
 from jat_graph.training.card import write_card
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.heads import Heads, attach_heads
-from jat_graph.training.loading import load_for_training
+from jat_graph.training.loading import check_heads, load_for_training
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.options import TrainingOptions
@@ -29,9 +29,10 @@ from jat_graph.training.storage import (
     RUN_FILE,
     difference,
     last_checkpoint,
-    prepare_folder,
+    making_folder,
     read_json,
     replacing_folder,
+    run_folder,
     write_json,
 )
 
@@ -72,18 +73,66 @@ def train(
         The protocol is that of the JAT paper's section on GLUE: fine-tune, report the dev set.
     """
     require_extra()
-    from jat_graph.training.trainer import score
-
     processes = join(options)
     task = processes.agree(lambda: get_task(options.task))
     options = replace(options, task=task.name)
     description = _description(options, config, processes)
-    folder = processes.on_main(lambda: prepare_folder(options.output_dir))
-    finished = processes.on_main(lambda: _finished_run(folder, options, description))
+    finished = processes.on_main(lambda: _finished_run(options, description))
     if finished is not None:
         return finished
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     objective = objective_for(task, options)
+    processes.agree(lambda: _check_fit(objective, config))
+    with ExitStack() as stack:
+        folder = processes.on_main(lambda: stack.enter_context(making_folder(options.output_dir)))
+        return _train_in(folder, objective, config, processes, description, progress)
+
+
+def check_unused(options: TrainingOptions) -> None:
+    """Refuse a folder that holds a run, unless it is to go on."""
+    folder = run_folder(options)
+    if not options.resume and any((folder / name).exists() for name in (RESULTS_FILE, RUN_FILE)):
+        raise ValueError(
+            f"output_dir {folder} holds a run already: resume it, or name another folder"
+        )
+
+
+def refuse_single_run(options: TrainingOptions) -> None:
+    """Refuse a folder that holds one run, which is no comparison."""
+    folder = run_folder(options)
+    found = read_json(folder / RESULTS_FILE)
+    if found is not None and "arms" not in found:
+        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
+
+
+def require_extra() -> None:
+    """Check that the optional packages for training are there."""
+    wanted = ("accelerate", "datasets", "pandas", "pydantic", "sklearn", "scipy", "tabulate")
+    missing = [name for name in wanted if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"training needs the package {missing[0]}: pip install 'jat_graph[train]'")
+
+
+def _check_fit(objective: Objective[Any], config: Heads | None) -> None:
+    """Refuse what can be refused before data and weights are read."""
+    from jat_graph.training.arguments import check_device
+
+    check_device(objective.options)
+    check_heads(objective, config)
+
+
+def _train_in(
+    folder: Path,
+    objective: Objective[Any],
+    config: Heads | None,
+    processes: Processes,
+    description: dict[str, Any],
+    progress: bool,
+) -> RunResult:
+    """Train, score, and write what comes of it."""
+    from jat_graph.training.trainer import score
+
+    task, options = objective.task, objective.options
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with quiet(), own_environment():
         trainer, splits = processes.agree(
             lambda: _prepare(objective, config, processes, folder, progress)
@@ -111,14 +160,6 @@ def train(
     return processes.on_main(lambda: _conclude(folder, result, answers))
 
 
-def require_extra() -> None:
-    """Check that the optional packages for training are there."""
-    wanted = ("accelerate", "datasets", "pandas", "pydantic", "sklearn", "scipy", "tabulate")
-    missing = [name for name in wanted if find_spec(name) is None]
-    if missing:
-        raise ValueError(f"training needs the package {missing[0]}: pip install 'jat_graph[train]'")
-
-
 def _prepare(
     objective: Objective[Any],
     config: Heads | None,
@@ -129,11 +170,10 @@ def _prepare(
     """Load everything a run needs, in the order that makes runs comparable."""
     from transformers import set_seed
 
-    from jat_graph.training.arguments import check_device, layers_to_shard, training_arguments
+    from jat_graph.training.arguments import layers_to_shard, training_arguments
     from jat_graph.training.trainer import build_trainer, checkpoint_activations
 
     options, task = objective.options, objective.task
-    check_device(options)
     splits = load_splits(objective, (TRAIN, *dev_splits(task, options)))
     set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
     model = load_for_training(objective)
@@ -163,18 +203,14 @@ def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bo
         raise
 
 
-def _finished_run(
-    folder: Path, options: TrainingOptions, asked: dict[str, Any]
-) -> RunResult | None:
+def _finished_run(options: TrainingOptions, asked: dict[str, Any]) -> RunResult | None:
     """The finished run that the folder holds, if any; one that is not asked for is refused."""
+    check_unused(options)
+    folder = run_folder(options)
     results, begun = read_json(folder / RESULTS_FILE), read_json(folder / RUN_FILE)
     found = results or begun
     if found is None:
         return None
-    if not options.resume:
-        raise ValueError(
-            f"output_dir {folder} holds a run already: resume it, or name another folder"
-        )
     found = {"processes": 1} | found
     if any(found.get(part) != asked[part] for part in ("fingerprint", "processes")):
         changes = map(difference, _settings(found), _settings(asked))

@@ -6,15 +6,19 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.files import read_object, write_text
+
+if TYPE_CHECKING:
+    from jat_graph.training.options import TrainingOptions
 
 RESULTS_FILE = "results.json"
 ANSWERS_FILE = "answers.json"
 RUN_FILE = "run.json"
+CALIBRATED_FILE = "calibrated.json"
 MODEL_FOLDER = "model"
 CHECKPOINT_FOLDER = "checkpoints"
 LOG_FOLDER = "tensorboard"
@@ -23,9 +27,18 @@ LOG_FOLDER = "tensorboard"
 _LAST_FILE = "trainer_state.json"
 
 
+def run_folder(options: TrainingOptions) -> Path:
+    """Where a run is written, by its absolute path."""
+    return _absolute(options.output_dir)
+
+
+def _absolute(folder: str | Path) -> Path:
+    return Path(folder).expanduser().resolve()
+
+
 def prepare_folder(folder: str | Path) -> Path:
     """A folder's absolute path; it is there, and can be written to, before any work is done."""
-    path = Path(folder).expanduser().resolve()
+    path = _absolute(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
@@ -35,6 +48,20 @@ def prepare_folder(folder: str | Path) -> Path:
             f"output_dir {path} must be a folder one can write to: {reason(error)}"
         ) from None
     return path
+
+
+@contextmanager
+def making_folder(folder: str | Path) -> Iterator[Path]:
+    """A prepared folder; what work that fails leaves empty of it is taken away again."""
+    path = _absolute(folder)
+    new = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        yield prepare_folder(path)
+    except BaseException:
+        for place in new:
+            with suppress(OSError):  # which is that it is not empty
+                place.rmdir()
+        raise
 
 
 def reason(error: Exception) -> str:
@@ -56,7 +83,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The content of a file that :func:`write_json` wrote; None if there is no such file."""
     try:
         return read_object(path, "file")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

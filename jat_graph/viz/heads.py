@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jat_graph.files import replacing
+from jat_graph.files import check_target, replacing
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.viz.stones import JUMP_COLOUR, SIDE_SIGNS, draw_stones
 
@@ -87,11 +87,17 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
         POSIX ``rename``: readers see the old file or the new one, never half of it.
     """
     path = Path(path)
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"picture must be a file name ending in .png, got {str(path)!r}")
+    check_picture(path)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
     return path
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a file that no picture could be written to."""
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"picture must be a file name ending in .png, got {str(path)!r}")
+    check_target(path)
 
 
 def new_figure(width: float, height: float, notes: float = 0.0) -> Figure:  # in inches

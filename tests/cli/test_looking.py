@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
 from tests.cli.conftest import Run
@@ -226,3 +228,34 @@ def test_wrong_use_is_named(
     with pytest.raises(ValueError, match=message):
         run(*words, "--model", tiny_model)
     assert not Path("x.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["inspect", "--heads", "13"], "needs head 12, but the model has 4 heads"),
+        (["inspect", "--json", "none/x.json"], "must be a file in a folder that is there"),
+        (["calibrate", "--density", "3"], r"density must be in \(0, 1\), got 3.0"),
+        (["calibrate", "--layers", "9"], "needs layer 9, but the model has 2 layers"),
+        (["calibrate", "--output", "none/x.json"], "must be a file in a folder that is there"),
+        (["plot", "-o", "x.jpg", "--layer", "0", "--head", "0"], "ending in .png, got 'x.jpg'"),
+        (["plot", "-o", "x.png", "--layer", "0", "--head", "7"], "head 7 must be a jump head"),
+    ],
+)
+def test_refused_before_a_model_is_loaded(
+    run: Run,
+    tiny_model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    def load(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("loaded before it was refused")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", load)
+    (tmp_path / "t").write_text("the book costs more than the pencil")
+    with pytest.raises((ValueError, OSError), match=message):
+        run(words[0], "--model", tiny_model, "--text", "t", *words[1:])
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]

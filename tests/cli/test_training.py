@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import TripletConfig, attach
+from jat_graph.inspection import calibration
+from jat_graph.tasks import Task
+from jat_graph.training.trainer import TaskTrainer
 from tests.cli.conftest import Run
 
 QUICK = ("--epochs", "1", "--batch-size", "16", "--max-length", "16", "--device", "cpu")
@@ -237,3 +241,119 @@ def test_wrong_use_is_named(
             "train", "--model", tiny_model, "--data-dir", cola_dir,
             "--output", tmp_path / "run", *arguments,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--density", "3"], r"density must be in \(0, 1\), got 3.0"),
+        (["--heads", "13"], "needs head 12, but the model has 4 heads"),
+        (["--heads", "13", "--density", "0.1"], "needs head 12, but the model has 4 heads"),
+        (["--layers", "1", "--depth", "1"], "needs layer 1, but the model has 1 layers"),
+        (["--heads", "13", "--compare"], "needs head 12, but the model has 4 heads"),
+        (["--compare", "--seeds", "0", "--density", "0.1"], "--seeds must be at least 1, got 0"),
+    ],
+)
+def test_refused_before_data_and_weights_are_read(
+    run: Run,
+    tiny_model: str,
+    cola_dir: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    def work(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("work before it was refused")
+
+    monkeypatch.setattr(Task, "load", work)
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", work)
+    with pytest.raises(ValueError, match=message):
+        run(
+            "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+            "--output", tmp_path / "new" / "run", *QUICK, *arguments,
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("compare", [[], ["--compare", "--seeds", "1"]])
+def test_a_run_without_data_leaves_no_empty_folder(
+    run: Run, tiny_model: str, tmp_path: Path, compare: list[str]
+) -> None:
+    with pytest.raises(OSError, match="nowhere does not exist"):
+        run(
+            "train", "--model", tiny_model, "--task", "cola", "--data-dir", tmp_path / "nowhere",
+            "--output", tmp_path / "new" / "run", *QUICK, *compare,
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_a_run_is_refused_before_thresholds_are_measured(
+    run: Run, tiny_model: str, cola_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", tmp_path / "run", *QUICK,
+    )  # fmt: skip
+    run(*words, "--density", "0.2")
+    first = json.loads((tmp_path / "run" / "results.json").read_text())
+
+    def measure(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(calibration, "calibrate", measure)
+    with pytest.raises(ValueError, match="holds a run already"):
+        run(*words, "--density", "0.2")
+    run(*words, "--density", "0.2", "--resume")
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == first
+    with pytest.raises(ValueError, match=r"holds a run with density=0.2, not 0.3"):
+        run(*words, "--density", "0.3", "--resume")
+    with pytest.raises(ValueError, match="holds a single run"):
+        run(*words, "--density", "0.2", "--compare")
+
+
+def test_a_file_for_scores_needs_a_folder(run: Run, tmp_path: Path) -> None:
+    scores = tmp_path / "none" / "scores.json"
+    with pytest.raises(OSError, match="must be a file in a folder that is there"):
+        run("eval", "--model", "no-model", "--task", "cola", "--json", scores)
+
+
+@pytest.mark.parametrize(
+    ("options", "step", "words"),
+    [
+        ([], 2, "with --resume goes on where it was saved last"),
+        ([], 1, "nothing was saved yet; the same command with --resume begins again"),
+        (["--compare", "--seeds", "1"], 1, "interrupted; the same command goes on where it"),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on_in_one_line(
+    run: Run,
+    tiny_model: str,
+    cola_dir: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    step: int,
+    words: str,
+) -> None:
+    train_step = TaskTrainer.training_step
+
+    def interrupted(self: TaskTrainer, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step == step:
+            raise KeyboardInterrupt
+        return train_step(self, *args, **kwargs)
+
+    line = (
+        "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
+        "--output", tmp_path / "run", *QUICK, "--save-steps", "2", "--base",
+    )  # fmt: skip
+    if options:
+        line = *line[:-1], *options
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskTrainer, "training_step", interrupted)
+        done = run(*line)
+    assert done.exit_code == 130
+    (said,) = [text for text in done.stderr.splitlines() if "seed 0, arm" not in text]
+    assert words in said
+    run(*line, *([] if options else ["--resume"]))
+    assert (tmp_path / "run" / "results.json").exists()

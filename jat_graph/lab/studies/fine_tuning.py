@@ -6,7 +6,6 @@ train on, or thresholds are calibrated.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.config import JatConfig
 from jat_graph.lab.store import check_same, locked
 from jat_graph.lab.studies.cells import Cell, Plan, cell_folder, output_of
 from jat_graph.lab.studies.grid import TUNING_SEED, Grid, check_columns, check_tasks, task_metrics
@@ -26,8 +24,8 @@ from jat_graph.lab.studies.timing import warm_up
 from jat_graph.lab.tables import SECONDS
 from jat_graph.tasks import get_task
 from jat_graph.training.data import drawn_rows, group_of
-from jat_graph.training.heads import Heads, join_kinds, kinds_of
-from jat_graph.training.measuring import calibrate_on_task
+from jat_graph.training.heads import Heads, kinds_of
+from jat_graph.training.measuring import calibrate_once
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import RunResult
 from jat_graph.training.runner import train
@@ -36,7 +34,6 @@ from jat_graph.training.storage import (
     MODEL_FOLDER,
     RESULTS_FILE,
     RUN_FILE,
-    prepare_folder,
     read_answers,
     read_json,
     write_json,
@@ -45,7 +42,6 @@ from jat_graph.training.storage import (
 if TYPE_CHECKING:
     from datasets import Dataset
 
-CALIBRATED_FILE = "calibrated.json"
 # What a finished trial found, wherever model and data are by then.
 TRIAL_FILE = "trial.json"
 
@@ -151,25 +147,11 @@ def _begin_anew(folder: Path) -> None:
 def _calibrated(
     plan: Plan, cell: Cell, options: TrainingOptions, heads: Heads | None
 ) -> Heads | None:
-    """Measure thresholds once: a run that goes on elsewhere must have the same, to the last bit."""
+    """Measure thresholds once, where the arm asks for it."""
     density = plan.grid.arm(cell.arm).density
-    jump, triplet = kinds_of(heads)
-    if density is None or heads is None or jump is None:
+    if density is None or heads is None or kinds_of(heads)[0] is None:
         return heads
-    path = prepare_folder(options.output_dir) / CALIBRATED_FILE
-    elsewhere = {"output_dir": "", "resume": False}  # which changes nothing
-    asked = {
-        "density": density,
-        "heads": heads.to_dict(),
-        "options": options.to_dict() | elsewhere,
-    }
-    asked = json.loads(json.dumps(asked))
-    found = read_json(path)
-    if found is not None and {name: found.get(name) for name in asked} == asked:
-        return join_kinds(JatConfig.from_dict(found["config"]), triplet)
-    config = calibrate_on_task(options, jump, density, beside=triplet)
-    write_json(path, {**asked, "config": config.to_dict()})
-    return join_kinds(config, triplet)
+    return calibrate_once(options, heads, density)
 
 
 def _chooser(plan: Plan, cell: Cell) -> Cell | None:

@@ -27,7 +27,10 @@ from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.lab.studies.tables import counted, experiment_markdown
 from jat_graph.lab.tables import SECONDS
+from jat_graph.tasks import get_task
 from jat_graph.training.data import drawn_rows
+from jat_graph.training.loading import check_heads
+from jat_graph.training.objectives import objective_for
 from jat_graph.training.runner import require_extra
 from jat_graph.training.storage import MODEL_FOLDER, prepare_folder, reason
 from jat_graph.viz import save_figure
@@ -126,6 +129,16 @@ def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
         return
     for cell in {cell.task: cell for cell in cells}.values():
         drawn_rows(plan.options(cell, Path("output"), task=task_of(plan.grid, cell.task).name))
+
+
+def check_cells(store: Store) -> None:
+    """Refuse heads that do not fit, and data that cannot be read, before a first arm is trained."""
+    plan, finished = store.plan, store.finished()
+    left = [cell for cell in plan.cells if cell not in finished]
+    for cell in {cell.arm: cell for cell in left}.values():
+        options = plan.options(cell, store.folder(cell))
+        check_heads(objective_for(get_task(options.task), options), plan.heads(cell))
+    check_data(plan, left)
 
 
 def check_jobs(plan: Plan, jobs: int) -> None:

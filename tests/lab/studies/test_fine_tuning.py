@@ -12,7 +12,7 @@ from jat_graph.lab.studies import Cell, fine_tuning
 from jat_graph.lab.studies.cells import cell_folder
 from jat_graph.lab.studies.fine_tuning import choose_heads
 from jat_graph.lab.studies.kinds import KINDS
-from jat_graph.training import BothHeads
+from jat_graph.training import BothHeads, measuring
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT
 
@@ -30,12 +30,14 @@ def test_thresholds_are_measured_anew_for_anything_else(
     calls: list[float] = []
     besides: TripletConfig | None = None
 
-    def calibrate(options: Any, heads: JatConfig, density: float, beside: Any) -> JatConfig:
+    def measure(
+        options: Any, heads: JatConfig, density: float, batches: int, beside: Any
+    ) -> JatConfig:
         assert beside == besides
         calls.append(density)
         return replace(heads, threshold=1 / 3 + len(calls))
 
-    monkeypatch.setattr(fine_tuning, "calibrate_on_task", calibrate)
+    monkeypatch.setattr(measuring, "_measure", measure)
 
     def choose(**changes: Any) -> Any:
         plan = plans(**({"arms": measured()} | changes))
