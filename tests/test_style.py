@@ -16,7 +16,7 @@ PACKAGE = ROOT / "jat_graph"
 
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
-    ("files", "kernels"),
+    ("directions", "files", "kernels"),
     ("masks",),
     ("checks",),
     ("patterns",),

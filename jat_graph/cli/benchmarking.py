@@ -33,7 +33,7 @@ def bench_command(
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw a picture over the lengths; ends in .png.")
+        Path | None, typer.Option(help="Also draw a picture over the lengths: .png, .svg or .pdf.")
     ] = None,
     repeats: Annotated[int, typer.Option(help="How often each point is measured.")] = 9,
 ) -> None:
@@ -46,13 +46,14 @@ def bench_command(
 
     from jat_graph import benchmarks
     from jat_graph.viz import save_figure
+    from jat_graph.viz.heads import check_picture
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == "costs":
         _refit_costs(device, json_file, lengths, plot)
         return
-    if plot is not None and plot.suffix.lower() != ".png":
-        raise ValueError(f"--plot must be a file name ending in .png, got {str(plot)!r}")
+    if plot is not None:
+        check_picture(plot, "--plot")
     path = Path(f"bench-{name}.json") if json_file is None else json_file
     results = benchmarks.run_benchmark(
         name,

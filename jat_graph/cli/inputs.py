@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,30 @@ if TYPE_CHECKING:
 ModelOption = Annotated[str, typer.Option(help="Folder or Hub name of the model.")]
 
 INTERRUPTED = 130  # what a shell is told by a command that Ctrl-C ended
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The texts that the user gave, which mean the same to each command."""
+
+    text: Annotated[
+        Path | None, typer.Option("--text", help="File with one text a line, in UTF-8.")
+    ] = None
+    sentence: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="A text itself; repeat for several."),
+    ] = None
+
+    def read(self, command: str, *others: str) -> list[str]:
+        """The texts, at least one; ``others`` are what the command could do with instead."""
+        if self.text is not None and self.sentence:
+            raise ValueError(f"{command} takes either --text or --sentence")
+        if self.text is not None:
+            return [line.strip() for line in read_text(self.text).splitlines() if line.strip()]
+        if not self.sentence:
+            raise ValueError(f"{command} needs {' or '.join(('--text', '--sentence', *others))}")
+        return list(self.sentence)
+
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 

@@ -14,13 +14,14 @@ from rich.table import Table
 
 from jat_graph.cli.inputs import (
     ModelOption,
+    TextOptions,
     default_model,
     has_terminal,
     load_model,
-    read_text,
     text_batches,
 )
 from jat_graph.cli.options import JatOptions, gather
+from jat_graph.directions import isolated
 from jat_graph.files import check_target, write_text
 from jat_graph.training import TrainingOptions
 
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
         SteppingStone,
         Stone,
         StoneReport,
+        Token,
     )
 
 _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
+_BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model
 
-TextOption = Annotated[Path | None, typer.Option("--text", help="File with one text, in UTF-8.")]
 SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
 TopOption = Annotated[int, typer.Option(help="Jumps shown for each head.")]
 
@@ -69,46 +71,52 @@ def demo_command(
     Console().print(f"Pictures and results are in {output.resolve()} ({found.seconds:.0f} s).")
 
 
-@gather(jat=JatOptions)
+@gather(given=TextOptions, jat=JatOptions)
 def inspect_command(
     model: ModelOption,
-    text: Annotated[Path, typer.Option("--text", help="File with one text, in UTF-8.")],
+    given: TextOptions,
     jat: JatOptions,
     top: TopOption = 3,
     special_tokens: SpecialOption = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write everything to this file.")
+        Path | None,
+        typer.Option("--json", help="Also write everything to this file; several texts as a list."),
     ] = None,
 ) -> None:
-    """Show what each jump head does on a text: density, mean weight, jumps, stepping stones.
+    """Show what each jump head does on texts: density, mean weight, jumps, stepping stones.
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it.
     With stones: the share of tokens on stones, stones in use and their median size, strengths,
-    jumps with their share of the walks, and who stands on which stone.
+    jumps with their share of the walks, and who stands on which stone. Small numbers after tokens
+    are positions: pencil₆ → book₁.
     """
     from jat_graph.config import JatConfig
     from jat_graph.inspection.text import inspect_text
 
     check_target(json_file)
-    content = read_text(text)
+    texts = given.read("inspect")
     loaded, tokenizer = load_model(model, jat, JatConfig())
-    report = inspect_text(loaded, tokenizer, content, top=top, special_tokens=special_tokens)
-    Console().print(*_tables(report), sep="\n")
+    found = []
+    for text in texts:
+        report = inspect_text(loaded, tokenizer, text, top=top, special_tokens=special_tokens)
+        if len(texts) > 1:
+            Console().print(f"\n[bold]{escape(isolated(text))}[/bold]", soft_wrap=True)
+        Console().print(*_tables(report), sep="\n")
+        found.append(report.to_dict())
     if json_file is not None:
-        write_text(json_file, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        content = found if len(found) > 1 else found[0]
+        write_text(json_file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-@gather(jat=JatOptions)
+@gather(given=TextOptions, jat=JatOptions)
 def calibrate_command(
     model: ModelOption,
+    given: TextOptions,
     jat: JatOptions,
     output: Annotated[Path, typer.Option(help="JSON file for the settings.")] = Path(
         "jat_config.json"
     ),
-    text: Annotated[
-        Path | None, typer.Option("--text", help="File with one text a line, in UTF-8.")
-    ] = None,
     task: Annotated[
         str | None, typer.Option(help="Measure on this task's training texts instead.")
     ] = None,
@@ -128,19 +136,19 @@ def calibrate_command(
     from jat_graph.inspection.calibration import calibrate, check_calibration
     from jat_graph.training import calibrate_on_task
 
-    if (text is None) == (task is None):
-        raise ValueError("calibrate needs either --text or --task")
+    if task is not None and (given.text is not None or given.sentence):
+        raise ValueError("calibrate takes --task or texts, not both")
     check_target(output)
     check_calibration(density, jat.resolve(JatConfig()) or JatConfig())
-    if text is not None:
-        texts = [line.strip() for line in read_text(text).splitlines() if line.strip()]
+    if task is None:
+        texts = given.read("calibrate", "--task")
         loaded, tokenizer = load_model(model, jat, JatConfig())
         batched = text_batches(texts, tokenizer, batch_size, max_length)
         result = calibrate(loaded, batched, density=density)
     else:
         options = TrainingOptions(
             model=model,
-            task=str(task),
+            task=task,
             output_dir=".",
             data_dir=None if data_dir is None else str(data_dir),
             batch_size=batch_size,
@@ -152,15 +160,16 @@ def calibrate_command(
     Console().print(f"Settings are in {output}; use them with --config {output}.")
 
 
-@gather(jat=JatOptions)
+@gather(given=TextOptions, jat=JatOptions)
 def plot_command(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Picture to write, a .png.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
+    ],
+    given: TextOptions,
     jat: JatOptions,
     model: Annotated[str | None, typer.Option(help="Folder or Hub name of a model.")] = None,
     layer: Annotated[int | None, typer.Option(help="Layer, from 0.")] = None,
     head: Annotated[int | None, typer.Option(help="Head, from 0.")] = None,
-    text: TextOption = None,
-    sentence: Annotated[str | None, typer.Option(help="The text itself.")] = None,
     top: TopOption = 5,
     special_tokens: SpecialOption = False,
     length: Annotated[int, typer.Option(help="Tokens of a pattern drawn alone.")] = 48,
@@ -179,7 +188,7 @@ def plot_command(
     from jat_graph.viz.heads import check_picture
     from jat_graph.viz.layers import is_layer, parse_layer
 
-    check_picture(output)
+    check_picture(output, "--output")
     if model is None and jat.pattern is not None:
         specs = jat.pattern.split(",")
         patterns = [parse_layer(s) if is_layer(s) else parse_pattern(s) for s in specs]
@@ -187,14 +196,14 @@ def plot_command(
     else:
         if model is None or layer is None or head is None:
             raise ValueError("plot needs --model, --layer and --head, or --pattern")
-        if (text is None) == (sentence is None):
-            raise ValueError("plot needs either --text or --sentence")
-        content = read_text(text) if text is not None else str(sentence)
+        texts = given.read("plot")
+        if len(texts) > 1:
+            raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --sentence")
         loaded, tokenizer = load_model(model, jat, JatConfig(), (layer, head))
         view = view_head(
             loaded,
             tokenizer,
-            content,
+            texts[0],
             layer=layer,
             head=head,
             top=top,
@@ -205,7 +214,10 @@ def plot_command(
 
 
 def _tables(report: Inspection) -> list[Table]:
-    """What was found, in one table; with stones in one for heads, for jumps and for stones each."""
+    """What was found: a table for heads, one for jumps and, where there are some, one for stones.
+
+    Each is narrow enough for 80 columns.
+    """
     from jat_graph.inspection.reports import StoneReport
 
     place, theta = ("layer", "head"), ["θ"] * (report.config.strength is not None)
@@ -222,8 +234,14 @@ def _tables(report: Inspection) -> list[Table]:
             _table((*place, "jump", "P", "gain", "stepping stones"), jumps),
             _table((*place, "stone", "walks", "who stands on it"), stones),
         ]
-    columns = *place, "ρ", "density", "mean weight", *theta, "jump", "gain", "stepping stones"
-    return [_table(columns, [(_head_cells(h), map(_jump_cells, h.jumps)) for h in report.heads])]
+    columns = *place, "ρ", "density", "mean weight", *theta
+    return [
+        _table(columns, [(_head_cells(head), [()]) for head in report.heads]),
+        _table(
+            (*place, "jump", "gain", "stepping stones"),
+            [(_place(head), map(_jump_cells, head.jumps)) for head in report.heads],
+        ),
+    ]
 
 
 def _table(
@@ -264,30 +282,36 @@ def _jump_cells(jump: Jump, *weight: str) -> tuple[str, ...]:
     stones = [_stone_name(stone) for stone in jump.stones[:3]]
     left, hidden = len(jump.stones) - len(stones), jump.hidden_stones
     more = [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
-    pair = f"{jump.query.text} → {jump.key.text}"
+    pair = f"{_token(jump.query)} → {_token(jump.key)}"
     return escape(pair), *weight, f"{jump.gain:+.1%}", escape(", ".join(stones + more))
 
 
 def _stone_name(stone: SteppingStone) -> str:
     """A stepping stone with its scores, or its side and its share."""
     if stone.side is None:
-        return f"{stone.token.text} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
-    return f"{stone.token.text} {_SIGNS[stone.side]} {stone.share:.0%}"
+        return f"{_token(stone.token)} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
+    return f"{_token(stone.token)} {_SIGNS[stone.side]} {stone.share:.0%}"
+
+
+def _token(token: Token) -> str:
+    """A token with its position, as pencil₆."""
+    return isolated(token.text) + str(token.index).translate(_BELOW)
 
 
 def _stone_cells(stone: Stone) -> tuple[str, ...]:
-    links = [f"{link.token.text} {link.weight:.2f}" for link in stone.links]
+    links = [f"{_token(link.token)} {link.weight:.2f}" for link in stone.links]
     hidden = [f"{stone.hidden_links} special"] * bool(stone.hidden_links)
-    name = f"{stone.token.text} {_SIGNS[stone.side]}"
+    name = f"{_token(stone.token)} {_SIGNS[stone.side]}"
     return escape(name), f"{stone.share:.1%}", escape(", ".join(links + hidden))
 
 
 def _threshold_table(config: JatConfig) -> Table:
-    """Show the thresholds: a row for each jump layer, a column for each jump head."""
+    """Show the thresholds, a line for each head."""
     rows = config.threshold if isinstance(config.threshold, tuple) else ()
     layers = config.layers or range(len(rows))
     heads = config.head_indices(MANY) if rows else ()
-    table = Table("ρ of layer", *(f"head {head}" for head in heads))
+    table = Table("layer", "head", "ρ")
     for layer, row in zip(layers, rows, strict=True):
-        table.add_row(str(layer), *(f"{value:.3g}" for value in row))
+        for head, value in zip(heads, row, strict=True):
+            table.add_row(str(layer), str(head), f"{value:.3g}", end_section=head == heads[-1])
     return table

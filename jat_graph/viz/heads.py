@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jat_graph.directions import isolated
 from jat_graph.files import check_target, replacing
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.viz.stones import JUMP_COLOUR, SIDE_SIGNS, draw_stones
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from jat_graph.inspection.reports import HeadView, Jump, SteppingStone
 
+ENDINGS = (".png", ".svg", ".pdf")
 # Both maps keep their order of brightness under every common colour blindness.
 SCORE_COLOURS = "PuOr_r"
 GRAPH_COLOURS = "Blues"
@@ -70,17 +72,17 @@ def draw_head(view: HeadView) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as PNG, beside its place first and then renamed into it.
+    """Write a figure as its file's name ends, beside its place first and then renamed into it.
 
     Args:
         figure: the figure.
-        path: file to write; must end in ``.png``.
+        path: file to write; must end in ``.png``, ``.svg`` or ``.pdf``.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: if the name does not end in ``.png``.
+        ValueError: if the name ends in something else.
         OSError: if the folder is missing or cannot be written; nothing is left behind.
 
     Reference:
@@ -89,14 +91,17 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     check_picture(path)
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150, format="png")
+        figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
     return path
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path: Path, name: str = "picture") -> None:
     """Refuse a file that no picture could be written to."""
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"picture must be a file name ending in .png, got {str(path)!r}")
+    if path.suffix.lower() not in ENDINGS:
+        *others, last = ENDINGS
+        raise ValueError(
+            f"{name} must be a file name ending in {', '.join(others)} or {last}, got {str(path)!r}"
+        )
     check_target(path)
 
 
@@ -194,7 +199,7 @@ def _distinct_names(view: HeadView) -> dict[int, str]:
 def _shorten(token: str) -> str:
     """Cut long tokens and show dollar signs as they are (matplotlib would read mathematics)."""
     short = token if len(token) <= MAX_LABEL else token[: MAX_LABEL - 1] + "…"
-    return short.replace("$", r"\$")
+    return isolated(short.replace("$", r"\$"))
 
 
 def _add_colour_bar(axis: Axes, image: AxesImage, name: str) -> None:

@@ -82,7 +82,10 @@ def test_nothing_is_printed_where_a_check_fails(
         (["growth", "--lengths", ","], "lengths must be whole numbers from 16 to .* got none"),
         (["growth", "--repeats", "0"], "repeats must be at least 1, got 0"),
         (["growth", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
-        (["growth", "--plot", "x.jpg"], r"--plot must be a file name ending in \.png, got 'x\.jpg"),
+        (
+            ["growth", "--plot", "x.jpg"],
+            r"--plot must be .* \.png, \.svg or \.pdf, got 'x\.jpg",
+        ),
         (["growth", "--json", "bad.json"], r"results bad\.json must be JSON"),
         (
             ["growth", "--json", "heads.json"],

@@ -2,12 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+from rich.console import Console
 from transformers import PreTrainedModel
+from typer.testing import CliRunner
 
+from jat_graph.cli import app
+from jat_graph.cli.looking import _jump_cells, _threshold_table
 from jat_graph.config import JatConfig
+from jat_graph.inspection.reports import Jump, Token
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"
@@ -29,6 +34,55 @@ def texts(tmp_path: Path) -> Path:
     return path
 
 
+def _numbered(token: dict[str, Any]) -> str:
+    return token["text"] + "".join("₀₁₂₃₄₅₆₇₈₉"[int(digit)] for digit in str(token["index"]))
+
+
+def test_inspect_takes_several_texts(
+    run: Run, tiny_model: str, texts: Path, tmp_path: Path
+) -> None:
+    lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line]
+    one, some, file = tmp_path / "one.json", tmp_path / "some.json", tmp_path / "file.json"
+    call = ("inspect", "--model", tiny_model, "--layers", "1", "--heads", "1", "--json")
+    run(*call, one, "--sentence", lines[1])
+    shown = run(*call, some, "--sentence", lines[0], "--sentence", lines[1]).output
+    run(*call, file, "--text", texts)
+    first, second = json.loads(some.read_text(encoding="utf-8"))
+    assert second == json.loads(one.read_text(encoding="utf-8"))
+    assert [report["text"] for report in json.loads(file.read_text(encoding="utf-8"))] == lines
+    assert first["text"] == lines[0]
+    assert lines[0] in shown
+    assert lines[1] in shown
+
+
+@pytest.mark.parametrize("graph", ["pairs", "stones"])
+def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
+    words = ("inspect", "--model", tiny_model, "--sentence", TEXT, "--graph", graph)
+    strengths = ("--strength", "-0.75,0.25,-0.55", "--heads", "all", "--special-tokens")
+    narrow = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, *strengths])
+    assert narrow.exit_code == 0
+    assert "→" in narrow.output
+    assert "…" not in narrow.output
+    for word in ("layer", "head", "density" if graph == "pairs" else "linked", "gain", "-0.75"):
+        assert word in narrow.output
+
+
+def test_thresholds_of_many_heads_are_whole_in_80_columns(capsys: Any) -> None:
+    table = tuple(tuple(12345.0 + 16 * layer + head for head in range(16)) for layer in range(3))
+    config = JatConfig(heads="all", layers=(0, 2, 5), threshold=table)
+    Console(width=80).print(_threshold_table(config))
+    rows = [line.strip("│ \n").split("│") for line in capsys.readouterr().out.splitlines()]
+    cells = [tuple(cell.strip() for cell in row) for row in rows]
+    for row, layer in enumerate((0, 2, 5)):
+        for head in range(16):
+            assert (str(layer), str(head), f"{table[row][head]:.3g}") in cells
+
+
+def test_right_to_left_tokens_do_not_turn_the_arrow() -> None:
+    jump = Jump(Token(3, "ספר"), Token(12, "book"), 0.5, 0.1, 0.2, ())
+    assert _jump_cells(jump)[0] == "\u2068ספר\u2069₃ → book₁₂"
+
+
 def test_inspect_shows_a_table_and_writes_json(
     run: Run, tiny_model: str, text: Path, tmp_path: Path
 ) -> None:
@@ -45,7 +99,7 @@ def test_inspect_shows_a_table_and_writes_json(
         assert len(head["jumps"]) == 2
         assert f"{head['density']:.1%}" in shown
         for jump in head["jumps"]:
-            assert f"{jump['query']['text']} → {jump['key']['text']}" in shown
+            assert f"{_numbered(jump['query'])} → {_numbered(jump['key'])}" in shown
             assert f"{jump['gain']:+.1%}" in shown
     assert "[CLS]" not in shown
     everything = run(
@@ -76,14 +130,14 @@ def test_inspect_shows_stones_in_three_tables(
         numbers = f"{head['linked']:.0%} │ {head['num_stones']} │ {head['median_size']:g}"
         assert f"│ 1 │ {head['head']} │ 1 │ {numbers} │ +0.5 +0 +0.25 │" in rows
         for jump in head["jumps"]:
-            names = f"{jump['query']['text']} → {jump['key']['text']}"
+            names = f"{_numbered(jump['query'])} → {_numbered(jump['key'])}"
             assert any(
                 f"│ {names} │ {jump['weight']:.0%} │ {jump['gain']:+.1%} │" in r for r in rows
             )
         assert len(head["stones"]) == 2
         for stone in head["stones"]:
-            name = f"{stone['token']['text']} {'+' if stone['side'] > 0 else '−'}"
-            links = [f"{link['token']['text']} {link['weight']:.2f}" for link in stone["links"]]
+            name = f"{_numbered(stone['token'])} {'+' if stone['side'] > 0 else '−'}"
+            links = [f"{_numbered(link['token'])} {link['weight']:.2f}" for link in stone["links"]]
             hidden = [f"{stone['hidden_links']} special"] * bool(stone["hidden_links"])
             row = f"│ {name} │ {stone['share']:.1%} │ {', '.join(links + hidden)} │"
             assert any(row in line for line in rows)
@@ -135,7 +189,6 @@ def test_calibrate_writes_a_config_that_inspect_takes(
     assert isinstance(config.threshold, tuple)
     assert "density on held-out batches" in result.stderr
     assert "(wanted 0.2000)" in " ".join(result.stderr.split())
-    assert "head 2" in result.output
     assert f"{config.threshold[0][1]:.3g}" in result.output
     report = tmp_path / "report.json"
     run("inspect", "--model", tiny_model, "--text", text, "--config", output, "--json", report)
@@ -164,6 +217,13 @@ def test_plot_draws_from_a_file_or_a_sentence(
     run("plot", *place, "--sentence", TEXT, "--output", other)
     assert one.read_bytes() == other.read_bytes()
     assert one.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_writes_what_the_ending_says(run: Run, tmp_path: Path) -> None:
+    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".PDF", b"%PDF")):
+        picture = tmp_path / f"picture{ending}"
+        run("plot", "--pattern", "window:3", "--length", "8", "-o", picture)
+        assert picture.read_bytes().startswith(start)
 
 
 def test_plot_draws_patterns(run: Run, tmp_path: Path) -> None:
@@ -201,10 +261,29 @@ def test_patterns_that_cannot_be_drawn_are_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["calibrate"], "needs either --text or --task"),
+        (["calibrate"], "calibrate needs --text or --sentence or --task"),
+        (["calibrate", "--sentence", "book", "--task", "cola"], "takes --task or texts, not both"),
+        (["inspect"], "inspect needs --text or --sentence"),
+        (["inspect", "--text", "TEXT", "--sentence", "book"], "takes either --text or --sentence"),
+        (
+            [
+                "plot",
+                "--layer",
+                "0",
+                "--head",
+                "0",
+                "--output",
+                "x.png",
+                "--sentence",
+                "book",
+                "--sentence",
+                "pencil",
+            ],
+            "plot draws one text, got 2",
+        ),
         (
             ["plot", "--layer", "0", "--head", "0", "--output", "x.png"],
-            "either --text or --sentence",
+            "plot needs --text or --sentence",
         ),
         (
             ["plot", "--layer", "7", "--head", "0", "--output", "x.png", "--sentence", "book"],
@@ -212,7 +291,7 @@ def test_patterns_that_cannot_be_drawn_are_named(
         ),
         (
             ["plot", "--layer", "0", "--head", "0", "--output", "x.jpg", "--sentence", "book"],
-            "ending in .png",
+            "ending in .png, .svg or .pdf",
         ),
         (["inspect", "--text", "TEXT", "--heads", "13"], "heads=13 .* has 4 heads"),
         (["inspect", "--text", "TEXT", "--layers", "2"], "needs layer 2"),

@@ -101,8 +101,8 @@ class TestSaving:
         assert [file.name for file in tmp_path.iterdir()] == ["head.png"]
 
     def test_refuses_other_endings(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"ending in .png, got '.*head.pdf'"):
-            save_figure(Figure(), tmp_path / "head.pdf")
+        with pytest.raises(ValueError, match=r"ending in .png, .svg or .pdf, got '.*head.jpg'"):
+            save_figure(Figure(), tmp_path / "head.jpg")
 
     def test_an_error_leaves_the_old_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,15 @@
+"""Right-to-left text does not turn what stands beside it."""
+
+import pytest
+
+from jat_graph.directions import isolated
+
+
+@pytest.mark.parametrize("text", ["book", "été", "本", "", "12", "…"])
+def test_other_text_is_as_it_was(text: str) -> None:
+    assert isolated(text) == text
+
+
+@pytest.mark.parametrize("text", ["ספר", "كتاب", "a ספר"])
+def test_right_to_left_text_is_isolated(text: str) -> None:
+    assert isolated(text) == f"\u2068{text}\u2069"
