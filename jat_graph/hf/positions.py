@@ -14,7 +14,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.hf.modules import model_parts, transformer_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -96,16 +96,20 @@ class PositionTable:
                 setattr(self.owner, name, _enlarged(name, counter, len(order)))
 
 
-def stretch_positions(model: ModelT, max_length: int) -> ModelT:
+def stretch_positions(
+    model: ModelT, max_length: int, tokenizer: PreTrainedTokenizerBase | None = None
+) -> ModelT:
     """Give a model's learned position table rows for longer inputs, in place.
 
     The rows of the old tokens are repeated, so that near ones keep the distances that they were
     trained with. Rows before the first token (RoBERTa, BART) stay alone. The configuration's
-    ``max_position_embeddings`` follows; a tokenizer's ``model_max_length`` is the caller's.
+    ``max_position_embeddings`` follows, and a tokenizer's ``model_max_length`` where it is given.
 
     Args:
         model: A model of transformers, or a PEFT model around one, with or without jump heads.
         max_length: Tokens that the model shall take, at least those that it takes.
+        tokenizer: Its tokenizer, which then cuts texts at the new length. Without it a tokenizer
+            goes on to cut at the old one. (default: None)
 
     Returns:
         The same model.
@@ -135,6 +139,8 @@ def stretch_positions(model: ModelT, max_length: int) -> ModelT:
         table.enlarge(max_length)
     for config, length in configs.values():
         config.max_position_embeddings += max_length - length
+    if tokenizer is not None:
+        tokenizer.model_max_length = max_length
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,22 @@ from jat_graph.training.storage import CHECKPOINT_FOLDER
 
 _LOGGING_STEPS = 25
 
+logger = logging.getLogger(__name__)
+
 
 def check_device(options: TrainingOptions) -> None:
-    """Refuse fp16 without a GPU."""
+    """Refuse fp16 without a GPU, and warn of bf16 on a CPU that does not multiply in it."""
     if options.mixed_precision == "fp16" and on_cpu(options):
         raise ValueError("mixed_precision='fp16' needs a GPU, got the CPU; use 'bf16' or 'no'")
+    if options.mixed_precision == "bf16" and on_cpu(options) and not _multiplies_in_bf16():
+        logger.warning(
+            "mixed_precision='bf16' may be slower than 'no' here: this CPU does not multiply in it"
+        )
+
+
+def _multiplies_in_bf16() -> bool:
+    """Whether the CPU has instructions for it, such as avx512_bf16 and amx_bf16."""
+    return any("bf16" in name and has for name, has in torch.cpu.get_capabilities().items())
 
 
 def on_cpu(options: TrainingOptions) -> bool:

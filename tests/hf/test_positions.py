@@ -1,9 +1,13 @@
 """Position tables: stretched ones know the old positions, and longer inputs are refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from jat_graph.hf import attach, detach, from_pretrained, stretch_positions
 from jat_graph.hf.positions import position_tables
@@ -92,6 +96,19 @@ def test_an_input_longer_than_the_table_is_refused_in_one_line(name: str, embedd
     detach(model)
     with pytest.raises((IndexError, RuntimeError)):
         model(**inputs)
+
+
+def test_a_tokenizer_that_is_given_cuts_at_the_new_length(tmp_path: Path) -> None:
+    words = {"[PAD]": PAD, "[UNK]": PAD + 1}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, unk_token="[UNK]")), model_max_length=ROWS
+    )
+    stretch_positions(model_of("bert"), LONGER)
+    assert tokenizer.model_max_length == ROWS
+    stretch_positions(model_of("bert"), LONGER, tokenizer)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert loaded.model_max_length == LONGER
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "roberta"])

@@ -1,0 +1,44 @@
+"""What is said of a precision before anything is trained."""
+
+import logging
+
+import pytest
+import torch
+
+from jat_graph.training import TrainingOptions
+from jat_graph.training.arguments import check_device
+
+
+def _options(precision: str) -> TrainingOptions:
+    return TrainingOptions(
+        model="m", task="cola", output_dir="o", mixed_precision=precision, device="cpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "has", "warned"),
+    [
+        ("bf16", {"avx512_bf16": False, "amx_bf16": False, "avx2": True}, True),
+        ("bf16", {"avx512_bf16": True, "amx_bf16": False}, False),
+        ("bf16", {"avx512_bf16": False, "amx_bf16": True}, False),
+        ("no", {"avx512_bf16": False, "amx_bf16": False}, False),
+    ],
+)
+def test_a_cpu_without_bf16_is_named(
+    precision: str,
+    has: dict[str, bool],
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    with caplog.at_level(logging.WARNING, "jat_graph"):
+        check_device(_options(precision))
+    assert [record.message for record in caplog.records] == [
+        "mixed_precision='bf16' may be slower than 'no' here: this CPU does not multiply in it"
+    ] * warned
+
+
+def test_fp16_needs_a_gpu() -> None:
+    with pytest.raises(ValueError, match="fp16' needs a GPU, got the CPU"):
+        check_device(_options("fp16"))
