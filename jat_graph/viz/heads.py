@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ SCORE_COLOURS = "PuOr_r"
 GRAPH_COLOURS = "Blues"
 INCHES_PER_TOKEN = 0.2
 LINE_HEIGHT = 0.18  # inches
+TITLE_LETTERS = 9  # in an inch
 MAX_LABEL = 16
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
@@ -60,9 +62,11 @@ def draw_head(view: HeadView) -> Figure:
     legend = _legend_lines(view, names)
     side = max(2.6, INCHES_PER_TOKEN * len(view.tokens))
     notes = LINE_HEIGHT * (len(legend) + 1)
-    height = side + 2.5 + notes
-    figure = new_figure(3 * (side + 1.1), height, notes / height)
-    figure.suptitle(_title(view), fontsize=12)
+    width = 3 * (side + 1.1)
+    title = textwrap.wrap(_title(view), int(TITLE_LETTERS * width))
+    height = side + 2.3 + 0.2 * len(title) + notes
+    figure = new_figure(width, height, notes / height)
+    figure.suptitle("\n".join(title), fontsize=12)
     axes = figure.subplots(1, 3)
     _draw_panels(axes, view, names)
     _mark_jumps([axis for axis in axes if axis.images], view)
@@ -117,7 +121,7 @@ def new_figure(width: float, height: float, notes: float = 0.0) -> Figure:  # in
 
 
 def _title(view: HeadView) -> str:
-    """Name layer, head, threshold and density in one line, or what there is to say of stones."""
+    """Name layer, head, threshold and density, or what there is to say of stones."""
     report = view.report
     threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
     head = f"Layer {report.layer}, head {report.head}: threshold"

@@ -56,6 +56,29 @@ def test_every_label_lies_inside_the_picture_and_titles_apart(length: int) -> No
     assert not any(heading.overlaps(title) for title in titles)
 
 
+def test_a_long_heading_lies_inside_the_picture() -> None:
+    view = made_up_view(4, jumps=0)
+    hops = ((0.5, -0.25, 0.125),) * 6
+    figure = draw_head(replace(view, report=replace(view.report, strengths=hops)))
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    heading = figure._suptitle.get_window_extent(renderer)
+    assert figure._suptitle.get_text().count("+0.125") == 6
+    assert heading.x0 >= 0
+    assert heading.x1 <= figure.bbox.x1
+    assert not any(heading.overlaps(a.title.get_window_extent(renderer)) for a in figure.axes[:3])
+
+
+def test_right_to_left_tokens_are_isolated() -> None:
+    view = made_up_view(4, jumps=1)
+    tokens = (replace(view.tokens[0], text="ספר"), *view.tokens[1:])
+    jump = replace(view.report.jumps[0], query=tokens[0])
+    shown = texts(
+        draw_head(replace(view, tokens=tokens, report=replace(view.report, jumps=(jump,))))
+    )
+    assert any("1.  \u2068ספר\u2069 → " in text for text in shown)
+
+
 def test_the_picture_says_which_head_and_which_jumps() -> None:
     shown = texts(draw_head(made_up_view(12)))
     assert any("Layer 2, head 5" in text and "ρ = 6" in text and "40.0%" in text for text in shown)
