@@ -309,7 +309,8 @@ def _threshold_table(config: JatConfig) -> Table:
     """Show the thresholds, a line for each head."""
     rows = config.threshold if isinstance(config.threshold, tuple) else ()
     layers = config.layers or range(len(rows))
-    heads = config.head_indices(MANY) if rows else ()
+    count = len(rows[0]) if rows and config.heads == "all" else MANY
+    heads = config.head_indices(count) if rows else ()
     table = Table("layer", "head", "ρ")
     for layer, row in zip(layers, rows, strict=True):
         for head, value in zip(heads, row, strict=True):
