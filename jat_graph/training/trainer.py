@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +39,9 @@ from jat_graph.training.strengths import set_apart, strength_parameters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+logger = logging.getLogger(__name__)
 
 
 class SeededLengthSampler(LengthGroupedSampler):
@@ -98,6 +103,27 @@ class TrainingTime(TrainerCallback, ExportableState):
         own = kept.setdefault(type(self).__name__, self.state())
         self._earlier = own["attributes"]["seconds"]
         self._began = time.perf_counter()
+
+
+class ProgressLines(TrainerCallback):
+    """Where no bar is shown, say in a line of the log how far a training is."""
+
+    def __init__(self, clock: TrainingTime) -> None:
+        self._clock = clock
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Say step, loss, learning rate and the time that is left."""
+        logs = kwargs.get("logs") or {}
+        if not args.disable_tqdm or not state.is_world_process_zero or "loss" not in logs:
+            return
+        left = self._clock.seconds * (state.max_steps / max(1, state.global_step) - 1)
+        logger.info(
+            "step %d of %d: loss %.4g, rate %.3g, %s left",
+            *(state.global_step, state.max_steps, logs["loss"], logs.get("learning_rate", 0.0)),
+            timedelta(seconds=round(left)),
+        )
 
 
 def tensorboard(folder: Path | None) -> list[TrainerCallback]:
@@ -220,7 +246,7 @@ def build_trainer(
             compute_loss_func=objective.loss,
             compute_metrics=_metrics_on(splits[name], objective, processes),
             preprocess_logits_for_metrics=objective.reduce,
-            callbacks=[LogBeforeSave(), clock, *tensorboard(log_folder)],
+            callbacks=[LogBeforeSave(), clock, ProgressLines(clock), *tensorboard(log_folder)],
         )
     except RuntimeError as error:
         if "to be installed" not in str(error):

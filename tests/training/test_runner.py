@@ -1,6 +1,7 @@
 """Runs: what they write, what they share, and how they fail."""
 
 import json
+import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -430,3 +431,15 @@ def test_training_and_evaluation_on_each_device(options: Options, device: torch.
     )
     assert result.device == device.type
     assert found == result.metrics
+
+
+def test_without_a_bar_progress_goes_to_the_log_line_by_line(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "jat_graph"):
+        train(options(epochs=2), progress=False)
+    lines = [text for text in caplog.messages if text.startswith("step ")]
+    pattern = r"step (\d+) of 6: loss [\d.]+, rate [\d.e-]+, \d+:\d\d:\d\d left"
+    found = [re.fullmatch(pattern, line) for line in lines]
+    assert [match and match[1] for match in found] == ["3", "6"]
+    assert lines[-1].endswith("0:00:00 left")
