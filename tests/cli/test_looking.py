@@ -317,7 +317,7 @@ def test_wrong_use_is_named(
         (["calibrate", "--density", "3"], r"density must be in \(0, 1\), got 3.0"),
         (["calibrate", "--layers", "9"], "needs layer 9, but the model has 2 layers"),
         (["calibrate", "--output", "none/x.json"], "must be a file in a folder that is there"),
-        (["plot", "-o", "x.jpg", "--layer", "0", "--head", "0"], "ending in .png, got 'x.jpg'"),
+        (["plot", "-o", "x.jpg", "--layer", "0", "--head", "0"], "or .pdf, got 'x.jpg'"),
         (["plot", "-o", "x.png", "--layer", "0", "--head", "7"], "head 7 must be a jump head"),
     ],
 )
