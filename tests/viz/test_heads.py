@@ -143,5 +143,5 @@ class TestSaving:
         assert [file.name for file in tmp_path.iterdir()] == ["head.png"]
 
     def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match="nowhere"):
+        with pytest.raises(OSError, match="nowhere"):
             save_figure(Figure(), tmp_path / "nowhere" / "head.png")
