@@ -36,7 +36,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def check_target(path: Path | None) -> None:
     """Refuse a file that could not be written because it has no folder, or is one."""
     if path is not None and not path.parent.is_dir():
-        raise OSError(f"{path} must be a file in a folder that is there, got none at {path.parent}")
+        where = f"{path} must be a file in a folder that is there"
+        raise FileNotFoundError(f"{where}, got none at {path.parent}")
     if path is not None and path.is_dir():
         raise OSError(f"{path} must be a file, got a folder")
 
