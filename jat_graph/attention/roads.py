@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -38,10 +39,14 @@ def propagate(
         yield dict(zip(near, features.split_with_sizes(widths, dim=-1), strict=True))
 
 
-def moved(road: Road, own: Sides, theta: Strengths) -> tuple[Tensor, Tensor, Tensor | None]:
+def moved(
+    road: Road, own: Sides, theta: Strengths, at_once: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return queries and keys, moved along the road as far as θ says, and what values bring."""
     near = {side: x for side, x in enumerate(own) if theta.sides[side]}
-    return theta.features(own, list(propagate(road, near, theta.hops))[1:])
+    parts = [near] if at_once else [{side: x} for side, x in near.items()]
+    hops = zip(*(propagate(road, part, theta.hops) for part in parts), strict=True)
+    return theta.features(own, [dict(ChainMap(*hop)) for hop in hops][1:])
 
 
 def head_by_head(
@@ -56,7 +61,7 @@ def head_by_head(
     def walk(place: int) -> Any:
         def of_head() -> Any:
             operator = operator_of(place, *heads[place][:2])
-            return moved(operator, heads[place], theta.of_place(place))
+            return moved(operator, heads[place], theta.of_place(place), at_once=False)
 
         return checkpoint(of_head, use_reentrant=False, preserve_rng_state=False)
 

@@ -48,7 +48,10 @@ def test_a_run_that_cannot_begin_leaves_the_folder_to_the_next(options: Options)
     assert train(chosen, progress=False).steps > 0  # not refused as a run that is there already
 
 
-def test_a_run_writes_its_model_and_results(options: Options, capfd: Any) -> None:
+def test_a_run_writes_its_model_and_results(
+    options: Options, capfd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "jat_graph")  # as where no command of ours has set it
     chosen = options(epochs=6)
     result = train(chosen, progress=False)
     folder = Path(chosen.output_dir)

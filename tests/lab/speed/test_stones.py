@@ -7,10 +7,12 @@ from torch.testing import assert_close
 from jat_graph.lab.speed import model, stones
 from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.inputs import draw_heads
+from jat_graph.lab.speed.probe import probe
 from jat_graph.lab.speed.series import Series, Settings
-from jat_graph.lab.speed.stones import MEMORY, STONES, check_walk, run_side, stone_config
+from jat_graph.lab.speed.stones import MEMORY, STONES, check_walk, stone_config
 from jat_graph.operators import StoneOperator
 from jat_graph.reference import causal_stone_propagation, stone_propagation
+from tests.lab.speed.test_probe import needs_peaks
 
 pytestmark = pytest.mark.usefixtures("quick")
 CPU = Settings("cpu", 1)
@@ -52,5 +54,6 @@ def test_rows_by_the_definition_are_the_oracles(causal: bool) -> None:
     assert_close(stones._rows_of_walk(links, rows, 0.1, causal), truth[:, :, rows])
 
 
+@needs_peaks
 def test_the_peak_is_that_of_all_tokens() -> None:
-    assert run_side(MEMORY, 4096, CPU) > 3 * 4 * 4096 * 64 * 4
+    assert probe(stones.__name__, MEMORY, 4096, CPU.device) > 3 * 4 * 4096 * 64 * 4
