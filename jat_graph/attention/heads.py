@@ -116,7 +116,7 @@ def merge_heads(
 
 
 def neighbours(heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the runs of heads that follow each other."""
+    """Return the runs of heads, or of other indices in rising order, that follow each other."""
     runs: list[tuple[int, ...]] = []
     for head in heads:
         if runs and runs[-1][-1] == head - 1:

@@ -116,12 +116,8 @@ class LayerWalk:
     def __init__(self, layers: HeadLayers, operator: Operator, mask: TokenMask) -> None:
         if mask.causal:
             layers.check_causal()
-        self.layers, self.dtype = layers, operator.dtype
+        self.layers = layers
         self.graphs = HeadGraphs.of(operator, mask.valid, layers.on_stones)
-
-    def matmul(self, x: Tensor) -> Tensor:  # [B, H, L, D]
-        """Return values after their layer."""
-        return self.walk(VALUES, x)
 
     def walk(self, side: int, x: Tensor) -> Tensor:  # [B, H, L, D]
         """Return features after the layer; padding keeps its own."""

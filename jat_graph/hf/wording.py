@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
+from jat_graph.attention.heads import neighbours
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import LEARNED
 
@@ -14,12 +15,7 @@ SIDES = ("queries", "keys", "values")
 
 def numbers(indices: Iterable[int]) -> str:
     """Return indices in rising order as few ranges: ``0-3, 6``."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
+    runs = neighbours(tuple(indices))
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
