@@ -30,6 +30,7 @@ SCORE_COLOURS = "PuOr_r"
 GRAPH_COLOURS = "Blues"
 INCHES_PER_TOKEN = 0.2
 LINE_HEIGHT = 0.18  # inches
+NO_BREAK = "\u00a0"  # a space that textwrap leaves
 TITLE_LETTERS = 9  # in an inch
 MAX_LABEL = 16
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
@@ -63,7 +64,8 @@ def draw_head(view: HeadView) -> Figure:
     side = max(2.6, INCHES_PER_TOKEN * len(view.tokens))
     notes = LINE_HEIGHT * (len(legend) + 1)
     width = 3 * (side + 1.1)
-    title = textwrap.wrap(_title(view), int(TITLE_LETTERS * width))
+    lines = textwrap.wrap(_title(view), int(TITLE_LETTERS * width))
+    title = [line.replace(NO_BREAK, " ") for line in lines]
     height = side + 2.3 + 0.2 * len(title) + notes
     figure = new_figure(width, height, notes / height)
     figure.suptitle("\n".join(title), fontsize=12)
@@ -126,7 +128,8 @@ def _title(view: HeadView) -> str:
     threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
     head = f"Layer {report.layer}, head {report.head}: threshold"
     strengths = "".join(
-        f", θ = {', '.join(f'{number:+.3g}' for number in hop)}" for hop in report.strengths or ()
+        ", " + f"θ = {', '.join(f'{number:+.3g}' for number in hop)}".replace(" ", NO_BREAK)
+        for hop in report.strengths or ()
     )
     if isinstance(report, StoneReport):
         return (

@@ -98,10 +98,10 @@ def test_training_learns_a_few_texts_by_heart(tiny_model: str) -> None:
     torch.manual_seed(0)
     documents = [(torch.randint(4, 15, (70,)).tolist(), label) for label in (0, 1, 2, 0)]
     args = long_document.argparse.Namespace(
-        batch_size=2, accumulation=2, learning_rate=5e-3, epochs=30, bf16=False
+        batch_size=2, accumulation=2, learning_rate=5e-3, epochs=45, bf16=False
     )
     model = LongDocument(tiny_model, 3, JUMP, max_length=80)
     *_, loss = long_document.fit(model, documents, args)
-    assert loss < 0.4  # a third of what it was
+    assert loss < 0.2
     logits, labels = long_document.evaluate(model, documents, args)
     assert torch.equal(logits.argmax(-1), labels)

@@ -99,7 +99,7 @@ def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
     shown = texts(draw_head(made_up_view(8, stones=12)))
     title = next(text for text in shown if text.startswith("Layer 2, head 5"))
     assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in title
-    assert "θ = +0.5, +0, -0.25" in " ".join(title.split())  # wherever its lines break
+    assert "θ = +0.5, +0, -0.25" in title
     assert "Stones (and 4 more)" in shown
     notes = next(text for text in shown if text.startswith("Jumps by gain"))
     assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in notes

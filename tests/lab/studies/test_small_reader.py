@@ -104,7 +104,7 @@ def test_one_layer_with_stones_finds_a_value_that_is_two_steps_away() -> None:
     )
     assert plain["accuracy_1"] > 0.98 and stones["accuracy_1"] > 0.98  # the only other value
     assert plain["accuracy_3"] < task.chance(3) + 0.1
-    assert stones["accuracy_3"] > task.chance(3) + 0.25
+    assert stones["accuracy_3"] > task.chance(3) + 0.3
 
 
 @pytest.mark.parametrize(("config", "layers"), [(STONES, 2), (PAIRS, 0)])
