@@ -144,7 +144,7 @@ def _causal_gradients(
     length, columns = links.size(-2), links.mT
     sizes = without_zeros(_sizes(columns, True))
     shares = columns / sizes
-    right, left, x, grad = (_in_blocks(y) for y in (links, shares.mT, x, grad))
+    right, left, x, grad = (in_blocks(y) for y in (links, shares.mT, x, grad))
     inside = (grad @ x.mT).tril_()
     to_shares, to_links = right.mT @ inside.mT, left.mT @ inside  # [G, blocks, U, BLOCK]
     to_shares[:, 1:] += _sums(right, x)[:, :-1] @ grad[:, 1:].mT
@@ -216,7 +216,7 @@ def running_product(
 ) -> Tensor:  # [..., L, D]
     """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time."""
     length = x.size(-2)
-    left, right, blocks = (_in_blocks(y.flatten(0, -3)) for y in (left, right, x))
+    left, right, blocks = (in_blocks(y.flatten(0, -3)) for y in (left, right, x))
     product = (left @ right.mT).tril() @ blocks
     product[:, 1:] += left[:, 1:] @ _sums(right, blocks)[:, :-1]
     return _in_one(product, length).reshape(x.shape)
@@ -231,7 +231,8 @@ def _sums(
     return running_sums(links.mT @ x, 1, backward)
 
 
-def _in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
+def in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
+    """Return blocks of tokens, the last one filled up with zeros."""
     missing = -x.size(-2) % BLOCK
     padded = F.pad(x, (0, 0, 0, missing)) if missing else x
     return padded.view(len(x), padded.size(1) // BLOCK, BLOCK, x.size(-1))

@@ -19,12 +19,14 @@ from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
 from jat_graph.masks.tokens import TokenMask
+from jat_graph.operators.stones import in_blocks
 from jat_graph.voting.links import LinkRule
 
 WALK = "propagation along stones"
 PAIRS = "propagation along pairs, threshold"
 PRODUCTS = "its matrix products alone"
 CAUSAL, BOTH_WAYS = "causal propagation along stones", "the same without causal order"
+CAUSAL_PRODUCTS = "matrix products of causal propagation alone"
 MEMORY, NOTHING = "causal propagation of Q, K and V, bytes", "Q, K and V"
 FOUR, TWELVE = "stones in 4 heads of 6 layers", "stones in 12 heads of 12 layers"
 ALL_STONES = "every token a stone in 4 heads of 6 layers"
@@ -49,6 +51,7 @@ def stone_series(settings: Settings) -> tuple[Series, ...]:
         Series(WALK, PAIRS, lengths, LONGEST, _against_pairs),
         Series(PRODUCTS, WALK, (4096, 8192, 65536), LONGEST, _products_alone),
         Series(CAUSAL, BOTH_WAYS, (8192,), LONGEST, _against_both_ways),
+        Series(CAUSAL_PRODUCTS, BOTH_WAYS, (8192,), LONGEST, _causal_products_alone),
         Series(MEMORY, NOTHING, (65536,), LONGEST, _measure_memory),
         *(
             Series(what, STOCK, step[-1], 4096, partial(_measure_step, what=what))
@@ -71,18 +74,47 @@ def _products_alone(length: int, settings: Settings) -> Outcome:
     """Time what no other way of writing the walk could leave out."""
     heads, config = _draw(length, settings), stone_config(length)
     facts = check_walk(f"{WALK}, L={length}", heads, config)
-    links = torch.rand(NUM_HEADS, length, int(facts["stones"]), device=heads.query.device)
-    scores = links[..., : links.size(-1) // 2]  # as many numbers as those of one side
-    query, key = heads.query[0].float(), heads.key[0].float()
-    x, stones = torch.cat([query, key], dim=-1), key[:, : scores.size(-1)]
+    links, x = _walked(heads, int(facts["stones"]))
 
     def products() -> None:
-        _ = query.mT @ query, key.mT @ key, query @ stones.mT  # standard scores
+        _score_products(heads, links)
         means = links.mT @ x
         y = links @ means
         shared = links.mT @ y  # and backward
         _ = links @ shared, torch.baddbmm(means @ y.mT, shared, x.mT)
-        _ = scores @ stones, scores.mT @ query
+
+    return Outcome.of(settings.time([products], [lambda: propagate(heads, config)]), facts)
+
+
+def _walked(heads: Heads, stones: int) -> tuple[Tensor, Tensor]:  # [H, L, U], [H, L, 2 D]
+    """Return links to as many stones, and what walks along them."""
+    links = torch.rand(NUM_HEADS, heads.length, stones, device=heads.query.device)
+    return links, torch.cat([heads.query[0], heads.key[0]], dim=-1).float()
+
+
+def _score_products(heads: Heads, links: Tensor) -> None:
+    """Take the products of the standard scores of one side, forward and backward."""
+    scores = links[..., : links.size(-1) // 2]  # as many numbers as those of one side
+    query, key = heads.query[0].float(), heads.key[0].float()
+    stones = key[:, : scores.size(-1)]
+    _ = query.mT @ query, key.mT @ key, query @ stones.mT
+    _ = scores @ stones, scores.mT @ query
+
+
+def _causal_products_alone(length: int, settings: Settings) -> Outcome:
+    """Time the products of blocks, which causal order takes in place of whole ones."""
+    heads, config = _draw(length, settings), stone_config(length)
+    facts = check_walk(f"{WALK}, L={length}", heads, config)
+    links, x = _walked(heads, int(facts["stones"]))
+
+    def products() -> None:
+        _score_products(heads, links)
+        for b, y in zip(in_blocks(links), in_blocks(x), strict=True):
+            sums = b.mT @ y
+            _ = (b @ b.mT) @ y, b @ sums
+            inside = y @ y.mT  # and backward
+            _ = b.mT @ inside, b.mT @ inside, b.mT @ y, b.mT @ y
+            _ = sums @ y.mT, sums @ y.mT, (b @ b.mT) @ y, b @ sums
 
     return Outcome.of(settings.time([products], [lambda: propagate(heads, config)]), facts)
 
@@ -186,9 +218,9 @@ STONES = Benchmark(
     claim=(
         f"Jumps along stepping stones, U = ⌈5 ln L⌉, both sides, t = 1. Propagation of queries and "
         f"keys alone, forward and backward, B = 1, {NUM_HEADS} heads, D = 64, against that along "
-        "pairs; its bare matrix products against all of it; in causal order; the memory of the "
-        "causal form, with values, as a multiple of Q, K and V; and whole training steps of a "
-        "RoBERTa-base with random weights against stock SDPA."
+        "pairs; its bare matrix products against all of it; in causal order, and the bare products "
+        "of its blocks; the memory of the causal form, with values, as a multiple of Q, K and V; "
+        "and whole training steps of a RoBERTa-base with random weights against stock SDPA."
     ),
     series=stone_series,
     growing=("ours", "theirs"),
