@@ -1,6 +1,7 @@
 """Graph convolution with Â: the propagation of jump attention as a PyG layer."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch_geometric.utils import (
 )
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.nn.pyg_inputs import flat_weights, refuse_bipartite, refuse_script
 
 
 class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
@@ -31,7 +33,8 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     the one of weight 1 that Â adds. Take torch's CSR, unless weights ask for gradients: products by
     a matrix take much less time than messages edge by edge, but gradients of its values take more.
 
-    Sums accumulate in float32, or in float64 for float64 features.
+    Sums accumulate in float32, or in float64 for float64 features. ``torch.compile`` takes it;
+    ``torch.jit.script`` does not.
 
     Args:
         in_channels: Size of each input sample, or -1 to take it from the first input.
@@ -46,7 +49,8 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     Shapes:
         - **input:** node features ``[N, F_in]``; edge indices ``[2, E]`` with optional weights
-          ``[E]``, or a ``torch_sparse.SparseTensor`` or torch sparse tensor ``[N, N]``
+          ``[E]`` or ``[E, 1]``, or a ``torch_sparse.SparseTensor`` or a torch sparse tensor
+          ``[N, N]``
         - **output:** node features ``[N, |P| · F_out]``; F_out is F_in without a filter
 
     Reference:
@@ -93,13 +97,14 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         Args:
             x: Node features ``[N, F_in]``.
             edge_index: ``[2, E]``, or the sparse matrix A itself.
-            edge_weight: ``[E]``; a sparse matrix holds its own. (default: None, all weights 1)
+            edge_weight: ``[E]``, or ``[E, 1]`` as an ``edge_attr``; a sparse matrix holds its own.
+                (default: None, all weights 1)
 
         Returns:
             Node features in the dtype of ``x``.
 
         Raises:
-            ValueError: If a shape does not fit, or weights come with a sparse matrix.
+            ValueError: If a shape does not fit, x is a tuple, or weights come with a sparse matrix.
 
         Shapes:
             - **output:** ``[N, |P| · F_out]``
@@ -161,7 +166,11 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, powers={self.powers})"
         )
 
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
+
     def _check_features(self, x: Tensor) -> None:
+        refuse_bipartite(self, x)
         width = self.in_channels if self.in_channels >= 0 else x.size(-1)
         if x.dim() != 2 or x.size(-1) != width:
             wanted = f"[N, {self.in_channels if self.in_channels >= 0 else 'F_in'}]"
@@ -185,7 +194,8 @@ def _without_loops(
     if is_torch_sparse_tensor(edge_index):
         _check_matrix(edge_index, edge_weight, (num_nodes, num_nodes))
         return _csr_without_loops(edge_index, dtype), None
-    _check_edges(edge_index, edge_weight)
+    _check_edges(edge_index)
+    edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))
     edge_weight = None if edge_weight is None else edge_weight.to(dtype)
     edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
     return edges
@@ -199,15 +209,11 @@ def _csr_without_loops(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.sparse_csr_tensor(first, column, value, matrix.shape)
 
 
-def _check_edges(edge_index: Tensor, edge_weight: OptTensor) -> None:
+def _check_edges(edge_index: Tensor) -> None:
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         raise ValueError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
     if edge_index.is_floating_point():
         raise ValueError(f"edge_index must hold integers, got {edge_index.dtype}")
-    if edge_weight is not None and edge_weight.shape != edge_index.shape[1:]:
-        raise ValueError(
-            f"edge_weight must be [{edge_index.size(1)}], got {list(edge_weight.shape)}"
-        )
 
 
 def _check_matrix(matrix: Adj, edge_weight: OptTensor, size: tuple[int, int]) -> None:

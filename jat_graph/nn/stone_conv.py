@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 from torch_geometric.nn.conv import MessagePassing
@@ -10,6 +12,7 @@ from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
 from jat_graph.checks.numbers import check_finite, check_integer
+from jat_graph.nn.pyg_inputs import flat_weights, refuse_bipartite, refuse_script
 
 
 class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
@@ -22,6 +25,7 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     where :math:`\mathbf{B}` holds the weights of the links of nodes and hyperedges, and
     :math:`\mathbf{D}` and :math:`\mathbf{S}` their row and column sums. A node on no hyperedge
     keeps its features. It differs from ``HypergraphConv`` by weights of links, and by ε.
+    ``torch.compile`` takes it; ``torch.jit.script`` does not.
 
     Args:
         in_channels: Size of each input sample, or -1 to take it from the first input.
@@ -36,7 +40,7 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     Shapes:
         - **input:** node features ``[N, F_in]``; rows (node, hyperedge) ``[2, E]`` with optional
-          weights ``[E]``
+          weights ``[E]`` or ``[E, 1]``
         - **output:** node features ``[N, F_out]``; F_out is F_in without a filter
 
     Reference:
@@ -73,18 +77,21 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         Args:
             x: Node features ``[N, F_in]``.
             hyperedge_index: Rows (node, hyperedge), ``[2, E]``.
-            link_weight: The weight of each link, at least 0, ``[E]``. (default: None, all 1)
+            link_weight: The weight of each link, at least 0, ``[E]`` or ``[E, 1]``. (default: None,
+                all 1)
 
         Returns:
             Node features.
 
         Raises:
-            ValueError: If a shape does not fit.
+            ValueError: If a shape does not fit, or x is a tuple.
 
         Shapes:
             - **output:** ``[N, F_out]``
         """
-        _check_links(x, hyperedge_index, link_weight)
+        refuse_bipartite(self, x)
+        _check_links(x, hyperedge_index)
+        link_weight = flat_weights("link_weight", link_weight, hyperedge_index.size(1))
         x = x if self.lin is None else self.lin(x)
         node, hyperedge = hyperedge_index
         weight = x.new_ones(len(node)) if link_weight is None else link_weight.to(x.dtype)
@@ -119,15 +126,14 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         widths = f"{self.in_channels}, {self.out_channels}"
         return f"{type(self).__name__}({widths}, self_weight={self.self_weight})"
 
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
 
-def _check_links(x: Tensor, hyperedge_index: Tensor, link_weight: OptTensor) -> None:
+
+def _check_links(x: Tensor, hyperedge_index: Tensor) -> None:
     if x.dim() != 2 or not x.is_floating_point():
         raise ValueError(f"x must be floating point [N, F_in], got {x.dtype} {list(x.shape)}")
     if hyperedge_index.dim() != 2 or hyperedge_index.size(0) != 2:
         raise ValueError(f"hyperedge_index must be [2, E], got {list(hyperedge_index.shape)}")
     if hyperedge_index.dtype != torch.long:
         raise ValueError(f"hyperedge_index must be torch.int64, got {hyperedge_index.dtype}")
-    if link_weight is not None and link_weight.shape != hyperedge_index.shape[1:]:
-        raise ValueError(
-            f"link_weight must be [{hyperedge_index.size(1)}], got {list(link_weight.shape)}"
-        )

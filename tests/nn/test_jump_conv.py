@@ -268,7 +268,12 @@ def test_bad_arguments(arguments: dict[str, int], message: str) -> None:
         (torch.ones(4, 3).long(), STAR, None, "x must be floating point"),
         (torch.ones(4, 3), STAR.T, None, r"edge_index must be \[2, E\], got \[6, 2\]"),
         (torch.ones(2, 3), torch.ones(2, 2), None, "edge_index must hold integers"),
-        (torch.ones(4, 3), STAR, torch.ones(5), r"edge_weight must be \[6\], got \[5\]"),
+        (
+            torch.ones(4, 3),
+            STAR,
+            torch.ones(5),
+            r"edge_weight must be \[6\] or \[6, 1\], got \[5\]",
+        ),
         (torch.ones(4, 3), torch.eye(5).to_sparse(), None, r"must be \[4, 4\] .* \[5, 5\]"),
         (torch.ones(4, 3), torch.eye(4).to_sparse(), torch.ones(4), "edge_weight must be None"),
     ],

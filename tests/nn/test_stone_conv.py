@@ -73,7 +73,12 @@ def test_it_runs_on_a_stone_graph() -> None:
         (torch.randn(4), [[0], [0]], None, "x must be floating point"),
         (torch.randn(4, 3), [0, 1], None, r"hyperedge_index must be \[2, E\]"),
         (torch.randn(4, 3), [[0.5], [1.0]], None, "hyperedge_index must be torch.int64"),
-        (torch.randn(4, 3), [[0], [0]], torch.ones(2), r"link_weight must be \[1\], got \[2\]"),
+        (
+            torch.randn(4, 3),
+            [[0], [0]],
+            torch.ones(2),
+            r"link_weight must be \[1\] or \[1, 1\], got \[2\]",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(x, index, weight, said) -> None:

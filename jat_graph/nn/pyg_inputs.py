@@ -1,0 +1,32 @@
+"""What layers along one graph take and refuse as PyG's own ``GCNConv`` does."""
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+
+def refuse_bipartite(layer: torch.nn.Module, x: object) -> None:
+    """Refuse features of sources and of targets, as ``to_hetero`` hands them, in PyG's words."""
+    if isinstance(x, tuple | list):
+        raise ValueError(
+            f"'{type(layer).__name__}' received a tuple of node features as input while this layer "
+            "does not support bipartite message passing. Please try other layers such as "
+            "'SAGEConv' or 'GraphConv' instead"
+        )
+
+
+def refuse_script(layer: torch.nn.Module) -> NoReturn:
+    """Say what to do in place of ``torch.jit.script``, which torch itself gives up."""
+    raise NotImplementedError(
+        f"'{type(layer).__name__}' does not support torch.jit.script; use torch.compile"
+    )
+
+
+def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
+    """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
+    if weight is None:
+        return None
+    if weight.shape not in ((count,), (count, 1)):
+        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {list(weight.shape)}")
+    return weight.reshape(count)
