@@ -13,6 +13,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
 ]
 exclude_patterns = ["_build", "experiments/findings.md"]  # findings are a part of experiments.md
 myst_enable_extensions = ["dollarmath", "fieldlist"]
@@ -26,6 +28,9 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 napoleon_custom_sections = [("Shapes", "params_style"), "Reference"]
+
+copybutton_prompt_text = r">>> |\.\.\. "  # not copied, and nor is what Python answers
+copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = "jat_graph"

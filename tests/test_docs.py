@@ -24,7 +24,7 @@ FENCE = re.compile(
 )
 RUN = ("python", "bash", "{doctest}")
 LAUNCHERS = ("accelerate", "sbatch", "srun", "torchrun")  # of commands of ours
-SHOWN = ("", "text", "json", "{eval-rst}", "{toctree}")  # output, and directives
+SHOWN = ("", "text", "json", "{eval-rst}", "{include}", "{toctree}")  # output, and directives
 
 
 class Block(NamedTuple):
