@@ -1,5 +1,6 @@
 """sentence-transformers on top of models with jump heads: encode, train, save, load."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from jat_graph.hf import attached_config
 
 sbert: Any = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto_sentence_transformers.md"
+HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = ["The keys to the cabinet are on the table.", "A dog runs.", "Where are the keys?"]
 PAIRS = {"anchor": TEXTS, "positive": ["They lie there.", "An animal moves.", "I miss the keys."]}
 
@@ -89,3 +92,14 @@ def test_without_the_library_it_says_what_to_import(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode != 0
     assert "jat (import jat_graph.hf first)" in done.stderr.splitlines()[-1]
+
+
+# The trainer of sentence-transformers uses what transformers has renamed, and pins memory for no GPU.
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*pin_memory:UserWarning")
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    code = "\n".join(blocks).replace(HUB_NAME, str(get_model_path()))
+    exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
