@@ -101,7 +101,7 @@ def _read_part(text: str) -> tuple[int, int]:
 def _print_estimates(
     grid: Grid, cells: Sequence[Cell], estimates: Sequence[Estimate], jobs: int
 ) -> None:
-    from jat_graph.lab.studies.estimate import describe_time
+    from jat_graph.training.estimate import describe_time
 
     table = Table("task", "arm", "seeds to run", "finished", "shared", "one run", "from")
     for entry in estimates:
@@ -127,7 +127,7 @@ def _print_estimates(
 
 
 def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
-    from jat_graph.lab.studies.estimate import describe_time
+    from jat_graph.training.estimate import describe_time
 
     totals = [entry.total for entry in estimates]
     known = [total for total in totals if total is not None]

@@ -81,7 +81,7 @@ def train_command(
                 arms = dict(_read_arm(text) for text in arm) if arm else {name_of(config): config}
                 _compare(options, {"base": None, **arms}, seeds)
             else:
-                result = train(options, config, progress=has_terminal())
+                result = train(options, config, progress=has_terminal(), estimate=True)
                 _print_metrics(result.metrics)
                 Console().print(f"Model and results are in {options.output_dir}.")
         except KeyboardInterrupt:

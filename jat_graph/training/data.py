@@ -53,6 +53,11 @@ def group_of(task: Task) -> str | None:
     return task.group if isinstance(task, LabelledTask) else None
 
 
+def length_of(ids: list[Any]) -> int:
+    """The tokens of a sequence; of a row with several the longest one's."""
+    return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
+
+
 def _read_splits(
     task: Task, options: TrainingOptions, names: tuple[str, ...]
 ) -> dict[str, Dataset]:

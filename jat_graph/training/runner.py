@@ -33,6 +33,7 @@ from jat_graph.training.storage import (
     read_json,
     replacing_folder,
     run_folder,
+    steps_in,
     write_json,
 )
 
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
 
 
 def train(
-    options: TrainingOptions, config: Heads | None = None, *, progress: bool = True
+    options: TrainingOptions,
+    config: Heads | None = None,
+    *,
+    progress: bool = True,
+    estimate: bool = False,
 ) -> RunResult:
     """Train a model, with jump heads or without.
 
@@ -58,6 +63,8 @@ def train(
         config: Settings of the jump heads, of triplet heads, or of both (:class:`BothHeads`); None
             trains the model as it is. (default: None)
         progress: Show a bar. (default: True)
+        estimate: Say in the log, before the first step, about how long what is left takes and how
+            much memory, by a step that is timed and changes nothing. (default: False)
 
     Returns:
         The result, also written to ``results.json`` in ``options.output_dir``, where ``model/``
@@ -84,7 +91,9 @@ def train(
     processes.agree(lambda: _check_fit(objective, config))
     with ExitStack() as stack:
         folder = processes.on_main(lambda: stack.enter_context(making_folder(options.output_dir)))
-        return _train_in(folder, objective, config, processes, description, progress)
+        return _train_in(
+            folder, objective, config, processes, description, progress=progress, estimate=estimate
+        )
 
 
 def check_unused(options: TrainingOptions) -> None:
@@ -126,9 +135,12 @@ def _train_in(
     config: Heads | None,
     processes: Processes,
     description: dict[str, Any],
+    *,
     progress: bool,
+    estimate: bool,
 ) -> RunResult:
     """Train, score, and write what comes of it."""
+    from jat_graph.training.estimate import foresee
     from jat_graph.training.trainer import score
 
     task, options = objective.task, objective.options
@@ -138,7 +150,12 @@ def _train_in(
             lambda: _prepare(objective, config, processes, folder, progress)
         )
         processes.on_main(lambda: write_json(folder / RUN_FILE, description))
-        _fit(trainer, folder, processes, resume=options.resume)
+        checkpoint = processes.on_main(lambda: _checkpoint(folder, options, processes))
+        if estimate and not options.fully_sharded:  # a process has no whole model to step with
+            done = 0 if checkpoint is None else steps_in(checkpoint)
+            count = processes.count
+            processes.agree(lambda: foresee(trainer, options, splits, processes=count, done=done))
+        _fit(trainer, folder, processes, checkpoint)
         seconds = trainer.clock.seconds
         metrics, answers = score(trainer, objective, processes, splits)
         place = folder / MODEL_FOLDER
@@ -185,12 +202,15 @@ def _prepare(
     return build_trainer(model, objective, processes, args, splits, folder), splits
 
 
-def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, *, resume: bool) -> None:
-    """Train, from the last checkpoint if there is one."""
+def _checkpoint(folder: Path, options: TrainingOptions, processes: Processes) -> Path | None:
+    """The checkpoint that a run goes on from, if there is one and it is to."""
     checkpoints = folder / CHECKPOINT_FOLDER
-    checkpoint = processes.on_main(
-        lambda: last_checkpoint(checkpoints, processes.count) if resume else None
-    )
+    return last_checkpoint(checkpoints, processes.count) if options.resume else None
+
+
+def _fit(trainer: TaskTrainer, folder: Path, processes: Processes, checkpoint: Path | None) -> None:
+    """Train, from a checkpoint if there is one."""
+    checkpoints = folder / CHECKPOINT_FOLDER
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except FloatingPointError as error:

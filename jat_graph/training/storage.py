@@ -150,12 +150,17 @@ def one_line_errors(target: Path) -> Iterator[None]:
 
 def last_checkpoint(folder: Path, processes: int = 1) -> Path | None:
     """The newest whole checkpoint; those that a kill cut off are deleted."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    found = sorted(folder.glob("checkpoint-*"), key=steps_in)
     for checkpoint in reversed(found):
         if _is_whole(checkpoint, processes):
             return checkpoint
         shutil.rmtree(checkpoint, ignore_errors=True)
     return None
+
+
+def steps_in(checkpoint: Path) -> int:
+    """The steps that were taken before a checkpoint."""
+    return int(checkpoint.name.split("-")[1])
 
 
 def _is_whole(checkpoint: Path, processes: int) -> bool:

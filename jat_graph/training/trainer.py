@@ -30,7 +30,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from jat_graph.hf import attached_config, keep_graphs
-from jat_graph.training.data import TRAIN, dev_splits
+from jat_graph.training.data import TRAIN, dev_splits, length_of
 from jat_graph.training.objectives.base import Answers, Encoded, Objective
 from jat_graph.training.processes import Processes
 from jat_graph.training.results import Metrics, finite
@@ -181,7 +181,7 @@ class TaskTrainer(Trainer):
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
-        lengths = [_length(ids) for ids in dataset["input_ids"]]
+        lengths = [length_of(ids) for ids in dataset["input_ids"]]
         batches = self.args.gradient_accumulation_steps * self.args.world_size
         return SeededLengthSampler(self.args.train_batch_size * batches, lengths, self.args.seed)
 
@@ -197,11 +197,6 @@ class TaskTrainer(Trainer):
             if self.args.should_save:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-
-
-def _length(ids: list[Any]) -> int:
-    """The tokens of a sequence; of a row with several the longest one's."""
-    return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
 
 
 def checkpoint_activations(model: PreTrainedModel) -> None:

@@ -25,6 +25,7 @@ def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Pat
         "--heads", "2", "--threshold", "4", "--trainer", "lr_scheduler_type=cosine",
         "--trainer", "max_grad_norm=0.5",
     ).output  # fmt: skip
+    assert shown.index("3 steps and scores, by one timed step") < shown.index("matthews")
     result = json.loads((output / "results.json").read_text(encoding="utf-8"))
     assert result["options"]["seed"] == 3
     assert result["options"]["trainer"] == {"lr_scheduler_type": "cosine", "max_grad_norm": 0.5}
@@ -354,7 +355,7 @@ def test_an_interrupt_says_how_to_go_on_in_one_line(
         done = run(*line)
     assert done.exit_code == 130
     lines = [text.strip() for text in done.stderr.splitlines()]
-    (said,) = [text for text in lines if not text.startswith(("seed 0, arm", "step "))]
+    (said,) = [text for text in lines if not text.startswith(("seed 0, arm", "step ", "about "))]
     assert words in said
     run(*line, *([] if options else ["--resume"]))
     assert (tmp_path / "run" / "results.json").exists()

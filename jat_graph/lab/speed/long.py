@@ -30,9 +30,10 @@ from jat_graph.lab.speed.long_models import (
     check_side,
     is_sparse,
 )
-from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
+from jat_graph.lab.speed.probe import peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.patterns import parse_pattern
+from jat_graph.training.memory import missing_peaks
 
 ATTENTION, ALL_PAIRS = "attention alone, window", "fused SDPA over all pairs"
 COMPARISONS = (

@@ -21,9 +21,10 @@ from jat_graph.lab.speed.inputs import (
     draw_heads,
     number_of_keys,
 )
-from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
+from jat_graph.lab.speed.probe import peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
+from jat_graph.training.memory import missing_peaks
 
 JUMP, STOCK = "jump", "stock"
 NEIGHBOURS = 16

@@ -15,11 +15,12 @@ from jat_graph.lab.speed.checks import CheckError, require_equal, require_produc
 from jat_graph.lab.speed.heads import backward, check_head, leaves
 from jat_graph.lab.speed.inputs import NUM_HEADS, THRESHOLD, Heads, draw_heads, number_of_keys
 from jat_graph.lab.speed.model import STOCK, build_training_steps, require_change
-from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
+from jat_graph.lab.speed.probe import peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Fact, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import in_blocks
+from jat_graph.training.memory import missing_peaks
 from jat_graph.voting.links import LinkRule
 
 WALK = "propagation along stones"

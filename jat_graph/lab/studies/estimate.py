@@ -79,14 +79,6 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
     return [_estimate(plan, output, mine, finished, seen) for mine in groups.values()]
 
 
-def describe_time(seconds: float) -> str:
-    """Return a time in words."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 def _estimate(
     plan: Plan,
     output: Path,

@@ -20,6 +20,7 @@ from jat_graph.lab.speed.long_models import ALONE, BIGBIRD, JUMPS, LONGFORMER, S
 from jat_graph.lab.speed.results import Row
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.lab.speed.tables import find_bars, results_markdown, slope_lines
+from jat_graph.training import memory as own_memory
 from tests.lab.speed.support import outcome, results
 from tests.lab.speed.test_probe import needs_peaks
 
@@ -51,7 +52,7 @@ def test_a_bigbird_that_is_not_sparse_is_refused(settings: Settings) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_system_without_peaks_is_said(settings: Settings, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(probe, "PEAK_RESET", tmp_path / "missing")
+    monkeypatch.setattr(own_memory, "PEAK_RESET", tmp_path / "missing")
     found = SERIES[STOCK].measure(48, settings)
     assert found.ratio is not None
     assert found.note.startswith("memory not measured: only Linux")

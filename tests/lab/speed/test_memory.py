@@ -10,6 +10,7 @@ from jat_graph.lab.speed.inputs import draw_heads
 from jat_graph.lab.speed.memory import MEMORY, own_bytes, run_layer, run_side
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.operators import DenseOperator, ThresholdOperator
+from jat_graph.training import memory as own_memory
 from tests.lab.speed.test_probe import needs_peaks
 
 LENGTH = 64
@@ -66,7 +67,7 @@ def test_a_process_that_fails_is_named_in_one_line(settings: Settings) -> None:
 def test_a_system_without_peaks_is_said(
     series: Series, settings: Settings, monkeypatch, tmp_path
 ) -> None:
-    monkeypatch.setattr(probe, "PEAK_RESET", tmp_path / "missing")
+    monkeypatch.setattr(own_memory, "PEAK_RESET", tmp_path / "missing")
     outcome = series.measure(LENGTH, settings)
     assert outcome.ratio is None
     assert outcome.note.startswith("not measured: only Linux")

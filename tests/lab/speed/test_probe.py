@@ -4,8 +4,9 @@ import pytest
 
 from jat_graph.lab.speed import memory, probe
 from jat_graph.lab.speed.series import Settings
+from jat_graph.training.memory import missing_peaks
 
-needs_peaks = pytest.mark.skipif(not probe.PEAK_RESET.exists(), reason="only Linux resets peaks")
+needs_peaks = pytest.mark.skipif(missing_peaks("cpu") != "", reason="only Linux resets peaks")
 
 
 @needs_peaks

@@ -7,7 +7,6 @@ import pytest
 
 from jat_graph.lab.studies import estimate_cells
 from jat_graph.lab.studies.curriculum import KIND
-from jat_graph.lab.studies.estimate import describe_time
 from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.timing import time_run
@@ -95,11 +94,3 @@ def test_a_few_steps_are_timed(plans: Plans) -> None:
     cell = plan.cells[1]
     once = time_run(plan.options(cell, Path("nowhere")), plan.heads(cell))
     assert 0 < once < 60
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.1, "1 s"), (40, "40 s"), (720, "12 min"), (12000, "3 h 20 min"), (3600, "60 min")],
-)
-def test_times_are_told_in_words(seconds: float, text: str) -> None:
-    assert describe_time(seconds) == text
