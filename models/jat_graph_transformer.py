@@ -90,8 +90,8 @@ class JumpGPSConv(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        """Return features of the same shape, ``[N, C]``."""
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Return features of the same shape, ``[N, C]``; without a batch it is one graph."""
         near = self.local_norm(x + self.dropout(self.local(x, edge_index)))
         far = self.attention_norm(x + self.dropout(self.attention(x, batch=batch)))
         x = near + far
