@@ -110,6 +110,17 @@ class JatConfig:
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
         NeurIPS 2022. Stones are this library's own.
+
+    Example:
+        >>> from jat_graph import JatConfig
+        >>> config = JatConfig(vote_rate=0.05, heads=2, pattern="window:256+global:1")
+        >>> config.hop_weights
+        (0.0, 1.0)
+        >>> JatConfig.from_dict(config.to_dict()) == config
+        True
+        >>> JatConfig(threshold=-1.0)
+        Traceback (most recent call last):
+        ValueError: threshold must be at least 0, got -1.0
     """
 
     threshold: float | tuple[tuple[float, ...], ...] = None  # type: ignore[assignment]
@@ -167,6 +178,11 @@ class JatConfig:
 
         Raises:
             ValueError: If a field is unknown or out of its range.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> JatConfig.paper() == JatConfig(threshold=6.0, hop_weights=(0, 1), heads=4)
+            True
         """
         return cls._preset({}, overrides)
 
@@ -183,6 +199,12 @@ class JatConfig:
 
         Raises:
             ValueError: If a field is unknown or out of its range.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.released(layers=(0, 1))
+            >>> config.threshold, config.hop_weights, config.heads
+            (3.0, (0.5, 0.5), 'even:2')
         """
         preset: dict[str, Any] = {
             "threshold": 3.0,
@@ -211,6 +233,12 @@ class JatConfig:
 
         Raises:
             ValueError: If a field is unknown or out of its range.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.stones(hops=2)
+            >>> config.graph, config.threshold, config.strength, config.heads
+            ('stones', 1.0, 'learned', 'all')
         """
         return cls._preset({"graph": "stones", "heads": "all"}, overrides)
 

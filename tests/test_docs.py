@@ -1,17 +1,20 @@
 """Every code block of README.md and docs/ runs, or says why not and is only read."""
 
 import doctest
+import inspect
 import re
 import shlex
 import subprocess
 import sys
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer
 
+import jat_graph
 from jat_graph import JatConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,3 +190,39 @@ def _check_install(arguments: list[str]) -> None:
     for extras in re.findall(r"\[([\w,]+)\]", " ".join(arguments)):
         for extra in extras.split(","):
             assert re.search(rf"^{extra} = \[", described, re.MULTILINE), f"no extra {extra}"
+
+
+# What users type most: each shows how in its docstring.
+TYPED = (
+    "JatConfig",
+    "JatConfig.paper",
+    "JatConfig.released",
+    "JatConfig.stones",
+    "attach",
+    "attention_graph",
+    "calibrate",
+    "data.AttentionGraphs",
+    "detach",
+    "disabled",
+    "from_pretrained",
+    "inspection.inspect_text",
+    "jump_attention",
+    "jump_operator",
+    "nn.JumpConv",
+    "nn.JumpSelfAttention",
+    "nn.StoneConv",
+    "stone_graph",
+    "summary",
+    "training.paired_difference",
+    "training.parameter_groups",
+    "using_graphs",
+)
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_the_example_of_a_docstring_runs(name: str) -> None:
+    described = inspect.unwrap(attrgetter(name)(jat_graph))
+    path, line = Path(inspect.getfile(described)), inspect.getsourcelines(described)[1]
+    text = inspect.getdoc(described)
+    assert "Example:\n    >>> " in text
+    _run_doctest(Block(path, line, "{doctest}", text, None), {})

@@ -87,6 +87,13 @@ def jump_attention(
 
     Reference:
         Eq. 7 and 9 of the JAT paper; strengths and stones are this library's own.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> query, key, value = torch.randn(3, 1, 4, 12, 8)  # each [B, H, L, D]
+        >>> config = jat_graph.JatConfig(vote_rate=0.05)
+        >>> jat_graph.jump_attention(query, key, value, config=config).shape
+        torch.Size([1, 4, 12, 8])
     """
     check_config(config)
     check_heads(query, key, value)
@@ -223,6 +230,15 @@ def jump_operator(
 
     Reference:
         Eq. 2 to 4 of the JAT paper; stones are this library's own.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> query, key = torch.randn(2, 1, 4, 12, 8)  # each [B, H, L, D]
+        >>> config = jat_graph.JatConfig(vote_rate=0.05)
+        >>> adj_norm = jat_graph.jump_operator(query, key, config=config)
+        >>> x = torch.randn(1, 4, 12, 5)
+        >>> torch.allclose(adj_norm.matmul(x), adj_norm.to_dense() @ x, atol=1e-5)
+        True
     """
     check_config(config)
     check_heads(query, key)

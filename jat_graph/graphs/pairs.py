@@ -71,6 +71,15 @@ def attention_graph(
 
     Reference:
         Eq. 2 and 3 of the JAT paper.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> query, key = torch.randn(2, 1, 4, 12, 8)  # each [B, H, L, D]
+        >>> config = jat_graph.JatConfig(vote_rate=0.05)
+        >>> graphs = jat_graph.attention_graph(query, key, config=config)
+        >>> graphs.num_graphs, graphs[0].num_nodes
+        (4, 12)
+        >>> out = jat_graph.nn.JumpConv(8)(query.view(48, 8), graphs.edge_index, graphs.edge_weight)
     """
     check_config(config)
     if config.graph != "pairs":

@@ -80,6 +80,15 @@ def stone_graph(
     Reference:
         Bai, Zhang and Torr, *Hypergraph Convolution and Hypergraph Attention*, 2021. Stones are
         this library's own.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> query, key = torch.randn(2, 1, 4, 12, 8)  # each [B, H, L, D]
+        >>> graphs = jat_graph.stone_graph(query, key, config=jat_graph.JatConfig.stones())
+        >>> graphs.num_graphs, graphs[0].num_nodes
+        (4, 12)
+        >>> walk = jat_graph.nn.StoneConv(8)
+        >>> out = walk(query.view(48, 8), graphs.hyperedge_index, graphs.hyperedge_weight)
     """
     check_config(config)
     if config.graph != "stones":

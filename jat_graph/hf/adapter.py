@@ -92,6 +92,15 @@ def attach(
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
         NeurIPS 2022.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig(vote_rate=0.05, heads=2))
+        >>> print(jat_graph.summary(model))
+        BertModel has heads of jat_graph
+          layers 0-11: jump heads 0-1 of 4: pairs, vote rate 0.05, hop weights (0, 1)
     """
     base = transformer_of(model)
     kind = _kind_of(config)
@@ -133,6 +142,14 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Raises:
         ValueError: If the model has no such heads, or is only a part of one that has.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
+        >>> jat_graph.summary(jat_graph.detach(model))
+        'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
     modules = _attached_modules(model, attachment)
@@ -161,6 +178,17 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
 
     Raises:
         ValueError: If the model has no such heads.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
+        >>> ids = torch.arange(100, 120).unsqueeze(0)
+        >>> base = model(ids).last_hidden_state
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig(vote_rate=0.05))
+        >>> with jat_graph.disabled(model):
+        ...     torch.equal(model(ids).last_hidden_state, base)
+        True
     """
     attachment = _require(model)
     previous = attachment.enabled

@@ -59,6 +59,17 @@ def inspect_text(
 
     Reference:
         Zhou et al. 2022, Section 3: *computer* and *pencil* joined through *book*.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model.eval(), jat_graph.JatConfig(vote_rate=0.05, layers=(2,)))
+        >>> found = jat_graph.inspection.inspect_text(model, tokenizer, "dogs bark at cats")
+        >>> [(head.layer, head.head) for head in found.heads]
+        [(2, 0), (2, 1), (2, 2), (2, 3)]
     """
     if top < 0:
         raise ValueError(f"top must be at least 0, got {top}")

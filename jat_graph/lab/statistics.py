@@ -146,6 +146,12 @@ def paired_difference(arm: Sequence[float], base: Sequence[float]) -> Difference
 
     Reference:
         ``scipy.stats.ttest_rel(arm, base).confidence_interval(0.95)``.
+
+    Example:
+        >>> from jat_graph.training import paired_difference
+        >>> difference = paired_difference([71.0, 72.5, 73.0], [70.0, 72.0, 71.0])
+        >>> f"{difference.mean:+.1f} ({difference.low:+.1f} to {difference.high:+.1f})"
+        '+1.2 (-0.7 to +3.1)'
     """
     if len(arm) != len(base) or not arm:
         raise ValueError(

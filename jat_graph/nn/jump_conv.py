@@ -56,6 +56,15 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     Reference:
         Eq. 4 and 5 of the JAT paper; Abu-El-Haija et al., *MixHop: Higher-Order Graph Convolutional
         Architectures via Sparsified Neighborhood Mixing*, ICML 2019.
+
+    Example:
+        >>> import torch
+        >>> from jat_graph.nn import JumpConv
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2], [1, 2, 3]])
+        >>> JumpConv(16, 32)(x, edge_index).shape
+        torch.Size([4, 32])
+        >>> JumpConv(16, 32, powers=(0, 1, 2))(x, edge_index, torch.rand(3)).shape
+        torch.Size([4, 96])
     """
 
     takes_matrix = True  # heads hand it CSR

@@ -65,6 +65,16 @@ class JumpSelfAttention(SelfAttention):
 
     Reference:
         Eq. 7 and 9 of the JAT paper.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> config = jat_graph.JatConfig(vote_rate=0.05, heads=2)
+        >>> layer = jat_graph.nn.JumpSelfAttention(32, heads=4, config=config)
+        >>> layer
+        JumpSelfAttention(32, heads=4, head_channels=8, jump_heads=(0, 1))
+        >>> x, batch = torch.randn(10, 32), torch.tensor([0] * 6 + [1] * 4)  # two graphs
+        >>> layer(x, batch=batch).shape
+        torch.Size([10, 32])
     """
 
     shown = ("head_channels", "jump_heads")

@@ -46,6 +46,14 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     Reference:
         Bai, Zhang and Torr, *Hypergraph Convolution and Hypergraph Attention*, 2021. Weights of
         links, and ε, are this library's own.
+
+    Example:
+        >>> import torch
+        >>> from jat_graph.nn import StoneConv
+        >>> x = torch.randn(4, 16)
+        >>> hyperedge_index = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
+        >>> StoneConv(16, 32)(x, hyperedge_index, link_weight=torch.rand(5)).shape
+        torch.Size([4, 32])
     """
 
     def __init__(

@@ -41,6 +41,16 @@ def parameter_groups(
 
     Reference:
         Loshchilov & Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
+        >>> groups = jat_graph.training.parameter_groups(model, lr=2e-5, strength_lr=1e-2)
+        >>> optimizer = torch.optim.AdamW(groups)
+        >>> [(len(group["params"]), group["lr"]) for group in groups]
+        [(76, 2e-05), (123, 2e-05), (12, 0.01)]
     """
     lr = check_finite("lr", lr, least=0.0)
     weight_decay = check_finite("weight_decay", weight_decay, least=0.0)
