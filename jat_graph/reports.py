@@ -1,6 +1,7 @@
 """What inspection returns; the code is in :mod:`jat_graph.inspection.reports`."""
 
 from jat_graph.inspection.reports import (
+    GraphView,
     HeadReport,
     HeadView,
     Inspection,
@@ -13,6 +14,7 @@ from jat_graph.inspection.reports import (
 )
 
 __all__ = [
+    "GraphView",
     "HeadReport",
     "HeadView",
     "Inspection",

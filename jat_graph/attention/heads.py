@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,8 +45,12 @@ class JumpHeads:
 
     def of_place(self, place: int) -> JumpHeads:
         """Return one of these heads alone."""
-        threshold = ((head_thresholds(self.config, len(self.heads))[place],),)
-        return JumpHeads(replace(self.config, threshold=threshold), self.heads[place : place + 1])
+        hops = next(weights for group, weights in self.hop_groups.items() if place in group)
+        changes: dict[str, Any] = {"heads": 1, "hop_weights": hops}
+        if isinstance(self.config.threshold, tuple):
+            threshold = head_thresholds(self.config, len(self.heads))[place]
+            changes["threshold"] = ((threshold,),)
+        return JumpHeads(replace(self.config, **changes), self.heads[place : place + 1])
 
     def _stays_ordinary(self) -> bool:
         if self.config.strength is not None:

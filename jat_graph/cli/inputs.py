@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from jat_graph.cli.option_texts import numbers, span
 from jat_graph.cli.options import JatOptions
 
 if TYPE_CHECKING:
@@ -48,6 +49,46 @@ class TextOptions:
         return list(self.sentence)
 
 
+@dataclass(frozen=True)
+class LookOptions:
+    """What of a text and of the heads that jump is shown; what jumps is not changed by it."""
+
+    layer: Annotated[
+        str | None, typer.Option(help="Layers to show, from 0: 2, or 0,2. Default: all that jump.")
+    ] = None
+    head: Annotated[
+        str | None, typer.Option(help="Heads to show, from 0: 9, or 1,9. Default: all that jump.")
+    ] = None
+    tokens: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST:END", help="Tokens to show: 40:90 are those from 40 to 89."),
+    ] = None
+    special_tokens: Annotated[bool, typer.Option(help="Show special tokens, too.")] = False
+
+    def resolve(self) -> dict[str, Any]:
+        """What :func:`jat_graph.inspection.inspect_text` takes."""
+        return {
+            "layers": None if self.layer is None else numbers("layer", self.layer, int),
+            "heads": None if self.head is None else numbers("head", self.head, int),
+            "tokens": None if self.tokens is None else span("tokens", self.tokens),
+            "special_tokens": self.special_tokens,
+        }
+
+
+Item = TypeVar("Item")
+
+
+def watched(items: Iterable[Item], number: int) -> Iterator[Item]:
+    """The same items; where someone watches, a bar says how many of them there were."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(
+        items, "heads", number, console=console, transient=True, disable=not has_terminal()
+    )
+
+
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -73,12 +114,13 @@ def load_model(
     path: str,
     options: JatOptions | None = None,
     default: JatConfig | None = None,
-    place: tuple[int, int] | None = None,
+    look: LookOptions | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder or decoder to look at, with its tokenizer and the jump heads asked for.
 
     A model that was saved with heads starts from those, another one from ``default``. Heads that
-    do not fit are refused before weights are read, and so is a layer and head that does not jump.
+    do not fit are refused before weights are read, and so are layers and heads to look at that do
+    not jump.
     """
     from safetensors import SafetensorError
     from transformers import AutoModel
@@ -86,14 +128,16 @@ def load_model(
     from jat_graph.hf import attached_config, from_pretrained
     from jat_graph.hf.changing import attach_again, learned_by_heads
     from jat_graph.hf.trial import try_heads
-    from jat_graph.inspection.text import check_place
+    from jat_graph.inspection.choice import choose_heads
     from jat_graph.training.pretrained import has_own_heads, load_config, load_tokenizer, quiet
 
     load: Callable[[str], Any] = AutoModel.from_pretrained
     settings = load_config(path)
     if not has_own_heads(settings):
         config = (options or JatOptions()).resolve(default)
-        check_place(try_heads(AutoModel, settings, () if config is None else (config,)), place)
+        jumping = try_heads(AutoModel, settings, () if config is None else (config,))
+        chosen = {} if look is None else look.resolve()
+        choose_heads(jumping, chosen.get("layers"), chosen.get("heads"))
     else:
         load = partial(from_pretrained, AutoModel)
     try:

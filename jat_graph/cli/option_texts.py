@@ -16,6 +16,14 @@ def numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple[Any, .
         raise ValueError(f"--{name} must be {word} with commas between, got {text!r}") from None
 
 
+def span(name: str, text: str) -> range:
+    """Read ``40:90``, the positions from 40 to 89."""
+    first, colon, end = text.partition(":")
+    if not colon or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
+        raise ValueError(f"--{name} must be FIRST:END, as 40:90 for 40 to 89, got {text!r}")
+    return range(int(first), int(end))
+
+
 def _hop_weights(text: str) -> tuple[float, ...]:
     return numbers("hop-weights", text, float)
 

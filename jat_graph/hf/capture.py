@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.hf.attention_call import AttentionCall
@@ -48,6 +49,33 @@ class CapturedLayer:
     scale: float
     strength: Tensor | None = None
     conv: HeadLayers | None = None
+
+    def of_head(self, head: int) -> CapturedLayer:
+        """Return one of the heads, as if it were the only one that jumps.
+
+        Args:
+            head: One of ``heads``.
+
+        Returns:
+            A layer with this head alone; nothing is copied.
+
+        Raises:
+            ValueError: If the head does not jump.
+        """
+        if head not in self.heads:
+            raise ValueError(f"head must be one of {list(self.heads)}, got {head!r}")
+        place = self.heads.index(head)
+        alone = JumpHeads.everyone(self.config, len(self.heads)).of_place(place)
+        one = slice(place, place + 1)
+        return replace(
+            self,
+            heads=(head,),
+            query=self.query[:, one],
+            key=self.key[:, one],
+            config=alone.config,
+            mask=self.mask.select_heads((place,)),
+            strength=None if self.strength is None else self.strength[..., one],
+        )
 
 
 @dataclass

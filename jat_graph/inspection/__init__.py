@@ -1,6 +1,7 @@
 """What heads do on real input: graphs of texts, reports on them, and thresholds from data."""
 
 from jat_graph.inspection.reports import (
+    GraphView,
     HeadReport,
     HeadView,
     Inspection,
@@ -11,9 +12,10 @@ from jat_graph.inspection.reports import (
     StoneReport,
     Token,
 )
-from jat_graph.inspection.text import inspect_text, view_head
+from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [
+    "GraphView",
     "HeadReport",
     "HeadView",
     "Inspection",
@@ -24,5 +26,6 @@ __all__ = [
     "StoneReport",
     "Token",
     "inspect_text",
+    "view_graphs",
     "view_head",
 ]

@@ -1,4 +1,4 @@
-"""The graph of one layer's jump heads, dense enough to be looked at: of pairs, or of stones."""
+"""The graph of a layer's jump heads, dense enough to be looked at: of pairs, or of stones."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ class Vote(NamedTuple):
 
 
 class Footing(NamedTuple):
-    """A stone, and who stands on it."""
+    """A stone on which somebody stands."""
 
+    place: int  # among all stones
     key: int  # position j
     side: int
     share: float  # of all walks, that go over it
-    links: list[tuple[int, float]]  # positions i and b_ij, in their order
+    size: int  # how many stand on it
 
 
 @dataclass(frozen=True)
 class LayerGraph(ABC):
-    """The graph of a layer's jump heads; a head is its place among them."""
+    """The graph of a layer's jump heads; single jumps are those of the first sequence and head."""
 
     ballot: Ballot
 
@@ -54,8 +55,8 @@ class LayerGraph(ABC):
         """Where the graph may have something, and what it has."""
 
     @abstractmethod
-    def votes(self, head: int, query: int, key: int) -> list[Vote]:
-        """Return what joins a pair of the first sequence, strongest first."""
+    def votes(self, query: int, key: int) -> list[Vote]:
+        """Return what joins a pair, strongest first."""
 
     @cached_property
     def scores(self) -> Tensor:  # [B, H, L, L]
@@ -77,15 +78,15 @@ class PairGraph(LayerGraph):
         """The allowed pairs, and their weights."""
         return self.ballot.edge_mask().expand_as(self.weights), self.weights
 
-    def votes(self, head: int, query: int, key: int) -> list[Vote]:
-        """Return who voted for a pair of the first sequence, strongest product first."""
-        if not self.weights[0, head, query, key]:
+    def votes(self, query: int, key: int) -> list[Vote]:
+        """Return who voted for a pair, strongest product first."""
+        if not self.weights[0, 0, query, key]:
             return []
-        columns, limits = (part[0, head] for part in self._columns)  # [U, L], [U]
+        columns, limits = (part[0, 0] for part in self._columns)  # [U, L], [U]
         chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
         index = self.ballot.keys.index
-        keys = chosen if index is None else index[0, head, chosen]
-        left, right = self.scores[0, head][[query, key]][:, keys].tolist()
+        keys = chosen if index is None else index[0, 0, chosen]
+        left, right = self.scores[0, 0][[query, key]][:, keys].tolist()
         votes = [Vote(*row) for row in zip(keys.tolist(), left, right, strict=True)]
         return sorted(votes, key=lambda vote: -vote.query_score * vote.key_score)
 
@@ -121,43 +122,47 @@ class StoneLinks(LayerGraph):
         sides = self.links.size(-1) // scores.size(-1)
         return ~scores.isnan().repeat(1, 1, 1, sides), self.links
 
-    def votes(self, head: int, query: int, key: int) -> list[Vote]:
-        """Return the stones between a pair of the first sequence, by their shares of P_ik."""
-        links = self.links[0, head]
+    def votes(self, query: int, key: int) -> list[Vote]:
+        """Return the stones between a pair, by their shares of P_ik."""
+        links = self.links[0, 0]
         if self.ballot.mask.causal:
             if key > query:
                 return []
             links = links[: query + 1]  # stones are as large as the tokens so far make them
         over = (links[query] * links[key] / links.sum(0)).nan_to_num()  # 0/0 where nobody stands
         chosen = over.nonzero().squeeze(-1)
-        places, sides = self._places(head)
+        places, sides = self._places
         keys, shares = places[chosen], over[chosen] / over.sum()
-        left, right = self.scores[0, head][[query, key]][:, keys].tolist()
+        left, right = self.scores[0, 0][[query, key]][:, keys].tolist()
         rows = keys.tolist(), left, right, sides[chosen].tolist(), shares.tolist()
         votes = [Vote(*row) for row in zip(*rows, strict=True)]
         return sorted(votes, key=lambda vote: -(vote.share or 0.0))
 
-    def footings(self, head: int) -> list[Footing]:
-        """Return the stones in use of the first sequence, by their shares of all walks."""
-        links = self.links[0, head]  # [L, m]
+    def footings(self) -> list[Footing]:
+        """Return the stones in use, by their shares of all walks."""
+        links = self.links[0, 0]  # [L, m]
         steps = links / (links.sum(-1, keepdim=True) + self.self_weight)
-        order = steps.nan_to_num().mean(0).sort(descending=True, stable=True)
-        places, sides = self._places(head)
-        found = []
-        for share, stone in zip(*(part.tolist() for part in order), strict=True):
-            on = links[:, stone].nonzero().squeeze(-1)
-            if len(on):
-                pairs = zip(on.tolist(), links[on, stone].tolist(), strict=True)
-                found.append(Footing(int(places[stone]), int(sides[stone]), share, list(pairs)))
-        return found
+        shares, order = steps.nan_to_num().mean(0).sort(descending=True, stable=True)
+        places, sides = self._places
+        columns = order, places[order], sides[order], shares, links.count_nonzero(0)[order]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [footing for footing in map(Footing._make, rows) if footing.size]
 
-    def linked(self, head: int) -> float:
-        """Return the share of tokens of the first sequence that stand on a stone."""
-        return float(self.links[0, head].any(-1).float().mean())
+    def standing(self, footing: Footing) -> list[tuple[int, float]]:
+        """Return who stands on a stone: positions i and b_ij, in their order."""
+        column = self.links[0, 0, :, footing.place]
+        on = column.nonzero().squeeze(-1)
+        return list(zip(on.tolist(), column[on].tolist(), strict=True))
 
-    def _places(self, head: int) -> tuple[Tensor, Tensor]:  # [m] each
+    @property
+    def linked(self) -> float:
+        """The share of tokens that stand on a stone."""
+        return float(self.links[0, 0].any(-1).float().mean())
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor]:  # [m] each
         places, sides = stone_places(self.ballot, self.rule)
-        return places[0, head], sides
+        return places[0, 0], sides
 
 
 def layer_ballot(layer: CapturedLayer) -> Ballot:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
+from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
+from jat_graph.inspection.edges import strongest_tokens
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ class Stone:
         side: 1 for unusually high scores, -1 for unusually low ones.
         share: Share of all walks that go over it.
         links: The tokens on it that are shown, in the order of the text.
-        hidden_links: Number of special tokens on it that are not shown.
+        hidden_links: Number of tokens on it that are not shown: special ones, and those that are
+            not looked at.
     """
 
     token: Token
@@ -150,7 +153,8 @@ class StoneReport(HeadReport):
         linked: Share of tokens that stand on a stone, special tokens included.
         num_stones: Stones in use: on which somebody stands.
         median_size: Median number of tokens on them.
-        stones: Those in use and shown, by their share of walks; all of them in a view.
+        stones: Those on which a shown token stands, by their share of walks; all of them in a view
+            of one head.
     """
 
     linked: float
@@ -161,13 +165,13 @@ class StoneReport(HeadReport):
 
 @dataclass(frozen=True)
 class Inspection:
-    """What every jump head does on one text.
+    """What jump heads do on one text.
 
     Args:
         text: The text.
         tokens: The model's tokens of it, special ones included.
         config: The settings of the jump heads.
-        heads: One report for each jump layer and head, in order.
+        heads: One report for each layer and head that was looked at, in order.
     """
 
     text: str
@@ -190,6 +194,24 @@ class Inspection:
 
 
 @dataclass(frozen=True)
+class GraphView:
+    """The graph of one jump head on one text; :func:`jat_graph.viz.draw_graphs` draws many.
+
+    Args:
+        report: The head's numbers.
+        tokens: The tokens shown.
+        weights: The graph A; with stones P between two tokens.
+
+    Shapes:
+        - ``weights``: ``[L, L]`` with L shown tokens
+    """
+
+    report: HeadReport
+    tokens: tuple[Token, ...]
+    weights: Tensor
+
+
+@dataclass(frozen=True)
 class HeadView:
     """One jump head on one text, as matrices; what :func:`jat_graph.viz.draw_head` draws.
 
@@ -199,9 +221,10 @@ class HeadView:
         scores: X before propagation, scaled.
         weights: The graph A; with stones P between two tokens.
         propagated: The scores after propagation, scaled.
+        gains: Attention probability after propagation minus before.
 
     Shapes:
-        - ``scores``, ``weights``, ``propagated``: ``[L, L]`` with L shown tokens
+        - ``scores``, ``weights``, ``propagated``, ``gains``: ``[L, L]`` with L shown tokens
     """
 
     report: HeadReport
@@ -209,6 +232,32 @@ class HeadView:
     scores: Tensor
     weights: Tensor
     propagated: Tensor
+    gains: Tensor
+
+    def strongest(self, most: int) -> HeadView:
+        """Return the view of those tokens that the strongest jumps join.
+
+        Args:
+            most: Number of tokens, at least 1.
+
+        Returns:
+            A view of at most so many tokens, in the text's order; of its jumps those between them.
+
+        Raises:
+            ValueError: If the number is below 1.
+        """
+        check_integer("most", most, least=1)
+        if most >= len(self.tokens):
+            return self
+        keep = strongest_tokens(self.gains, self.weights, most)
+        tokens = tuple(self.tokens[place] for place in keep)
+        jumps = tuple(j for j in self.report.jumps if j.query in tokens and j.key in tokens)
+        matrices = self.scores, self.weights, self.propagated, self.gains
+        return HeadView(
+            replace(self.report, jumps=jumps),
+            tokens,
+            *(matrix[keep][:, keep] for matrix in matrices),
+        )
 
 
 def _head_dict(report: HeadReport) -> dict[str, Any]:

@@ -1,21 +1,24 @@
-"""Everything one layer's jump heads did with a batch: scores, graph, probabilities."""
+"""What one jump head did with a text: scores, graph, probabilities; and how models are run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads, merge_heads
+from jat_graph.attention.heads import HeadGroup, JumpHeads
+from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.attention.strengths import Strengths
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
+from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.scores import attention_scores
 
 if TYPE_CHECKING:
@@ -25,21 +28,108 @@ Inputs: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class LayerTrace:
-    """What one layer's jump heads did; tensors are ``[B, H, L, L]``, H the heads that jump."""
+class HeadTrace:
+    """What one jump head did with a text; a matrix ``[L, L]`` is made when it is asked for."""
 
-    graph: LayerGraph
-    scores: Tensor  # X before propagation
-    propagated: Tensor  # the scores after it
-    before: Tensor  # attention probabilities without propagation
-    after: Tensor  # and with it
-    carried: Tensor | None  # how much of each value comes along the graph, Σ_p θᵛ_p Pᵖ
-    strengths: Tensor | None  # θ [3, hops, H]; both if there are any strengths
+    layer: CapturedLayer  # of this head alone
+
+    @cached_property
+    def graph(self) -> LayerGraph:
+        """What the head jumps along."""
+        return layer_graph(self.layer)
 
     @property
     def weights(self) -> Tensor:
-        """What the graph mixes into each token of every other."""
-        return self.graph.weights
+        """What the graph mixes into each token of every other (Eq. 3)."""
+        return self.graph.weights[0, 0]
+
+    @property
+    def scores(self) -> Tensor:
+        """X before propagation (Eq. 1)."""
+        return self._scores(self._unchanged)
+
+    @property
+    def propagated(self) -> Tensor:
+        """The scores after it (Eq. 9)."""
+        return self._scores(self._group)
+
+    @cached_property
+    def before(self) -> Tensor:
+        """Attention probabilities without propagation."""
+        return self._probabilities(self._unchanged)
+
+    @cached_property
+    def after(self) -> Tensor:
+        """Attention probabilities with it."""
+        return self._probabilities(self._group)
+
+    @cached_property
+    def carried(self) -> Tensor | None:
+        """How much of each value comes along the graph, Σ_p θᵛ_p Pᵖ; None without strengths."""
+        if not self._is_linear:
+            return None
+        moved = self._group.carried
+        return torch.zeros_like(self.after) if moved is None else moved[0, 0]
+
+    @property
+    def strengths(self) -> Tensor | None:  # [3, hops]
+        """θ of queries, keys and values for each hop; None without."""
+        layer = self.layer
+        if layer.config.strength is None:
+            return None
+        return Strengths.of(layer.config, layer.strength, layer.query).theta[..., 0]
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether weights say what values bring."""
+        return self.layer.config.strength is not None and self.layer.conv is None
+
+    @cached_property
+    def _unchanged(self) -> HeadGroup:
+        """The head as if it did not jump; its values are units, whose moves are weights."""
+        query, key = self.layer.query, self.layer.key
+        units = torch.eye(query.size(2), dtype=query.dtype, device=query.device)
+        value = units.expand(*query.shape[:2], -1, -1) if self._is_linear else key
+        return HeadGroup((0,), query, key, value, jumps=False)
+
+    @cached_property
+    def _group(self) -> HeadGroup:
+        """The head as it jumps."""
+        layer, own = self.layer, self._unchanged[1:4]
+        jumping = JumpHeads.everyone(layer.config, 1)
+        given = Given(layer.strength, layer.conv)
+        with torch.no_grad():
+            (group,) = head_groups(*own, jumping, mask=layer.mask, scale=layer.scale, given=given)
+        return group
+
+    def _scores(self, group: HeadGroup) -> Tensor:
+        """Return scale · Σ_p w_p Φ_p."""
+        return attention_scores(group.query, group.key, self.layer.scale)[0, 0]
+
+    def _probabilities(self, group: HeadGroup) -> Tensor:
+        query, scale = self.layer.query, self.layer.scale
+        attn_mask, is_causal = self._mask.attention_mask(query.size(2), query)
+        return attention_probabilities(
+            [group], attn_mask=attn_mask, is_causal=is_causal, scale=scale
+        )[0, 0]
+
+    @property
+    def _mask(self) -> TokenMask:
+        """Which scores are read: those that a pattern leaves."""
+        layer, pattern = self.layer, self.layer.config.attention_pattern()
+        if pattern is None:
+            return layer.mask
+        length = layer.query.size(2)
+        rows = pattern_rows(
+            pattern.of_head(layer.heads[0]),
+            valid=layer.mask.valid,
+            num_queries=length,
+            num_keys=length,
+            heads=1,
+            device=layer.query.device,
+        )
+        pairs = rows if layer.mask.pairs is None else rows & layer.mask.pairs
+        return replace(layer.mask, pairs=pairs)
 
 
 def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
@@ -48,30 +138,6 @@ def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
     with evaluating(model), torch.no_grad(), capture_scores(model) as layers:
         model(**inputs)
     return layers
-
-
-def trace_layer(layer: CapturedLayer) -> LayerTrace:
-    """Return what a layer's jump heads did (Eq. 1, 3 and 9)."""
-    query, key, config = layer.query, layer.key, layer.config
-    with torch.no_grad():
-        jumping = JumpHeads.everyone(config, query.size(1))
-        given = Given(layer.strength, layer.conv)
-        strong = config.strength is not None
-        linear = strong and layer.conv is None  # so that weights say what values bring
-        units = torch.eye(query.size(2), dtype=query.dtype, device=query.device)
-        own = query, key, units.expand(*query.shape[:2], -1, -1) if linear else key
-        groups = head_groups(*own, jumping, mask=layer.mask, scale=layer.scale, given=given)
-        unchanged = [HeadGroup(jumping.heads, *own, jumps=False)]
-        after = _probabilities(layer, groups)
-        return LayerTrace(
-            layer_graph(layer),
-            _scores(layer, unchanged),
-            _scores(layer, groups),
-            _probabilities(layer, unchanged),
-            after,
-            groups[0].plus_carried(0 * after) if linear else None,
-            Strengths.of(config, layer.strength, query).theta if strong else None,
-        )
 
 
 def model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
@@ -97,17 +163,3 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _scores(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:
-    """Return scale · Σ_p w_p Φ_p of all jump heads, ``[B, H, L, L]``."""
-    parts = [attention_scores(group.query, group.key, layer.scale) for group in groups]
-    return merge_heads([group.heads for group in groups], parts)
-
-
-def _probabilities(layer: CapturedLayer, groups: list[HeadGroup]) -> Tensor:
-    """Return attention probabilities, ``[B, H, L, L]``."""
-    attn_mask, is_causal = layer.mask.attention_mask(layer.query.size(2), layer.query)
-    return attention_probabilities(
-        groups, attn_mask=attn_mask, is_causal=is_causal, scale=layer.scale
-    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jat_graph.checks.numbers import check_integer
 from jat_graph.directions import isolated
 from jat_graph.files import check_target, replacing
 from jat_graph.inspection.reports import StoneReport
@@ -28,53 +29,70 @@ ENDINGS = (".png", ".svg", ".pdf")
 # Both maps keep their order of brightness under every common colour blindness.
 SCORE_COLOURS = "PuOr_r"
 GRAPH_COLOURS = "Blues"
-INCHES_PER_TOKEN = 0.2
+INCHES_PER_TOKEN, LEAST_SIDE = 0.2, 2.6  # of a panel
 LINE_HEIGHT = 0.18  # inches
 NO_BREAK = "\u00a0"  # a space that textwrap leaves
-TITLE_LETTERS = 9  # in an inch
+LETTERS = 108  # of one point, in an inch of a heading
+LINE = 1 / 60  # inches for each point of a heading's size
+TITLE = 0.25  # inches, of a panel's title
 MAX_LABEL = 16
+MOST_TOKENS = 48  # that a picture shows unless told otherwise
+MORE_TOKENS = 200  # than these make it too large for its file
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
 
-def draw_head(view: HeadView) -> Figure:
+def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     """Draw one head: scores, graph and propagated scores as matrices, with the jumps marked.
 
     Rows are the tokens that look, columns the tokens looked at. Scores before and after share
     one colour scale. A numbered ring is a jump; the list below the matrices gives its
     probabilities and its stepping stones. A graph of stones is drawn as one: the tokens on both
-    sides, the stones between them, and the ways that the jumps take in colour.
+    sides, the stones between them, and the ways that the jumps take in colour. Of a long text
+    the tokens of the strongest jumps are drawn, which the picture then says.
 
     Args:
         view: what the head did, from :func:`jat_graph.inspection.view_head`.
+        most_tokens: number of tokens to draw at most, from 1 to 200. (default: 48)
 
     Shapes:
-        - ``view.scores``, ``view.weights``, ``view.propagated``: [L, L]
+        - ``view.scores``, ``view.weights``, ``view.propagated``, ``view.gains``: [L, L]
 
     Returns:
         A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
 
     Raises:
+        ValueError: if the number of tokens is not in its range.
         ImportError: if matplotlib is missing (``pip install 'jat_graph[viz]'``).
 
     Reference:
         Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
     """
-    names = _distinct_names(view)
-    legend = _legend_lines(view, names)
-    side = max(2.6, INCHES_PER_TOKEN * len(view.tokens))
+    check_most_tokens("most_tokens", most_tokens)
+    whole, view = view, view.strongest(most_tokens)
+    left_out = len(whole.tokens) - len(view.tokens)
+    names = _distinct_names(view, with_positions=left_out > 0)
+    legend = _legend_lines(view, names, left_out)
+    side = _side(len(view.tokens))
     notes = LINE_HEIGHT * (len(legend) + 1)
-    width = 3 * (side + 1.1)
-    lines = textwrap.wrap(_title(view), int(TITLE_LETTERS * width))
-    title = [line.replace(NO_BREAK, " ") for line in lines]
-    height = side + 2.3 + 0.2 * len(title) + notes
-    figure = new_figure(width, height, notes / height)
-    figure.suptitle("\n".join(title), fontsize=12)
+    figure = new_figure(
+        3 * (side + 1.1), side + 2.3 + notes, heading=_title(view), size=12, notes=notes
+    )
     axes = figure.subplots(1, 3)
     _draw_panels(axes, view, names)
     _mark_jumps([axis for axis in axes if axis.images], view)
-    top = (notes - LINE_HEIGHT / 2) / height
+    top = (notes - LINE_HEIGHT / 2) / figure.get_figheight()
     figure.text(0.02, top, "\n".join(legend), fontsize=9, va="top", linespacing=1.35)
     return figure
+
+
+def _side(tokens: int) -> float:
+    """Return how large a panel is, in inches."""
+    return max(LEAST_SIDE, INCHES_PER_TOKEN * tokens)
+
+
+def check_most_tokens(name: str, most: int) -> None:
+    """Refuse a number of tokens that no picture could show."""
+    check_integer(name, most, least=1, below=MORE_TOKENS + 1)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
@@ -111,15 +129,29 @@ def check_picture(path: Path, name: str = "picture") -> None:
     check_target(path)
 
 
-def new_figure(width: float, height: float, notes: float = 0.0) -> Figure:  # in inches
-    """Return a figure whose panels leave a share of its height free below them."""
+def new_figure(
+    width: float, height: float, *, heading: str = "", size: int = 12, notes: float = 0.0
+) -> Figure:
+    """Return a figure of so many inches, its heading broken into lines above all panels.
+
+    The heading makes the figure higher; so many inches as notes want are left free at the bottom.
+    """
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
-    engine = ConstrainedLayoutEngine(rect=(0, notes, 1, 1 - notes))
-    return Figure(figsize=(width, height), layout=engine)
+    lines = textwrap.wrap(heading, int(LETTERS / size * width))
+    # The layout leaves no room for titles of panels that keep their shape.
+    above = LINE * size * (len(lines) + 0.5) + TITLE if lines else 0.0
+    height += above
+    engine = ConstrainedLayoutEngine(rect=(0, notes / height, 1, 1 - (notes + above) / height))
+    figure = Figure(figsize=(width, height), layout=engine)
+    if lines:
+        text = "\n".join(lines).replace(NO_BREAK, " ")
+        title = figure.suptitle(text, y=1 - LINE * size / 4 / height, fontsize=size)
+        title.set_in_layout(False)  # it has its place
+    return figure
 
 
 def _title(view: HeadView) -> str:
@@ -145,26 +177,26 @@ def _title(view: HeadView) -> str:
 def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str]) -> None:
     """Fill the three panels; the two score panels share limits, so that a change is a change."""
     scores, propagated = view.scores.numpy(), view.propagated.numpy()
-    limit = _limit(scores, propagated)
+    limit, labels = _limit(scores, propagated), [names[token.index] for token in view.tokens]
     weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
     panels: tuple[tuple[str, np.ndarray, str | Colormap, tuple[float, float], str], ...] = (
         ("Scores before", scores, SCORE_COLOURS, (-limit, limit), "scaled score"),
-        ("Graph", weights, _graph_colours(), (0.0, weights.max() or 1.0), "share of keys voting"),
+        ("Graph", weights, graph_colours(), (0.0, weights.max() or 1.0), "share of keys voting"),
         ("Scores after propagation", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
     )
     for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
         if title == "Graph" and isinstance(view.report, StoneReport):
             draw_stones(axis, view.report, view.tokens, names)
-            _label_rows(axis, list(names.values()))
+            _label_rows(axis, labels)
             continue
         image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=10)
-        _label_tokens(axis, list(names.values()))
-        _add_colour_bar(axis, image, label)
+        _label_tokens(axis, labels)
+        _add_colour_bar(axis, image, label, _side(len(labels)))
     axes[0].set_ylabel("token that looks (i)", fontsize=9)
 
 
-def _graph_colours() -> Colormap:
+def graph_colours() -> Colormap:
     """Return blues without the palest ones, so that the weakest edge differs from none."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
@@ -194,12 +226,20 @@ def _font_size(names: Sequence[str]) -> int:
     return 9 if len(names) <= 16 else 8
 
 
-def _distinct_names(view: HeadView) -> dict[int, str]:
-    """Return a label for each shown position; words that come twice carry their position."""
-    counts = Counter(token.text for token in view.tokens)
+def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
+    """Return a label for each position that is shown, or a stone.
+
+    Words that come twice carry their position, all of them where the text has gaps, and stones
+    that are not among the tokens shown.
+    """
+    shown = {token.index: token.text for token in view.tokens}
+    stones = [step.token for jump in view.report.jumps for step in jump.stones]
+    if isinstance(view.report, StoneReport):
+        stones += [stone.token for stone in view.report.stones]
+    counts = Counter(shown.values())
     return {
-        token.index: _shorten(token.text) + (f" {token.index}" if counts[token.text] > 1 else "")
-        for token in view.tokens
+        index: _shorten(text) + f" {index}" * (with_positions or counts[text] != 1)
+        for index, text in (shown | {stone.index: stone.text for stone in stones}).items()
     }
 
 
@@ -209,9 +249,12 @@ def _shorten(token: str) -> str:
     return isolated(short.replace("$", r"\$"))
 
 
-def _add_colour_bar(axis: Axes, image: AxesImage, name: str) -> None:
+def _add_colour_bar(axis: Axes, image: AxesImage, name: str, side: float) -> None:
     """Put a thin bar below the panel, so that the token labels keep their room."""
-    bar = axis.figure.colorbar(image, ax=axis, location="bottom", shrink=0.8, aspect=30)
+    scale = LEAST_SIDE / side  # so that a bar and its distance are as large below every panel
+    bar = axis.figure.colorbar(
+        image, ax=axis, location="bottom", shrink=0.8, aspect=30 / scale, pad=0.15 * scale
+    )
     bar.set_label(name, fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
@@ -238,15 +281,17 @@ def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
         )
 
 
-def _legend_lines(view: HeadView, names: dict[int, str]) -> list[str]:
-    """Describe every jump in one line below the matrices."""
-    jumps = view.report.jumps
-    if not jumps:
-        return ["No pair of shown tokens is joined by this head's graph."]
+def _legend_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
+    """Describe every jump in one line below the matrices, and say what is not shown."""
+    jumps, shown = view.report.jumps, len(view.tokens)
     heading = "Jumps by gain: attention probability before → after, and the keys that voted"
     if isinstance(view.report, StoneReport):
         heading = "Jumps by gain: attention before → after, and the stones with their shares of P"
-    return [heading, *(_jump_line(n, jump, names) for n, jump in enumerate(jumps, start=1))]
+    if not bool(view.weights.any()):
+        heading = "No pair of shown tokens is joined by this head's graph."
+    lines = [_jump_line(number, jump, names) for number, jump in enumerate(jumps, start=1)]
+    said = f"{shown} of {shown + left_out} tokens are shown: those of the strongest jumps."
+    return [heading, *lines, *[said] * bool(left_out)]
 
 
 def _jump_line(number: int, jump: Jump, names: dict[int, str]) -> str:

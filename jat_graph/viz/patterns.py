@@ -62,7 +62,7 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
     ]
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN), 0.0)
+    figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, panel in zip(axes, panels, strict=False):
         draw_panel(axis, panel)

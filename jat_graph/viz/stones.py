@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
 JUMP_COLOUR = "#d81b60"
 SIDE_COLOURS = {1: "#0072b2", -1: "#e69f00"}  # of stones of high and of low scores
 SIDE_SIGNS = {1: "+", -1: "−"}
-LEAST_STONES = 8  # that are drawn, if there are so many; or else as many as tokens
+LEAST_STONES, MOST_STONES = (
+    8,
+    24,
+)  # that are drawn, if there are so many; between, as many as tokens
+
+
+Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[Jump, float]]]"  # by position and side
 
 
 def draw_stones(
@@ -26,17 +33,27 @@ def draw_stones(
     The wider a line, the stronger the link, or the larger the share of the jump.
     """
     rows = {token.index: row for row, token in enumerate(tokens)}
-    stones = _chosen(report, max(LEAST_STONES, len(tokens)))
+    steps = _steps(report.jumps)
+    stones = _chosen(report, steps, min(max(LEAST_STONES, len(tokens)), MOST_STONES))
     heights = np.linspace(0, len(tokens) - 1, len(stones) + 2)[1:-1]
     heaviest = max((link.weight for stone in stones for link in stone.links), default=1.0)
     for stone, height in zip(stones, heights, strict=True):
-        for link in stone.links:
-            row, colour = rows[link.token.index], SIDE_COLOURS[stone.side]
-            width = 0.4 + 2 * link.weight / heaviest
-            axis.plot([0, 0.5, 1], [row, height, row], color=colour, alpha=0.4, linewidth=width)
-        for jump, share in _steps(report.jumps, stone):
-            way = [rows[jump.query.index], height, rows[jump.key.index]]
-            axis.plot([0, 0.5, 1], way, color=JUMP_COLOUR, linewidth=3 * share, zorder=3)
+        links = {rows[x.token.index]: x.weight for x in stone.links if x.token.index in rows}
+        _draw_ways(
+            axis,
+            [(row, height, row) for row in links],
+            [0.3 + 2 * weight / heaviest for weight in links.values()],
+            color=SIDE_COLOURS[stone.side],
+            alpha=min(0.4, 12 / len(tokens)),
+        )
+        over = steps[stone.token.index, stone.side]
+        _draw_ways(
+            axis,
+            [(rows[jump.query.index], height, rows[jump.key.index]) for jump, _ in over],
+            [0.5 + 2.5 * share for _, share in over],
+            color=JUMP_COLOUR,
+            zorder=3,
+        )
         name = f"{names[stone.token.index]} {SIDE_SIGNS[stone.side]}"
         box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": SIDE_COLOURS[stone.side]}
         axis.text(0.5, height, name, fontsize=7, ha="center", va="center", bbox=box, zorder=4)
@@ -48,17 +65,30 @@ def draw_stones(
     axis.set_xlabel("i → key scored high (+) or low (−) → k", fontsize=9)
 
 
-def _chosen(report: StoneReport, most: int) -> list[Stone]:
+def _draw_ways(
+    axis: Axes, ways: list[tuple[float, float, float]], widths: list[float], **style: Any
+) -> None:
+    """Draw lines from the left over the middle to the right, at three heights."""
+    from matplotlib.collections import LineCollection
+
+    lines = [list(zip((0, 0.5, 1), way, strict=True)) for way in ways]
+    axis.add_collection(LineCollection(lines, linewidths=widths, **style))
+
+
+def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
     """Return the stones of the jumps and those that most walks go over, in the text's order."""
-    stones = sorted(report.stones, key=lambda stone: not _steps(report.jumps, stone))
-    return sorted(stones[:most], key=lambda stone: (stone.token.index, -stone.side))
+
+    def share(stone: Stone) -> float:
+        return sum(share for _, share in steps[stone.token.index, stone.side])
+
+    stones = sorted(report.stones, key=share, reverse=True)[:most]
+    return sorted(stones, key=lambda stone: (stone.token.index, -stone.side))
 
 
-def _steps(jumps: Iterable[Jump], stone: Stone) -> list[tuple[Jump, float]]:
-    """Return the jumps that go over a stone, and their shares of it."""
-    return [
-        (jump, step.share or 0.0)
-        for jump in jumps
-        for step in jump.stones
-        if (step.token, step.side) == (stone.token, stone.side)
-    ]
+def _steps(jumps: Iterable[Jump]) -> Steps:
+    """Return the jumps that go over each stone, and their shares of it."""
+    found: Steps = defaultdict(list)
+    for jump in jumps:
+        for step in jump.stones:
+            found[step.token.index, step.side or 1].append((jump, step.share or 0.0))
+    return found

@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 from typer.testing import CliRunner
 
 from jat_graph.cli import app
-from jat_graph.cli.looking import _jump_cells, _threshold_table
+from jat_graph.cli.head_tables import _jump_cells, _stone_cells, _token, threshold_table
 from jat_graph.config import JatConfig
-from jat_graph.inspection.reports import Jump, Token
+from jat_graph.inspection.reports import Jump, Link, Stone, Token
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"
@@ -57,7 +57,7 @@ def test_inspect_takes_several_texts(
 
 @pytest.mark.parametrize("graph", ["pairs", "stones"])
 def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
-    words = ("inspect", "--model", tiny_model, "--sentence", TEXT, "--graph", graph)
+    words = ("inspect", "--model", tiny_model, "--sentence", TEXT * 4, "--graph", graph)
     strengths = ("--strength", "-0.75,0.25,-0.55", "--heads", "all", "--special-tokens")
     narrow = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, *strengths])
     assert narrow.exit_code == 0
@@ -70,7 +70,7 @@ def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
 def test_thresholds_of_many_heads_are_whole_in_80_columns(capsys: Any) -> None:
     table = tuple(tuple(12345.0 + 16 * layer + head for head in range(16)) for layer in range(3))
     config = JatConfig(heads="all", layers=(0, 2, 5), threshold=table)
-    Console(width=80).print(_threshold_table(config))
+    Console(width=80).print(threshold_table(config))
     rows = [line.strip("│ \n").split("│") for line in capsys.readouterr().out.splitlines()]
     cells = [tuple(cell.strip() for cell in row) for row in rows]
     for row, layer in enumerate((0, 2, 5)):
@@ -138,7 +138,7 @@ def test_inspect_shows_stones_in_three_tables(
         for stone in head["stones"]:
             name = f"{_numbered(stone['token'])} {'+' if stone['side'] > 0 else '−'}"
             links = [f"{_numbered(link['token'])} {link['weight']:.2f}" for link in stone["links"]]
-            hidden = [f"{stone['hidden_links']} special"] * bool(stone["hidden_links"])
+            hidden = [f"{stone['hidden_links']} not shown"] * bool(stone["hidden_links"])
             row = f"│ {name} │ {stone['share']:.1%} │ {', '.join(links + hidden)} │"
             assert any(row in line for line in rows)
 
@@ -208,6 +208,99 @@ def test_calibrate_on_a_task(run: Run, tiny_model: str, cola_dir: str, tmp_path:
     assert [len(row) for row in table] == [4, 4]
 
 
+@pytest.fixture
+def unrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no model be run."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("run before it was refused")
+
+    monkeypatch.setattr("jat_graph.inspection.reading.capture_batch", refuse)
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["plot", "--output", "x.png"]])
+def test_tokens_beyond_the_text_are_refused_before_the_model_runs(
+    run: Run, tiny_model: str, unrun: None, command: list[str]
+) -> None:
+    call = [*command, "--model", tiny_model, "--sentence", TEXT]
+    if command == ["inspect"]:  # the second of two texts is too short
+        call[3:3] = ["--sentence", TEXT * 2]
+    with pytest.raises(ValueError, match="tokens must lie in a text of 9, 0:9, got 4:12"):
+        run(*call, "--tokens", "4:12")
+    assert not Path("x.png").exists()
+
+
+@pytest.mark.parametrize("settings", [["--threshold", "8"], ["--preset", "stones"]])
+def test_a_part_is_shown_as_it_is_in_the_whole(
+    run: Run, tiny_model: str, tmp_path: Path, settings: list[str]
+) -> None:
+    whole, part = tmp_path / "whole.json", tmp_path / "part.json"
+    call = ("inspect", "--model", tiny_model, "--sentence", TEXT, "--top", "500", *settings)
+    run(*call, "--json", whole)
+    shown = run(*call, "--layer", "1", "--head", "0,3", "--tokens", "2:6", "--json", part).output
+    wanted = [
+        head
+        for head in json.loads(whole.read_text(encoding="utf-8"))["heads"]
+        if head["layer"] == 1 and head["head"] in (0, 3)
+    ]
+    heads = json.loads(part.read_text(encoding="utf-8"))["heads"]
+    assert [head["head"] for head in heads] == [0, 3]
+    for head, full in zip(heads, wanted, strict=True):
+        assert head["density"] == full["density"]
+        ends = [{jump["query"]["index"], jump["key"]["index"]} for jump in full["jumps"]]
+        inside = [j for j, own in zip(full["jumps"], ends, strict=True) if own <= {2, 3, 4, 5}]
+        assert head["jumps"] == inside
+        assert len(full["jumps"]) > len(inside) > 0
+    assert "│ 0     │" not in shown
+
+
+def test_many_tokens_on_a_stone_are_cut_down_to_the_heaviest(capsys: Any) -> None:
+    links = tuple(Link(Token(n, f"token{n}"), n % 7 + n / 100) for n in range(90))
+    stone = Stone(Token(3, "book"), 1, 0.25, links, hidden_links=2)
+    name, share, who = _stone_cells(stone)
+    assert (name, share) == ("book₃ +", "25.0%")
+    named = who.split(", ")
+    heaviest = sorted(links, key=lambda link: -link.weight)[:12]
+    wanted = [f"{_token(x.token)} {x.weight:.2f}" for x in links if x in heaviest]
+    assert named == [*wanted, "78 more", "2 not shown"]
+
+
+def test_plot_draws_a_grid_of_all_heads(
+    run: Run, tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[list[str]] = []
+
+    def keep(figure: Any, _: Path) -> None:
+        drawn.append([axis.get_title().split(":")[0] for axis in figure.axes if axis.images])
+
+    monkeypatch.setattr("jat_graph.viz.save_figure", keep)
+    call = ("plot", "--model", tiny_model, "--sentence", TEXT, "-o", tmp_path / "x.png")
+    run(*call)
+    run(*call, "--head", "3,1", "--special-tokens")
+    run(*call, "--layer", "1", "--preset", "stones", "--heads", "0,2")
+    every = [f"layer {layer}, head {head}" for layer in (0, 1) for head in range(4)]
+    assert drawn == [
+        every,
+        [every[place] for place in (1, 3, 5, 7)],
+        ["layer 1, head 0", "layer 1, head 2"],
+    ]
+
+
+def test_plot_draws_some_tokens_of_one_head(
+    run: Run, tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[int, ...]] = []
+    monkeypatch.setattr(
+        "jat_graph.viz.save_figure",
+        lambda figure, _: drawn.append(figure.axes[0].images[0].get_array().shape),
+    )
+    call = ("plot", "--model", tiny_model, "--sentence", TEXT, "-o", tmp_path / "x.png")
+    run(*call, "--layer", "1", "--head", "2")
+    run(*call, "--layer", "1", "--head", "2", "--tokens", "2:6")
+    run(*call, "--layer", "1", "--head", "2", "--length", "3")
+    assert drawn == [(7, 7), (4, 4), (3, 3)]
+
+
 def test_plot_draws_from_a_file_or_a_sentence(
     run: Run, tiny_model: str, text: Path, tmp_path: Path
 ) -> None:
@@ -245,8 +338,8 @@ def test_plot_draws_patterns(run: Run, tmp_path: Path) -> None:
             r"pattern must be area:WIDTH\[:causal\], got 'area:two'",
         ),
         (["--pattern", "window:3", "--length", "0"], "length must be an integer of at least 1"),
-        ([], "plot needs --model, --layer and --head, or --pattern"),
-        (["--pattern", "window:3", "--model", "x"], "plot needs --model, --layer and --head"),
+        ([], "plot needs --model, or --pattern"),
+        (["--pattern", "window:3", "--model", "x"], "plot needs --text or --sentence"),
     ],
 )
 def test_patterns_that_cannot_be_drawn_are_named(
@@ -287,7 +380,7 @@ def test_patterns_that_cannot_be_drawn_are_named(
         ),
         (
             ["plot", "--layer", "7", "--head", "0", "--output", "x.png", "--sentence", "book"],
-            "layer 7, head 0 must be a jump head",
+            "layer 7 must have jump heads, got only layers 0-1: heads 0-3",
         ),
         (
             ["plot", "--layer", "0", "--head", "0", "--output", "x.jpg", "--sentence", "book"],
@@ -319,6 +412,19 @@ def test_wrong_use_is_named(
         (["calibrate", "--output", "none/x.json"], "must be a file in a folder that is there"),
         (["plot", "-o", "x.jpg", "--layer", "0", "--head", "0"], "or .pdf, got 'x.jpg'"),
         (["plot", "-o", "x.png", "--layer", "0", "--head", "7"], "head 7 must be a jump head"),
+        (["plot", "-o", "x.png", "--length", "500"], "--length must be below 201, got 500"),
+        (
+            ["inspect", "--layer", "5"],
+            "layer 5 must have jump heads, got only layers 0-1: heads 0-3",
+        ),
+        (["inspect", "--head", "0,13"], "head 13 must be a jump head"),
+        (
+            ["inspect", "--layer", "1", "--layers", "0"],
+            "layer 1 must have jump heads, got only lay",
+        ),
+        (["inspect", "--head", "two"], "--head must be whole numbers"),
+        (["inspect", "--tokens", "90:40"], "--tokens must be FIRST:END, as 40:90 .*, got '90:40'"),
+        (["plot", "-o", "x.png", "--tokens", "4"], "--tokens must be FIRST:END"),
     ],
 )
 def test_refused_before_a_model_is_loaded(

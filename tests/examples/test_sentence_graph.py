@@ -15,7 +15,7 @@ SENTENCE = "Book costs more than pencil. Book costs less than computer."
 def test_each_joined_pair_is_one_edge() -> None:
     weights = torch.tensor([[0.0, 0.5, 0.0], [0.5, 0.0, 0.25], [0.0, 0.25, 0.0]])
     tokens = tuple(Token(place, name) for place, name in enumerate("abc"))
-    view = HeadView(HeadReport(0, 0, 1.0, 0.5, 0.4, ()), tokens, weights, weights, weights)
+    view = HeadView(HeadReport(0, 0, 1.0, 0.5, 0.4, ()), tokens, weights, weights, weights, weights)
     assert edges_of(view) == [Edge((0, 1), 0.5), Edge((1, 2), 0.25)]
 
 
@@ -41,7 +41,7 @@ def test_the_picture_is_written(
     ("words", "message"),
     [
         (["--model", "nowhere"], "load the files"),
-        (["--head", "99"], "layer 0, head 99 must be a jump head"),
+        (["--head", "99"], "head 99 must be a jump head"),
         (["--output", "graph.jpg"], "ending in .png"),
     ],
 )

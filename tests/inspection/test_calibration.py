@@ -25,7 +25,8 @@ from jat_graph.inspection.calibration import (
     layer_statistics,
     split_batches,
 )
-from jat_graph.inspection.tracing import capture_batch, trace_layer
+from jat_graph.inspection.graphs import layer_graph
+from jat_graph.inspection.tracing import capture_batch
 
 VOCABULARY = 400
 
@@ -106,7 +107,7 @@ def test_edges_of_a_lower_density_are_a_subset() -> None:
     for density in (0.1, 0.4):
         config = calibrate(model, batches, density=density, config=JatConfig(heads=4, layers=(1,)))
         attach(model, config)
-        graphs.append(trace_layer(capture_batch(model, batches[0])[0]).weights > 0)
+        graphs.append(layer_graph(capture_batch(model, batches[0])[0]).weights > 0)
         detach(model)
     few, many = graphs
     assert 0.05 < few.float().mean() < many.float().mean() < 0.9
@@ -117,7 +118,7 @@ def test_statistics_count_what_the_graph_holds() -> None:
     model, batches = tiny_bert(), random_batches(2)
     attach(model, JatConfig(threshold=10.0, heads=(1, 3), layers=(1,)))
     statistics = graph_statistics(model, batches)
-    weights = [trace_layer(capture_batch(model, batch)[0]).weights for batch in batches]
+    weights = [layer_graph(capture_batch(model, batch)[0]).weights for batch in batches]
     pairs = sum(n * (n - 1) for n in (12, 9, 6)) * 2
     for place, entry in enumerate(statistics):
         values = torch.cat([w[:, place].flatten() for w in weights])

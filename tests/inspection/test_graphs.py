@@ -40,8 +40,9 @@ def stones_and_walk(layer):
 def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides, self_weight, seed):
     config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight, backend="dense")
     layer = captured(config, causal, seed=seed)
-    graph, (links, walk) = layer_graph(layer), stones_and_walk(layer)
-    assert_equal(graph.weights[0], walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1)))
+    whole, (links, walk) = layer_graph(layer), stones_and_walk(layer)
+    graphs = [layer_graph(layer.of_head(head)) for head in (0, 1)]
+    assert_equal(whole.weights[0], walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1)))
     for head, i, k in ((head, i, k) for head in (0, 1) for i in range(9) for k in range(9)):
         b = links[head]
         seen = b[: i + 1] if causal else b
@@ -50,7 +51,7 @@ def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides,
             for m in range(b.size(1))
             if b[i, m] > 0 and b[k, m] > 0 and k < len(seen)
         }
-        votes = graph.votes(head, i, k)
+        votes = graphs[head].votes(i, k)
         shares = [vote.share for vote in votes]
         assert shares == sorted(shares, reverse=True)
         assert {(vote.key, vote.side) for vote in votes} == set(wanted)
@@ -65,21 +66,22 @@ def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides,
 @given(kind=KINDS, causal=st.booleans(), seed=st.integers(0, 999))
 def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(kind, causal, seed):
     layer = captured(JatConfig.stones(incidence=kind, backend="dense"), causal, seed=seed)
-    graph, (links, _) = layer_graph(layer), stones_and_walk(layer)
+    links, _ = stones_and_walk(layer)
     for head in (0, 1):
-        b = links[head]
-        stones = graph.footings(head)
+        b, graph = links[head], layer_graph(layer.of_head(head))
+        stones = graph.footings()
         places = [stone.key + 9 * (stone.side == -1) for stone in stones]
         assert sorted(places) == b.any(0).nonzero().flatten().tolist()
         for stone, place in zip(stones, places, strict=True):
-            assert stone.links == [
+            assert stone.size == int(b[:, place].count_nonzero())
+            assert graph.standing(stone) == [
                 (i, pytest.approx(float(b[i, place]))) for i in range(9) if b[i, place]
             ]
             step = b[:, place] / (b.sum(1) + 0.1)
             assert stone.share == pytest.approx(float(step.mean()))
         shares = [stone.share for stone in stones]
         assert shares == sorted(shares, reverse=True)
-        assert graph.linked(head) == pytest.approx(float(b.any(1).double().mean()))
+        assert graph.linked == pytest.approx(float(b.any(1).double().mean()))
 
 
 @pytest.mark.parametrize(
@@ -111,14 +113,14 @@ def test_densities_count_links_among_those_that_there_may_be(change, causal):
 def test_standard_scores_vote_and_are_shown():
     config = JatConfig(standardize=True, threshold=1.0)
     layer = captured(config)
-    graph = layer_graph(layer)
+    graph = layer_graph(layer.of_head(0))
     scores = graph.scores[0, 0]
     assert abs(float(scores.mean())) < 1e-10
     assert float(scores.square().mean()) == pytest.approx(1.0)
     joined = graph.weights[0, 0].nonzero().tolist()
     assert joined
     for i, k in joined:
-        votes = graph.votes(0, i, k)
+        votes = graph.votes(i, k)
         assert len(votes) == round(float(graph.weights[0, 0, i, k]) * 9)
         for vote in votes:
             assert vote.query_score == pytest.approx(float(scores[i, vote.key]))

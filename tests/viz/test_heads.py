@@ -32,14 +32,14 @@ def made_up_view(length: int, jumps: int = 3) -> HeadView:
         for n in range(jumps)
     )
     report = HeadReport(2, 5, 6.0, 0.4, 0.1, marked)
-    return HeadView(report, tokens, scores, weights, scores * 0.5)
+    return HeadView(report, tokens, scores, weights, scores * 0.5, weights - 0.5)
 
 
 def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
 
 
-@pytest.mark.parametrize("length", [2, 8, 16, 30])
+@pytest.mark.parametrize("length", [2, 8, 16, 30, 48])
 def test_every_label_lies_inside_the_picture_and_titles_apart(length: int) -> None:
     figure = draw_head(made_up_view(length, jumps=1))
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -115,6 +115,30 @@ def test_an_empty_graph_is_drawn_and_said() -> None:
 def test_score_panels_share_their_limits() -> None:
     before, _, after = draw_head(made_up_view(8)).axes[:3]
     assert before.images[0].get_clim() == after.images[0].get_clim()
+
+
+def test_a_long_text_is_cut_down_to_its_strongest_jumps_and_says_so() -> None:
+    view = made_up_view(300, jumps=3)
+    gains = torch.zeros(300, 300)
+    for place, jump in enumerate(view.report.jumps):
+        gains[jump.query.index - 1, jump.key.index - 1] = 0.9 - place / 10
+    view = replace(view, gains=gains, weights=gains.sign())
+    figure = draw_head(view, most_tokens=8)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    numbers = [int(label.split()[-1]) for label in labels]
+    assert len(labels) == 8
+    assert {1, 2, 3, 298, 299, 300} <= set(numbers)  # positions of the jumps' tokens
+    assert numbers == sorted(numbers)
+    assert len([p for p in figure.axes[0].patches if not p.get_fill()]) == 3
+    assert any("8 of 300 tokens are shown" in text for text in texts(figure))
+    assert not any("tokens are shown" in text for text in texts(draw_head(made_up_view(8))))
+    assert draw_head(view).axes[0].images[0].get_array().shape == (48, 48)
+
+
+@pytest.mark.parametrize("most", [0, 201])
+def test_a_picture_has_a_number_of_tokens_that_can_be_seen(most: int) -> None:
+    with pytest.raises(ValueError, match=f"most_tokens must be .*, got {most}"):
+        draw_head(made_up_view(4), most_tokens=most)
 
 
 class TestSaving:

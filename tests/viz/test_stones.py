@@ -48,14 +48,15 @@ def made_up_view(length: int, stones: int = 6) -> HeadView:
         linked=0.9, num_stones=stones, median_size=1.5, stones=made,
     )  # fmt: skip
     scores = torch.randn(length, length)
-    return HeadView(report, tokens, scores, torch.rand(length, length), scores * 0.5)
+    weights = torch.rand(length, length)
+    return HeadView(report, tokens, scores, weights, scores * 0.5, weights - 0.5)
 
 
 def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
 
 
-@pytest.mark.parametrize("length", [2, 8, 16, 30])
+@pytest.mark.parametrize("length", [2, 8, 16, 30, 48])
 def test_every_label_lies_inside_and_rows_stand_beside_each_other(length: int) -> None:
     figure = draw_head(made_up_view(length, stones=2 * length))
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -69,7 +70,7 @@ def test_every_label_lies_inside_and_rows_stand_beside_each_other(length: int) -
     for panel in panels[1:]:
         assert (panel.y0, panel.y1) == pytest.approx((panels[0].y0, panels[0].y1), abs=1)
     labels = [text.get_window_extent(renderer) for text in figure.axes[1].texts]
-    assert len(labels) == min(2 * length, max(8, length))
+    assert len(labels) == min(2 * length, max(8, length), 24)
     assert not any(a.overlaps(b) for n, a in enumerate(labels) for b in labels[:n])
 
 
@@ -81,14 +82,15 @@ def test_lines_are_links_and_the_ways_of_jumps() -> None:
         "book 1 +", "book 1 −", "costs +", "costs −", "book 3 +", "book 3 −",
     ]  # fmt: skip
     drawn = {
-        (to_hex(line.get_color()), *line.get_ydata(), round(line.get_linewidth(), 6))
-        for line in panel.lines
+        (to_hex(lines.get_colors()[0]), *line[:, 1], round(width, 6))
+        for lines in panel.collections
+        for line, width in zip(lines.get_segments(), lines.get_linewidths(), strict=True)
     }
     book, other = heights["book 1 +"], heights["book 1 −"]
-    ways = {(JUMP_COLOUR, 0, book, 7, 2.25), (JUMP_COLOUR, 0, other, 7, 0.75)}
+    ways = {(JUMP_COLOUR, 0, book, 7, 2.375), (JUMP_COLOUR, 0, other, 7, 1.125)}
     assert {line for line in drawn if line[0] == JUMP_COLOUR} == ways
     links = {
-        (SIDE_COLOURS[1 - 2 * (n % 2)], row, height, row, round(0.4 + 2 * (0.5 + n) / 5.5, 6))
+        (SIDE_COLOURS[1 - 2 * (n % 2)], row, height, row, round(0.3 + 2 * (0.5 + n) / 5.5, 6))
         for n, height in enumerate(heights.values())
         for row in ((0, 7) if n < 2 else (0,))
     }
@@ -116,7 +118,22 @@ def test_stones_of_the_jumps_are_drawn_before_others() -> None:
 
 def test_a_head_without_stones_is_drawn_and_said() -> None:
     view = made_up_view(6, stones=0)
-    figure = draw_head(replace(view, report=replace(view.report, jumps=())))
+    report = replace(view.report, jumps=())
+    figure = draw_head(replace(view, report=report, weights=torch.zeros(6, 6)))
     figure.draw_without_rendering()
-    assert not figure.axes[1].lines
+    assert not figure.axes[1].collections
     assert any("No pair of shown tokens is joined" in text for text in texts(figure))
+
+
+def test_links_of_tokens_that_are_not_shown_are_left_out() -> None:
+    view = made_up_view(12)
+    gains, weights = torch.zeros(12, 12), torch.zeros(12, 12)
+    gains[0, 11] = weights[0, 11] = weights[3, 5] = 0.5
+    figure = draw_head(replace(view, gains=gains, weights=weights), most_tokens=4)
+    panel = figure.axes[1]
+    assert [label.get_text() for label in panel.get_yticklabels()] == [
+        "book 1", "\\$5 4", "[CLS] 6", "\\$51 12",
+    ]  # fmt: skip
+    ends = {tuple(line[[0, 2], 1]) for c in panel.collections for line in c.get_segments()}
+    assert ends == {(0, 0), (3, 3), (0, 3)}
+    assert "costs 2 +" in [text.get_text() for text in panel.texts]  # a stone may be any token

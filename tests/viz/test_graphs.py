@@ -1,0 +1,63 @@
+"""The picture of many heads: each graph in its place, nothing cut, no edge lost."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from jat_graph.inspection.reports import GraphView, HeadReport, Token
+from jat_graph.viz import draw_graphs
+from tests.viz.test_heads import texts
+
+PLACES = ((0, 1), (0, 3), (2, 1), (2, 3), (2, 11))
+
+
+def made_up_graphs(length: int, places=PLACES) -> Iterator[GraphView]:
+    """Yield graphs with one edge each, whose weight says which head it is."""
+    tokens = tuple(Token(n, f"token{n}") for n in range(length))
+    for layer, head in places:
+        weights = torch.zeros(length, length)
+        weights[1 % length, length - 1] = (1 + layer + head) / 20
+        yield GraphView(HeadReport(layer, head, 6.0, 0.25, 0.1, ()), tokens, weights)
+
+
+@pytest.mark.parametrize("length", [2, 14, 500])
+@pytest.mark.parametrize("places", [PLACES, PLACES[:1], [(0, head) for head in range(12)]])
+def test_every_graph_has_its_place_and_nothing_overlaps(length, places) -> None:
+    figure = draw_graphs(made_up_graphs(length, places))
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    used, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert min(used.x0, used.y0) >= 0
+    assert used.x1 <= width
+    assert used.y1 <= height
+    drawn = [axis for axis in figure.axes if axis.images]
+    titles = [axis.get_title() for axis in drawn]
+    assert titles == [f"layer {layer}, head {head}: 25%" for layer, head in places]
+    boxes = [axis.title.get_window_extent(renderer) for axis in drawn]
+    boxes += [axis.get_window_extent(renderer) for axis in drawn]
+    boxes.append(figure._suptitle.get_window_extent(renderer))
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+    rows = {}
+    for axis, (layer, _) in zip(drawn, places, strict=True):
+        rows.setdefault(layer, set()).add(round(axis.get_position().y0, 6))
+    assert all(len(heights) == 1 for heights in rows.values())
+
+
+@pytest.mark.parametrize("length", [14, 500])
+def test_no_edge_is_lost_where_dots_stand_for_many_pairs(length: int) -> None:
+    figure = draw_graphs(made_up_graphs(length))
+    for axis, (layer, head) in zip((a for a in figure.axes if a.images), PLACES, strict=True):
+        shown = axis.images[0].get_array()
+        assert len(shown) == min(length, 96)
+        assert shown.compressed().tolist() == pytest.approx([(1 + layer + head) / 20])
+    assert len({axis.images[0].norm for axis in figure.axes if axis.images}) == 1
+    assert any(
+        "a dot is the strongest of some 6² pairs" in t.replace("\n", " ") for t in texts(figure)
+    ) == (length == 500)
+
+
+def test_no_graph_is_refused() -> None:
+    with pytest.raises(ValueError, match="views must be at least one, got none"):
+        draw_graphs([])
