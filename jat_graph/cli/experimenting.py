@@ -51,6 +51,7 @@ def experiment_command(
     """
     from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
     from jat_graph.lab.studies.cells import SCRATCH
+    from jat_graph.lab.studies.estimate import describe_total
     from jat_graph.lab.studies.grid import grid_path
     from jat_graph.lab.studies.kinds import kind_of
     from jat_graph.lab.studies.running import check_jobs
@@ -67,11 +68,13 @@ def experiment_command(
     index, count = _read_part(part)
     check_jobs(plan, jobs)
     folder = output or Path(f"experiment-{grid.name}")
-    if dry_run:
-        cells = plan.part(index, count)
-        _print_estimates(grid, cells, estimate_cells(plan, folder, cells), jobs)
-        return
+    cells = plan.part(index, count)
     try:
+        estimates = estimate_cells(plan, folder, cells)
+        if dry_run:
+            _print_estimates(grid, cells, estimates, jobs)
+            return
+        Console(stderr=True).print(describe_total(estimates, jobs), soft_wrap=True)
         run_experiment(
             plan, folder, jobs=jobs, part=(index, count), progress=has_terminal() and jobs == 1
         )
@@ -101,6 +104,7 @@ def _read_part(text: str) -> tuple[int, int]:
 def _print_estimates(
     grid: Grid, cells: Sequence[Cell], estimates: Sequence[Estimate], jobs: int
 ) -> None:
+    from jat_graph.lab.studies.estimate import describe_total
     from jat_graph.training.estimate import describe_time
 
     table = Table("task", "arm", "seeds to run", "finished", "shared", "one run", "from")
@@ -119,26 +123,8 @@ def _print_estimates(
     left, trials = sum(len(e.seeds) for e in estimates), sum(e.trials for e in estimates)
     console.print(
         f"{len(cells)} cells, {len(cells) - left} of them finished; {left} to run, and {trials} "
-        f"trainings that they share. {_say_total(estimates, jobs)}",
+        f"trainings that they share. {describe_total(estimates, jobs)}",
         soft_wrap=True,
     )
     if grid.budget:
         console.print(f"The grid: {grid.budget}.", soft_wrap=True)
-
-
-def _say_total(estimates: Sequence[Estimate], jobs: int) -> str:
-    from jat_graph.training.estimate import describe_time
-
-    totals = [entry.total for entry in estimates]
-    known = [total for total in totals if total is not None]
-    if not any(entry.seeds for entry in estimates):
-        return "Nothing is left to do."
-    if not known or (len(known) < len(totals) and not any(known)):
-        return "How long it takes is not known before a cell is finished."
-    missing = len(totals) - len(known)
-    rest = f", and {missing} arms of which nothing is known" if missing else ""
-    how = "one after another" if jobs == 1 else f"{jobs} at a time if they do not slow each other"
-    time = describe_time(sum(known) / jobs)
-    shared = sum(entry.lessons for entry in estimates)
-    first = f", of which {describe_time(shared / jobs)} are shared" if shared else ""
-    return f"About {time} of training here{first}, {how}{rest}; loading and measuring come on top."

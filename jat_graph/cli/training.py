@@ -203,7 +203,8 @@ def _compare(options: TrainingOptions, arms: Mapping[str, Heads | None], count: 
 
     seeds = range(options.seed, options.seed + count)
     console = Console()
-    console.print(comparison_table(compare(options, arms, list(seeds), progress=has_terminal())))
+    found = compare(options, arms, list(seeds), progress=has_terminal(), estimate=True)
+    console.print(comparison_table(found))
     console.print(f"Results are in {options.output_dir}.")
 
 

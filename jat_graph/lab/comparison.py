@@ -17,6 +17,7 @@ from jat_graph.lab.statistics import Difference, Summary, summarize, verdict
 from jat_graph.lab.store import fingerprint
 from jat_graph.lab.studies.arms import GridArm
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.estimate import describe_total, estimate_left
 from jat_graph.lab.studies.fine_tuning import record_of
 from jat_graph.lab.studies.grid import Grid, check_seeds
 from jat_graph.lab.studies.records import Store
@@ -250,6 +251,7 @@ def compare(
     *,
     keep_models: bool = False,
     progress: bool = True,
+    estimate: bool = False,
 ) -> Comparison:
     """Train every arm on every seed, and compare the arms with the base seed by seed.
 
@@ -265,6 +267,8 @@ def compare(
         seeds: One or more seeds; with one, nothing can be said about chance.
         keep_models: Keep each run's weights, not only its results. (default: False)
         progress: Show a bar for each run. (default: True)
+        estimate: Say in the log before the first run about how long what is left takes, and how
+            much memory a run, by timed steps. (default: False)
 
     Returns:
         The comparison, also written to ``results.json`` in ``options.output_dir``.
@@ -283,6 +287,8 @@ def compare(
     store = Store(plan, output, lambda folder, cell: folder / cell.arm / f"seed-{cell.seed}")
     processes.on_main(lambda: refuse_single_run(options))
     processes.agree(lambda: check_cells(store))
+    if estimate and processes.count == 1:
+        logger.info(describe_total(estimate_left(store, plan.cells)))
     with ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(making_folder(output)))
         for cell in plan.cells:

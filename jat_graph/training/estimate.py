@@ -28,8 +28,9 @@ TRAINING_TO_EVALUATION = 3
 
 _STATES = 2  # numbers that AdamW keeps for each weight
 _UPDATED = 2**22  # weights of a timed update
-_BRIEF = 1.0  # seconds; steps below are timed again
+_BRIEF = 2.0  # seconds; steps below are timed several times
 _TIMES = 3
+_PART = 8  # of a step's rows one is timed first
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Pace:
 
 
 class Timed(NamedTuple):
-    """The seconds of a step, and whether all of it was taken, or one row and multiplied."""
+    """The seconds of a step, and whether all of it was taken, or it is guessed from fewer rows."""
 
     seconds: float
     whole: bool
@@ -80,19 +81,26 @@ def describe_bytes(count: int) -> str:
 
 
 def time_step(take: Callable[[int], object], rows: int, patience: float = math.inf) -> Timed:
-    """Time a step of so many rows, or where that would take longer than patience, of one row.
+    """Time a step of so many rows; if that would take longer than patience, guess it from fewer.
 
     ``take`` takes the first rows of a step. Brief steps are timed several times, as the first of
     them may compile something.
     """
     take(1)
-    one = _seconds(take, 1)
-    if one * rows > patience:
-        return Timed(one * rows, whole=False)
-    times: list[float] = []
-    while not times or (sum(times) < _BRIEF and len(times) < _TIMES):
-        times.append(_seconds(take, rows))
-    return Timed(min(times), whole=True)
+    expected = _extrapolate(take, rows)
+    if expected > patience:
+        return Timed(expected, whole=False)
+    times = _TIMES if expected < _BRIEF else 1
+    return Timed(min(_seconds(take, rows) for _ in range(times)), whole=True)
+
+
+def _extrapolate(take: Callable[[int], object], rows: int) -> float:
+    """The seconds of a step by those of one row and of some: a part is the same for all sizes."""
+    one, some = _seconds(take, 1), max(2, rows // _PART)
+    if rows <= some:
+        return one * rows
+    more = max(0.0, _seconds(take, some) - one)
+    return one + more * (rows - 1) / (some - 1)
 
 
 def measure_pace(trainer: TaskTrainer, patience: float = math.inf) -> Pace:

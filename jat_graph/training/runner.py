@@ -184,14 +184,27 @@ def _prepare(
     folder: Path,
     progress: bool,
 ) -> tuple[TaskTrainer, dict[str, Encoded]]:
-    """Load everything a run needs, in the order that makes runs comparable."""
+    """Load everything a run needs."""
+    splits = load_splits(objective, (TRAIN, *dev_splits(objective.task, objective.options)))
+    return assemble(objective, config, processes, folder, splits, progress=progress), splits
+
+
+def assemble(
+    objective: Objective[Any],
+    config: Heads | None,
+    processes: Processes,
+    folder: Path,
+    splits: dict[str, Encoded],
+    *,
+    progress: bool,
+) -> TaskTrainer:
+    """Load a model and put its Trainer together, in the order that makes runs comparable."""
     from transformers import set_seed
 
     from jat_graph.training.arguments import layers_to_shard, training_arguments
     from jat_graph.training.trainer import build_trainer, checkpoint_activations
 
     options, task = objective.options, objective.task
-    splits = load_splits(objective, (TRAIN, *dev_splits(task, options)))
     set_seed(options.seed)  # before the head is drawn, so that all arms of a comparison share it
     model = load_for_training(objective)
     attach_heads(model, config, objective.saved_tokenizer)
@@ -199,7 +212,7 @@ def _prepare(
         checkpoint_activations(model)
     layers = layers_to_shard(model) if options.fully_sharded else None
     args = training_arguments(options, task, folder, progress=progress, layers=layers)
-    return build_trainer(model, objective, processes, args, splits, folder), splits
+    return build_trainer(model, objective, processes, args, splits, folder)
 
 
 def _checkpoint(folder: Path, options: TrainingOptions, processes: Processes) -> Path | None:

@@ -50,6 +50,7 @@ def test_an_experiment_is_estimated_run_and_shown(
     assert "made for seconds" in shown
     assert not output.exists()
     shown = run(*common).output
+    assert shown.index("of training here") < shown.index("2 cells, 0 of them finished")
     assert "Results are in" in shown and "mine.md" in shown
     assert len(read_results(output / "results.jsonl").records) == 2
     assert {path.name for path in output.iterdir()} >= {"results.jsonl", "mine.md", "mine.png"}

@@ -94,7 +94,7 @@ def test_without_the_library_it_says_what_to_import(tmp_path: Path) -> None:
     assert "jat (import jat_graph.hf first)" in done.stderr.splitlines()[-1]
 
 
-# The trainer of sentence-transformers uses what transformers has renamed, and pins memory for no GPU.
+# The trainer of sentence-transformers uses what transformers renamed, and pins memory for no GPU.
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*pin_memory:UserWarning")
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -23,6 +23,7 @@ from jat_graph.lab.studies.links import (
     measure_links,
 )
 from jat_graph.lab.studies.results import Record, Results
+from jat_graph.lab.studies.timing import Job
 from jat_graph.tasks import TaggingTask, get_task
 from jat_graph.tasks.tagging import OUTSIDE
 from jat_graph.training.heads import attach_heads
@@ -98,10 +99,12 @@ class Connections(FineTuning):
         record = make_record(cell, chosen, result)
         return replace(record, scores={**record.scores, **links})
 
-    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
-        """Time a training, if there is one."""
+    def job(
+        self, cell: Cell, plan: Plan, scratch: Path, lesson: TrainingOptions | None = None
+    ) -> Job | None:
+        """A training, if there is one."""
         is_run = lesson is not None or _is_trained(plan.grid)
-        return super().time(cell, plan, lesson) if is_run else None
+        return super().job(cell, plan, scratch, lesson) if is_run else None
 
     def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
         """All that was scored and measured."""

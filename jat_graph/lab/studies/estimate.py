@@ -1,22 +1,31 @@
-"""How long the cells of a grid take: as long as those that are finished, or as a few steps say."""
+"""How long the cells of a grid take: as finished ones, timed steps or cells like them say."""
 
 from __future__ import annotations
 
 import logging
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.kinds import Kind, kind_of
+from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Record
+from jat_graph.lab.studies.timing import Job, forget_samples
+from jat_graph.training.estimate import Cost, describe_bytes, describe_time
 from jat_graph.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 
 MEASURED, TIMED, UNKNOWN = "finished cells", "timed steps", "nothing"
+# Seconds in which steps are timed, and in which data are read to guess what was not timed.
+TIMING, READING = 5.0, 10.0
+
+Group: TypeAlias = tuple[str, str]  # a task and an arm
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Estimate:
         seconds: Time of one training; None if nothing is known.
         source: What the time is from.
         lessons: Time of these trials. (default: 0.0)
+        memory: Bytes that a training takes at its peak; None if they are not known.
+            (default: None)
     """
 
     task: str
@@ -43,6 +54,7 @@ class Estimate:
     seconds: float | None
     source: str
     lessons: float = 0.0
+    memory: int | None = None
 
     @property
     def total(self) -> float | None:
@@ -55,8 +67,10 @@ class Estimate:
 def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None) -> list[Estimate]:
     """Estimate the time of the cells that are not finished, and write nothing.
 
-    Finished cells say how long they trained, and timed steps how long one would train and score;
-    what comes before and after a run, as loading and measuring thresholds, is left out.
+    Finished cells say how long they trained, and a timed step how long one would train and score.
+    After a few seconds nothing is timed any more: cells are then guessed from others, by how many
+    tokens they train on, and after a few more nothing is said of cells whose data are not read.
+    What comes before and after a run, as loading and measuring thresholds, is left out.
 
     Args:
         plan: What the cells are, and what they are run with.
@@ -71,56 +85,144 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
         OSError: If data cannot be read.
     """
     kind_of(plan.grid).check_plan(plan)
-    finished = Store(plan, output).finished()
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in plan.cells if cells is None else cells:
+    return estimate_left(Store(plan, output), plan.cells if cells is None else cells)
+
+
+def estimate_left(store: Store, cells: Sequence[Cell]) -> list[Estimate]:
+    """Estimate what is left of some cells of an experiment or a comparison."""
+    groups: dict[Group, list[Cell]] = {}
+    for cell in cells:
         groups.setdefault((cell.task, cell.arm), []).append(cell)
-    seen: set[str] = set()
-    return [_estimate(plan, output, mine, finished, seen) for mine in groups.values()]
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            clock = _Clock(store.plan, Path(scratch), store.finished())
+            clock.time(groups)
+            seen: set[str] = set()
+            return [_estimate(clock, store.output, group, groups[group], seen) for group in groups]
+        finally:
+            forget_samples()
 
 
-def _estimate(
-    plan: Plan,
-    output: Path,
-    cells: Sequence[Cell],
-    finished: Mapping[Cell, Record],
-    seen: set[str],
-) -> Estimate:
-    """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
-    left = [cell for cell in cells if cell not in finished]
-    kind = kind_of(plan.grid)
-    lessons = {
-        run.output_dir: (cell, run)
-        for cell in left
-        for run in kind.lessons(cell, plan, output)
-        if run.output_dir not in seen
-    }
-    seen.update(lessons)
-    same = (cells[0].task, cells[0].arm)
-    mine = (record for c, record in finished.items() if (c.task, c.arm) == same)
-    times = [record.seconds for record in mine if record.steps]  # else nothing was trained
-    timed = None
-    if left and not times:
-        logger.info("timing a few steps of %s, %s", left[0].task, left[0].arm)
-        timed = kind.time(left[0], plan)
-    source = MEASURED if times else UNKNOWN if timed is None else TIMED
-    return Estimate(
-        task=cells[0].task,
-        arm=cells[0].arm,
-        seeds=tuple(cell.seed for cell in left),
-        finished=len(cells) - len(left),
-        trials=len(lessons),
-        seconds=statistics.mean(times) if times else timed,
-        source=source,
-        lessons=_time_lessons(kind, plan, lessons.values()),
+def describe_total(estimates: Sequence[Estimate], jobs: int = 1) -> str:
+    """Say what is left takes in all."""
+    totals = [entry.total for entry in estimates]
+    known = [total for total in totals if total is not None]
+    if not any(entry.seeds for entry in estimates):
+        return "Nothing is left to do."
+    if not known or (len(known) < len(totals) and not any(known)):
+        return "How long it takes is not known before a cell is finished."
+    missing = len(totals) - len(known)
+    rest = f", and {missing} arms of which nothing is known" if missing else ""
+    how = "one after another" if jobs == 1 else f"{jobs} at a time if they do not slow each other"
+    shared = sum(entry.lessons for entry in estimates)
+    first = f", of which {describe_time(shared / jobs)} are shared" if shared else ""
+    most = max((entry.memory or 0 for entry in estimates), default=0)
+    memory = f" A run takes about {describe_bytes(most)} of memory." if most else ""
+    return (
+        f"About {describe_time(sum(known) / jobs)} of training here{first}, {how}{rest}; loading "
+        f"and measuring come on top.{memory}"
     )
 
 
-def _time_lessons(kind: Kind, plan: Plan, lessons: Iterable[tuple[Cell, TrainingOptions]]) -> float:
-    """The seconds of lessons, of which those that differ in the seed alone take the same."""
-    alike: dict[TrainingOptions, list[tuple[Cell, TrainingOptions]]] = {}
-    for cell, run in lessons:
-        plain = replace(run, seed=0, model=cell.task, output_dir="any")
-        alike.setdefault(plain, []).append((cell, run))
-    firsts = ((*same[0], len(same)) for same in alike.values())
-    return sum((kind.time(cell, plan, run) or 0.0) * count for cell, run, count in firsts)
+class _Clock:
+    """What cells take of each task and arm: known, timed while there is time, or guessed."""
+
+    def __init__(self, plan: Plan, scratch: Path, finished: Mapping[Cell, Record]) -> None:
+        self._plan, self._scratch, self.finished = plan, scratch, finished
+        self._begin = time.monotonic()
+        self._jobs: dict[Group, Job | None] = {}
+        self._known: dict[Group, tuple[Cost, str]] = {}
+
+    def time(self, groups: Mapping[Group, Sequence[Cell]]) -> None:
+        """Read what finished cells took, and time steps of those of which there are none."""
+        for group, cells in sorted(groups.items(), key=self._order):
+            times = [
+                r.seconds for r in self.finished.values() if (r.task, r.arm) == group and r.steps
+            ]
+            self._jobs[group] = self.job(cells[0])
+            job, left = self._jobs[group], TIMING - self._passed
+            if times:
+                self._known[group] = (Cost(statistics.mean(times)), MEASURED)
+            elif job is not None and not self.is_finished(cells) and (left > 0 or not self._known):
+                logger.info("timing a step of %s, %s", *group)
+                self._known[group] = (job.time(left), TIMED)
+
+    def cost(self, group: Group) -> tuple[Cost | None, str]:
+        """What a cell takes, and what says so."""
+        if group in self._known:
+            return self._known[group]
+        like, job = self._like(group), self._jobs[group]
+        if like is None or job is None or self._passed > READING:
+            return None, UNKNOWN
+        return Cost(self._rate(like) * job.size), f"like {', '.join(like)}"
+
+    def seconds_of(self, group: Group, cell: Cell, lesson: TrainingOptions) -> float:
+        """What a lesson takes, at the pace of the cells that wait for it."""
+        like = self._like(group)
+        job = self.job(cell, lesson if self._passed < READING else None)  # about as long as a cell
+        return 0.0 if like is None or job is None else self._rate(like) * job.size
+
+    def job(self, cell: Cell, lesson: TrainingOptions | None = None) -> Job | None:
+        """What is done in a cell, or in a lesson that it waits for."""
+        return kind_of(self._plan.grid).job(cell, self._plan, self._scratch, lesson)
+
+    def lessons(self, cell: Cell, output: Path) -> list[TrainingOptions]:
+        """The trainings that a cell waits for."""
+        return kind_of(self._plan.grid).lessons(cell, self._plan, output)
+
+    def is_finished(self, cells: Sequence[Cell]) -> bool:
+        """Whether nothing is left of some cells."""
+        return all(cell in self.finished for cell in cells)
+
+    @property
+    def _passed(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _order(self, entry: tuple[Group, Sequence[Cell]]) -> tuple[int, int]:
+        """First what others can be guessed from: all arms of a task, or all models with an arm."""
+        task, arm = entry[0]
+        grid = self._plan.grid
+        place = grid.tasks.index(task), grid.arms.index(grid.arm(arm))
+        return place[::-1] if kind_of(grid).task_is_model else place
+
+    def _like(self, group: Group) -> Group | None:
+        """The cells that are most like some of which nothing is known, or these themselves."""
+        first = 0 if kind_of(self._plan.grid).task_is_model else 1
+        known = [other for other in self._known if self._jobs[other] is not None]
+        return min(
+            known,
+            key=lambda other: (other[first] != group[first], other[1 - first] != group[1 - first]),
+            default=None,
+        )
+
+    def _rate(self, group: Group) -> float:
+        job = self._jobs[group]
+        return self._known[group][0].seconds / (job.size if job is not None else 1.0)
+
+
+def _estimate(
+    clock: _Clock, output: Path, group: Group, cells: Sequence[Cell], seen: set[str]
+) -> Estimate:
+    """Estimate the time of an arm on a task; what others wait for too is counted once, and seen."""
+    left = [cell for cell in cells if cell not in clock.finished]
+    lessons = {
+        run.output_dir: (cell, run)
+        for cell in left
+        for run in clock.lessons(cell, output)
+        if run.output_dir not in seen
+    }
+    seen.update(lessons)
+    cost, source = clock.cost(group)
+    waited = 0.0
+    if cost is not None:
+        waited = sum(clock.seconds_of(group, cell, run) for cell, run in lessons.values())
+    return Estimate(
+        *group,
+        seeds=tuple(cell.seed for cell in left),
+        finished=len(cells) - len(left),
+        trials=len(lessons),
+        seconds=None if cost is None else cost.seconds,
+        source=source,
+        lessons=waited,
+        memory=None if cost is None else cost.memory,
+    )

@@ -78,11 +78,6 @@ class FineTuning(Kind):
         result = train(chosen.options, chosen.heads, progress=progress)
         return make_record(cell, chosen, result)
 
-    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
-        """Time a training; a lesson is one of the arm that chooses ρ."""
-        chooser = None if lesson is None else _chooser(plan, cell)
-        return super().time(chooser or cell, plan, lesson)
-
     def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
         """The trials of ρ that are not finished, which all seeds share."""
         trials = trials_of(plan, cell, output).values()

@@ -10,7 +10,7 @@ from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import KIND_CHECKS, Grid
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.timing import time_run
+from jat_graph.lab.studies.timing import Job, TrainingJob
 from jat_graph.tasks import get_task
 from jat_graph.training.options import TrainingOptions
 
@@ -36,6 +36,8 @@ class Kind:
 
     # Whether cells make their models and their data: no model is named, and nothing is read.
     from_scratch = False
+    # Whether a cell's task names its model, so that cells of a task are more alike than of an arm.
+    task_is_model = False
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse a grid that could not be run, or whose table would lack what it asks for."""
@@ -49,9 +51,11 @@ class Kind:
         """Run a cell; what was interrupted goes on. Weights may stay in the folder's ``model/``."""
         raise NotImplementedError
 
-    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float | None:
-        """The seconds that a cell would train, or a lesson of it, by a few steps; None if none."""
-        return time_run(lesson or plan.options(cell, Path("output")), plan.heads(cell))
+    def job(
+        self, cell: Cell, plan: Plan, scratch: Path, lesson: TrainingOptions | None = None
+    ) -> Job | None:
+        """What a cell would train, or a lesson of it, to be timed; None where nothing is."""
+        return TrainingJob(lesson or plan.options(cell, scratch), plan.heads(cell))
 
     def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
         """The trainings that a cell waits for and shares with others."""

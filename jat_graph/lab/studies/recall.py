@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,10 +23,11 @@ from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.small_reader import HEADS, ReaderTraining, SmallReader, learning_curve
 from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
+from jat_graph.training.estimate import TRAINING_TO_EVALUATION, Cost, time_step
 from jat_graph.training.options import TrainingOptions
 
 REPORTED = "test"
-_TIMED = 10  # steps
+_MOST = 10  # steps that are timed at most
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,39 @@ class Setting:
 
     layers: int
     task: RecallTask
+
+
+@dataclass(frozen=True)
+class ReaderJob:
+    """A small model that is trained and tested."""
+
+    setting: Setting
+    training: ReaderTraining
+    heads: JatConfig | None
+    device: str
+
+    size = 1.0  # all cells of a setting have as many steps
+
+    def time(self, patience: float) -> Cost:
+        """Time a step."""
+        whole = self.training.batch_size
+        curves: dict[int, Iterator[object]] = {}  # nothing is drawn before the first step
+        step = time_step(
+            lambda rows: next(curves.setdefault(rows, self._steps(rows))), whole, patience
+        ).seconds
+        tests = math.ceil(self.training.steps / self.training.every)
+        tested = tests * self.setting.task.test_size / whole
+        return Cost(step * (self.training.steps + tested / TRAINING_TO_EVALUATION))
+
+    def _steps(self, rows: int) -> Iterator[object]:
+        """Take steps of so many sequences, each with a test of one or two."""
+        return learning_curve(
+            replace(self.setting.task, test_size=1),
+            self.heads,
+            layers=self.setting.layers,
+            training=replace(self.training, steps=_MOST, every=1, batch_size=rows),
+            device=self.device,
+        )
 
 
 class Recall(Kind):
@@ -45,6 +80,7 @@ class Recall(Kind):
     """
 
     from_scratch = True
+    task_is_model = True
 
     def __init__(self, name: str, unit: str, make: Callable[[int], RecallTask]) -> None:
         self.name, self.unit, self.make = name, unit, make
@@ -107,27 +143,12 @@ class Recall(Kind):
             },
         )
 
-    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float:
-        """Time a few steps, and the tests between them."""
-        _, training = self._chosen(cell, plan)
-        one, more = (self._time(cell, plan, every) for every in (1, 1 + _TIMED))
-        step = (more - one) / _TIMED
-        return training.steps * step + training.steps / training.every * max(0.0, one - step)
-
-    def _time(self, cell: Cell, plan: Plan, every: int) -> float:
-        """The seconds of so many steps and a test."""
+    def job(
+        self, cell: Cell, plan: Plan, scratch: Path, lesson: TrainingOptions | None = None
+    ) -> ReaderJob:
+        """Train one model."""
         setting, training = self._chosen(cell, plan)
-        curve = learning_curve(
-            setting.task,
-            _heads(plan.grid.arm(cell.arm)),
-            layers=setting.layers,
-            training=replace(training, steps=2 * every, every=every),
-            device=_device(plan),
-        )
-        next(curve)  # compiles what has to be
-        begin = time.monotonic()
-        next(curve)
-        return time.monotonic() - begin
+        return ReaderJob(setting, training, _heads(plan.grid.arm(cell.arm)), _device(plan))
 
     def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
         """What the last test said."""

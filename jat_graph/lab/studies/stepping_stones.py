@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from jat_graph.lab.studies.grid import Grid, task_of
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.small_encoder import layers_of, write_encoder
-from jat_graph.lab.studies.timing import time_run
+from jat_graph.lab.studies.timing import Job, TrainingJob
 from jat_graph.training.data import TRAIN
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.runner import train
@@ -50,6 +49,8 @@ class SteppingStones(Kind):
     they differ in nothing but their heads, which come with the questions of all numbers of steps,
     see :class:`jat_graph.tasks.SteppingStonesTask`.
     """
+
+    task_is_model = True
 
     def check(self, grid: Grid, where: str) -> None:
         """Refuse encoders, lessons and arms that do not fit each other."""
@@ -82,16 +83,20 @@ class SteppingStones(Kind):
             all_examples={split: record.all_examples[split] for split in (TRAIN, REPORTED)},
         )
 
-    def time(self, cell: Cell, plan: Plan, lesson: TrainingOptions | None = None) -> float:
-        """Time questions or a lesson with first weights, as those of a run may not be there."""
-        run = lesson or plan.options(cell, Path("output"), task=task_of(plan.grid, cell.task).name)
+    def job(
+        self, cell: Cell, plan: Plan, scratch: Path, lesson: TrainingOptions | None = None
+    ) -> Job:
+        """Questions or a lesson with first weights, as those of a run may not be there."""
+        run = lesson or plan.options(cell, scratch, task=task_of(plan.grid, cell.task).name)
         heads = None if lesson is not None else plan.heads(cell)
         layers = layers_of(cell.task)
         if layers is None:
-            return time_run(replace(run, model=plan.model), heads)
-        with tempfile.TemporaryDirectory() as scratch:
-            write_encoder(Path(scratch), run.depth or layers)
-            return time_run(replace(run, model=scratch, from_scratch=True), heads)
+            return TrainingJob(replace(run, model=plan.model), heads)
+        depth = run.depth or layers
+        encoder = scratch / f"{depth}-layers"
+        if not encoder.exists():
+            write_encoder(encoder, depth)
+        return TrainingJob(replace(run, model=str(encoder), from_scratch=True), heads)
 
     def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:
         """The lessons that are not learnt, without those of attempts that may come."""

@@ -1,118 +1,145 @@
-"""A few training steps of a cell: to say what a run takes, and to warm up before one is timed."""
+"""A step of a cell's training: to say what a run takes, and to warm up before one is timed."""
 
 from __future__ import annotations
 
-import logging
 import math
-import statistics
-import time
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from jat_graph.config import JatConfig
-from jat_graph.tasks import get_task
-from jat_graph.training.data import TRAIN, drawn_rows, load_splits
-from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
-from jat_graph.training.loading import load_for_training
+from jat_graph.tasks import LanguageModelTask, get_task
+from jat_graph.training.data import TRAIN, drawn_rows, group_of
+from jat_graph.training.estimate import Cost, cost_of, measure_pace, padded_tokens, steps_of
+from jat_graph.training.heads import Heads, join_kinds, kinds_of
 from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Encoded, draw
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import quiet
+from jat_graph.training.processes import Processes, own_environment
+from jat_graph.training.runner import assemble
 
 if TYPE_CHECKING:
-    import torch
+    from datasets import Dataset
 
-    from jat_graph.training.objectives.base import Encoded, Objective
+    from jat_graph.training.trainer import TaskTrainer
 
-_STEPS = 3  # timed, after one that is not
+_FEW = 256  # rows of a split, which say how long all are
 
-# A pass forward and backward costs about three passes forward.
-_TRAINING_TO_EVALUATION = 3
+# What the rows of a run depend on, and what else their tokens do.
+_OF_ROWS = ("task", "data_dir", "max_train_samples", "max_eval_samples", "held_out")
+_OF_TOKENS = (*_OF_ROWS, "model", "max_length", "stride")
 
 
-def time_run(options: TrainingOptions, heads: Heads | None) -> float:
-    """Time a few training steps of a run, and say what all of it would take."""
-    with _first_rows(options, _STEPS + 1) as (objective, encoded):
-        features = list(encoded.features)
-        times = _time_steps(objective, features, heads, _STEPS + 1)
-    counts = {name: len(used) for name, (used, _) in drawn_rows(options).items()}
-    rows, dev_rows = counts.pop(TRAIN), sum(counts.values())
-    # long contexts are cut into windows
-    ratio = len(features) / max(1, min((_STEPS + 1) * options.batch_size, rows))
-    steps = options.epochs * math.ceil(rows * ratio / options.batch_size)
-    passes = options.epochs + 1 if options.select_best else 1
-    dev_steps = passes * dev_rows * ratio / options.batch_size
-    return statistics.median(times[1:]) * (steps + dev_steps / _TRAINING_TO_EVALUATION)
+class Job(Protocol):
+    """What is done in a cell, whose time is asked for."""
+
+    @property
+    def size(self) -> float:
+        """How much there is to do, compared with other jobs."""
+
+    def time(self, patience: float) -> Cost:
+        """Say by timed steps what it takes; long ones are guessed from one row."""
+
+
+class Sample(NamedTuple):
+    """A few rows of a split."""
+
+    encoded: Encoded
+    share: float  # how many sequences all rows make for each of theirs
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """A run that is trained and scored."""
+
+    options: TrainingOptions
+    heads: Heads | None
+
+    @property
+    def size(self) -> float:
+        """The tokens that are trained on, with their padding."""
+        rows, share = self._samples[TRAIN]
+        tokens = padded_tokens(rows.features, self.options.batch_size)
+        return self.options.epochs * share * tokens
+
+    def time(self, patience: float) -> Cost:
+        """Time a step on a few rows of the task."""
+        samples, options = self._samples, self.options
+        with _trainer(options, self.heads, samples) as trainer:
+            pace = measure_pace(trainer, patience)
+        rows, share = samples[TRAIN]
+        size = options.sequences_per_evaluation
+        scored = [
+            split.share * padded_tokens(split.encoded.features, size)
+            for name, split in samples.items()
+            if name != TRAIN
+        ]
+        return cost_of(pace, options, steps_of(options, round(len(rows.features) * share)), scored)
+
+    @property
+    def _samples(self) -> Mapping[str, Sample]:
+        return read_samples(_only(self.options, _OF_TOKENS))
 
 
 def warm_up(options: TrainingOptions, heads: Heads | None) -> None:
-    """Take one training step that is not timed, so that nothing is compiled within one that is."""
-    with _first_rows(options, 1) as (objective, encoded):
-        _time_steps(objective, list(encoded.features), heads, 1)
+    """Take training steps that are not timed, so that nothing is compiled within one that is."""
+    TrainingJob(options, heads).time(math.inf)
+
+
+def _only(options: TrainingOptions, names: tuple[str, ...]) -> TrainingOptions:
+    """Options that are alike where some of their fields are."""
+    any_run = {"model": "any", "output_dir": "any"}
+    return TrainingOptions(**any_run | {name: getattr(options, name) for name in names})
+
+
+@lru_cache(maxsize=32)
+def read_samples(options: TrainingOptions) -> Mapping[str, Sample]:
+    """A few encoded rows of each split that a run reads; arms of a grid share them."""
+    task = get_task(options.task)
+    objective, blocks = objective_for(task, options), isinstance(task, LanguageModelTask)
+    limits = {TRAIN: options.max_train_samples if blocks else None}
+    other = options.max_eval_samples if blocks else None  # of language models one of blocks
+    return {
+        name: _sample(objective.encode(few, None), count, limits.get(name, other))
+        for name, (few, count) in _read_rows(_only(options, _OF_ROWS)).items()
+    }
+
+
+def forget_samples() -> None:
+    """Let go of data that were read."""
+    read_samples.cache_clear()
+    _read_rows.cache_clear()
+
+
+@lru_cache(maxsize=32)
+def _read_rows(options: TrainingOptions) -> Mapping[str, tuple[Dataset, int]]:
+    """A few rows of each split that a run reads, and how many it reads; models share them."""
+    group = group_of(get_task(options.task))
+    rows = {name: drawn for name, (drawn, _) in drawn_rows(options).items()}
+    return {name: (draw(drawn, _FEW, group), len(drawn)) for name, drawn in rows.items()}
+
+
+def _sample(encoded: Encoded, rows: int, most: int | None) -> Sample:
+    found = len(encoded.features)
+    sequences = found * rows / len(encoded.rows)
+    return Sample(encoded, (sequences if most is None else min(most, sequences)) / found)
 
 
 @contextmanager
-def _first_rows(options: TrainingOptions, batches: int) -> Iterator[tuple[Objective[Any], Encoded]]:
-    """Give the encoded rows of a few batches; nothing is kept, and no text that is cut is told."""
-    data, silent = logging.getLogger(load_splits.__module__), logging.Filter("nothing")
-    data.addFilter(silent)  # the run itself will tell, of all texts
-    try:
-        with quiet():
-            wanted = batches * options.batch_size
-            most = min(wanted, options.max_train_samples or wanted)
-            sampled = replace(options, max_train_samples=most, max_eval_samples=1)
-            objective = objective_for(get_task(options.task), sampled)
-            yield objective, load_splits(objective, (TRAIN,))[TRAIN]
-    finally:
-        data.removeFilter(silent)
-
-
-def _time_steps(
-    objective: Objective[Any], rows: list[dict[str, Any]], heads: Heads | None, count: int
-) -> list[float]:
-    """Take training steps, and return the seconds of each."""
-    import torch
-
-    from jat_graph.training.arguments import on_cpu
-
-    options = objective.options
-    device = None if on_cpu(options) else torch.accelerator.current_accelerator()
-    device = device or torch.device("cpu")
-    model: torch.nn.Module = load_for_training(objective)
-    attach_heads(model, _with_one_threshold(heads), objective.saved_tokenizer)
-    model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
-    times = []
-    for step in range(count):
-        start = step * options.batch_size % len(rows)
-        batch = objective.collate(rows[start : start + options.batch_size])
-        begin = time.perf_counter()
-        _step(model, batch, optimizer, device, options.mixed_precision)
-        times.append(time.perf_counter() - begin)
-    return times
-
-
-def _step(
-    model: Any,
-    batch: dict[str, torch.Tensor],
-    optimizer: torch.optim.Optimizer,
-    device: torch.device,
-    precision: str,
-) -> None:
-    """Take one training step, and wait until it is done."""
-    import torch
-
-    kind = torch.float16 if precision == "fp16" else torch.bfloat16
-    inputs = {name: tensor.to(device) for name, tensor in batch.items()}
-    with torch.autocast(device.type, kind, enabled=precision != "no"):
-        loss = model(**inputs).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    loss.item()
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+def _trainer(
+    options: TrainingOptions, heads: Heads | None, samples: Mapping[str, Sample]
+) -> Iterator[TaskTrainer]:
+    """Give the Trainer of a run on a few rows; nothing is kept."""
+    splits = {name: sample.encoded for name, sample in samples.items()}
+    objective = objective_for(get_task(options.task), options)
+    one = _with_one_threshold(heads)
+    with tempfile.TemporaryDirectory() as scratch, quiet(), own_environment():
+        yield assemble(objective, one, Processes(), Path(scratch), splits, progress=False)
 
 
 def _with_one_threshold(heads: Heads | None) -> Heads | None:

@@ -8,9 +8,9 @@ import pytest
 
 from jat_graph.lab.studies import Plan
 from tests.lab.studies.support import small_grid
-from tests.training.conftest import cola_dir, one_thread, tiny_model
+from tests.training.conftest import cola_dir, one_thread, options, tiny_model
 
-__all__ = ["cola_dir", "one_thread", "tiny_model"]
+__all__ = ["cola_dir", "one_thread", "options", "tiny_model"]
 
 Plans = Callable[..., Plan]
 

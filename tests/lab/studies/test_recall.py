@@ -116,15 +116,13 @@ def test_curves_are_means_over_the_seeds_at_the_largest_size() -> None:
     assert list(axis.get_lines()[0].get_ydata()) == pytest.approx([30, 60])
 
 
-def test_time_is_that_of_all_steps_and_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_a_small_model_says_what_it_takes(tmp_path: Path) -> None:
     plan = Plan(grid(partners={"steps": 1000, "every": 100}))
-    seconds = {1: 0.5, 11: 1.5}  # a step takes 0.1, a test 0.4
-    monkeypatch.setattr(Recall, "_time", lambda _, cell, plan, every: seconds[every])
-    kind = KINDS["partners"]
-    assert kind.time(plan.cells[0], plan) == pytest.approx(1000 * 0.1 + 10 * 0.4)
-    monkeypatch.undo()
-    took = kind.time(plan.cells[0], plan)
-    assert took is not None and took > 0
+    job = KINDS["partners"].job(plan.cells[0], plan, tmp_path)
+    assert job is not None and job.size == 1
+    for patience in (0.0, 60.0):
+        cost = job.time(patience)
+        assert cost.seconds > 0 and cost.memory is None
 
 
 def test_an_estimate_writes_nothing_and_knows_a_time(tmp_path: Path) -> None:
