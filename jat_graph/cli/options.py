@@ -254,9 +254,16 @@ def _fields(title: str, names: Iterable[str], panel: str | None, **flags: str) -
 
 
 RunOptions = _fields("RunOptions", _LISTED, TRAINING_PANEL)
-EvalOptions = _fields(
+_LENGTH = "Tokens of a text, pair, block or window. Default: those of the training, else 128."
+EvalOptions = make_dataclass(
     "EvalOptions",
-    ("eval_batch_size", "max_length", "stride", "max_eval_samples", "mixed_precision", "device"),
-    panel=None,
-    eval_batch_size="--batch-size",
+    [("max_length", Annotated[int | None, _option(_LENGTH, panel=None)], None)],
+    bases=(
+        _fields(
+            "EvalFields",
+            ("eval_batch_size", "stride", "max_eval_samples", "mixed_precision", "device"),
+            panel=None,
+            eval_batch_size="--batch-size",
+        ),
+    ),
 )

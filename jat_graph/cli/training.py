@@ -99,7 +99,7 @@ def eval_command(
         Path | None, typer.Option("--json", help="Also write the scores to this file.")
     ] = None,
 ) -> None:
-    """Score a trained model on the dev sets of a task, with the --max-length of its training."""
+    """Score a trained model on the dev sets of a task."""
     from jat_graph.training import evaluate
     from jat_graph.training.processes import is_main, one_voice
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Where a model's configuration keeps the tokens of a sequence that it was trained with.
+TRAINED_LENGTH = "trained_length"
+
 _WEIGHTS = (".safetensors", ".bin")
 
 # What configurations of transformers call the dropout of attention probabilities.
@@ -48,6 +51,12 @@ def load_for_training(objective: Objective[Any]) -> PreTrainedModel:
     objective.check_model(model)
     _fit_length(model, objective)
     return model
+
+
+def trained_length(path: str) -> int | None:
+    """The tokens of a sequence in a model's training; None of a model that was not trained here."""
+    found: int | None = getattr(load_config(path), TRAINED_LENGTH, None)
+    return found
 
 
 def check_heads(objective: Objective[Any], heads: Heads | None) -> None:
@@ -108,7 +117,7 @@ def _draw(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedMode
 
 
 def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
-    """Let model and tokenizer take as many tokens as the run has in a sequence."""
+    """Let model and tokenizer take as many tokens as the run has in a sequence; it is saved."""
     from jat_graph.hf import stretch_positions
     from jat_graph.hf.positions import position_tables
 
@@ -123,6 +132,7 @@ def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
     tokenizer = objective.saved_tokenizer
     if tokenizer is not None:
         tokenizer.model_max_length = max(wanted, tokenizer.model_max_length)
+    setattr(model.config, TRAINED_LENGTH, wanted)
 
 
 def _length(model: PreTrainedModel) -> int | None:

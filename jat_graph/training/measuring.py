@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,12 @@ from jat_graph.config import JatConfig
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
-from jat_graph.training.loading import check_heads, load_for_training, load_trained
+from jat_graph.training.loading import (
+    check_heads,
+    load_for_training,
+    load_trained,
+    trained_length,
+)
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Encoded, Objective
 from jat_graph.training.options import TrainingOptions
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
 
 CALIBRATION_BATCHES = 8
 
+logger = logging.getLogger(__name__)
+
 
 def evaluate(
     model: str,
@@ -45,7 +54,7 @@ def evaluate(
     data_dir: str | None = None,
     *,
     eval_batch_size: int | None = None,
-    max_length: int = 128,
+    max_length: int | None = None,
     stride: int = 128,
     max_eval_samples: int | None = None,
     mixed_precision: str = "no",
@@ -62,7 +71,7 @@ def evaluate(
             (default: None)
         eval_batch_size: Sequences per device and batch. (default: None, 8192 tokens)
         max_length: Tokens of a sequence, as :class:`jat_graph.training.TrainingOptions` explains
-            it. (default: 128)
+            it. (default: None, as many as in the model's training; 128 where it does not say)
         stride: Tokens that neighbouring windows of a long context share. (default: 128)
         max_eval_samples: Evaluate on this many of each dev set. (default: None, all)
         mixed_precision: ``"no"``, ``"bf16"`` or ``"fp16"``. (default: "no")
@@ -87,17 +96,28 @@ def evaluate(
             output_dir=scratch,
             data_dir=data_dir,
             eval_batch_size=eval_batch_size,
-            max_length=max_length,
+            max_length=TrainingOptions.max_length if max_length is None else max_length,
             stride=stride,
             max_eval_samples=max_eval_samples,
             mixed_precision=mixed_precision,
             device=device,
         )
         processes = join(options)
+        if max_length is None:
+            options = processes.agree(partial(_as_trained, options))
         objective, trained, splits = processes.agree(lambda: _load(options))
         args = training_arguments(options, objective.task, Path(scratch), progress=progress)
         trainer = build_trainer(trained, objective, processes, args, splits, None)
         return score(trainer, objective, processes, splits)[0]
+
+
+def _as_trained(options: TrainingOptions) -> TrainingOptions:
+    """Let sequences have as many tokens as in the model's training, and say so."""
+    length = trained_length(options.model)
+    if length is None:
+        return options
+    logger.info("max_length=%d, as in training", length)
+    return replace(options, max_length=length)
 
 
 def _load(

@@ -212,6 +212,8 @@ def test_options_of_eval_are_those_of_train_that_evaluation_takes() -> None:
     assert asdict(EvalOptions()) == taken
     trained = {field.name: field for field in fields(RunOptions)}
     for field in fields(EvalOptions):
+        if field.name == "max_length":  # of the training, where nothing is said
+            continue
         same = trained[field.name]
         kind, option = get_args(field.type)
         assert (kind, option.help) == (get_args(same.type)[0], get_args(same.type)[1].help)

@@ -33,11 +33,10 @@ def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Pat
     score = result["metrics"]["validation"]["matthews"]
     assert f"{score:.4f}" in shown
     scores = tmp_path / "scores.json"
-    run(
-        "eval", "--model", output / "model", *task, "--max-length", "16", "--device", "cpu",
-        "--json", scores,
-    )  # fmt: skip
+    words = ("eval", "--model", output / "model", *task, "--device", "cpu", "--json", scores)
+    assert "max_length=16, as in training" in run(*words).stderr
     assert json.loads(scores.read_text())["metrics"] == result["metrics"]
+    assert "as in training" not in run(*words, "--max-length", "32").stderr
 
 
 def test_train_with_stones_then_eval_and_inspect(

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from jat_graph.tasks import get_task
-from jat_graph.training.loading import load_for_training, load_trained
+from jat_graph.training.loading import load_for_training, load_trained, trained_length
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Objective
 from jat_graph.training.options import TrainingOptions
@@ -79,3 +79,9 @@ def test_a_cut_off_file_of_weights_is_named(tiny_model: str, tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"cut' cannot be loaded: ") as caught:
         load_trained(objective(folder, "cola"))
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_remembers_the_length_of_its_training(tiny_model: str, tmp_path: Path) -> None:
+    assert trained_length(tiny_model) is None
+    load_for_training(objective(tiny_model, "cola", max_length=24)).save_pretrained(tmp_path)
+    assert trained_length(str(tmp_path)) == 24

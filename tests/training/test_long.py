@@ -69,7 +69,7 @@ def test_a_longer_model_is_saved_and_scores_the_same(long_run: Options) -> None:
     model = str(Path(chosen.output_dir, "model"))
     assert AutoConfig.from_pretrained(model).max_position_embeddings == 80
     assert AutoTokenizer.from_pretrained(model).model_max_length == 80
-    found = evaluate(model, "cola", chosen.data_dir, max_length=80, device="cpu", progress=False)
+    found = evaluate(model, "cola", chosen.data_dir, device="cpu", progress=False)
     assert found == result.metrics
     with pytest.raises(ValueError, match="max_length must be at most 80 for model"):
         load_trained(objective(long_run(model=model, max_length=81)))
