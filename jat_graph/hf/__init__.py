@@ -1,8 +1,10 @@
 """Jump heads, and heads of other kinds, in models of Hugging Face transformers.
 
-Importing it registers the attention function "jat" with transformers.
+Importing it registers the attention function "jat" with transformers, whose ``from_pretrained``
+then loads heads of ours, and whose ``save_pretrained`` writes a README.md about them.
 """
 
+import jat_graph.hf.card  # noqa: F401  # with which save_pretrained says what it saved
 from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs

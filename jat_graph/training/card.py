@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from jat_graph.files import read_object, write_text
 from jat_graph.training.results import RunResult
 
-CARD_FILE = "README.md"
 # Where things were on the machine, and what other parts of the card say.
 _ELSEWHERE = ("model", "task", "output_dir", "data_dir", "resume")
 
@@ -47,26 +45,21 @@ A `{architecture}` that began as `{name}` and was trained on `{task}` by `jat-gr
 
 Versions: {versions}.
 """
-_NOTE = """\
-Once `jat_graph.hf` is imported, `from_pretrained` of transformers, its pipelines and
-sentence-transformers load the model, too. Where it is not, its attention is "not supported".
-`attn_implementation="sdpa"` loads the weights without the heads."""
 
 
 def write_card(folder: Path, result: RunResult) -> None:
     """Write the card of a run into the folder of its model."""
+    from jat_graph.hf.card import CARD_FILE
+
     architecture = read_object(folder / "config.json", "config")["architectures"][0]
     write_text(folder / CARD_FILE, model_card(result, architecture))
 
 
 def model_card(result: RunResult, architecture: str) -> str:
     """Return the card of a model of some class of transformers."""
+    from jat_graph.hf.card import NOTE, loading, settings_text
+
     jumps = result.config is not None
-    loader = "jat_graph.from_pretrained(" if jumps else f"{architecture}.from_pretrained("
-    loading = [f"from transformers import {architecture}", ""]
-    if jumps:
-        loading[1:] = ["", "import jat_graph", ""]
-    loading.append(f'model = {loader}{f"{architecture}, " if jumps else ""}"FOLDER")')
     kept = f"Weights after {result.best_step}" if result.best_step else "The last weights"
     options = {key: value for key, value in result.options.items() if key not in _ELSEWHERE}
     return _TEXT.format(
@@ -75,8 +68,8 @@ def model_card(result: RunResult, architecture: str) -> str:
         task=result.task,
         architecture=architecture,
         heads="with heads of jat_graph" if jumps else "as it is",
-        loading="\n".join(loading),
-        note=_NOTE if jumps else "It has no heads of jat_graph.",
+        loading=loading(architecture, jumps=jumps),
+        note=NOTE if jumps else "It has no heads of jat_graph.",
         scores="\n".join(
             f"| {split} | {metric} | {value:.4f} |" for split, metric, value in _scores(result)
         ),
@@ -85,14 +78,16 @@ def model_card(result: RunResult, architecture: str) -> str:
         seed=options["seed"],
         device=result.device,
         seconds=round(result.seconds),
-        settings=json.dumps({"heads": result.config, "training": options}, indent=2),
+        settings=settings_text({"heads": result.config, "training": options}),
         versions=", ".join(f"{name} {version}" for name, version in result.versions.items()),
     )
 
 
 def _header(result: RunResult) -> str:
     """Return what the Hub reads."""
-    from huggingface_hub import EvalResult, ModelCardData
+    from huggingface_hub import EvalResult
+
+    from jat_graph.hf.card import header
 
     found = [
         EvalResult(
@@ -109,8 +104,7 @@ def _header(result: RunResult) -> str:
     known: dict[str, Any] = {"base_model": _name(result)} if on_hub else {}
     if found:
         known |= {"model_name": f"{_name(result)} on {result.task}", "eval_results": found}
-    tags = ["jat_graph", "jump-self-attention"] if result.config is not None else []
-    return ModelCardData(library_name="transformers", tags=tags, **known).to_yaml().strip()
+    return header(jumps=result.config is not None, **known)
 
 
 def _scores(result: RunResult) -> Iterator[tuple[str, str, float]]:
