@@ -83,7 +83,9 @@ def _jumps(reading: Reading, trace: HeadTrace, top: int) -> Iterator[Jump]:
     if top == 0:
         return  # and make no matrix for it
     gains, weights = (cut(reading, m) for m in (trace.after - trace.before, trace.weights))
-    for i, k in strongest_edges(gains, weights, top).tolist():
+    edges = strongest_edges(gains, weights, top).tolist()
+    carried = trace.carried([reading.shown[k] for _, k in edges])
+    for place, (i, k) in enumerate(edges):
         query, key = reading.shown[i], reading.shown[k]
         votes = trace.graph.votes(query, key)
         stones = tuple(
@@ -99,5 +101,5 @@ def _jumps(reading: Reading, trace: HeadTrace, top: int) -> Iterator[Jump]:
             after=float(trace.after[query, key]),
             stones=stones,
             hidden_stones=len(votes) - len(stones),
-            carried=None if trace.carried is None else float(trace.carried[query, key]),
+            carried=None if carried is None else float(carried[query, place]),
         )

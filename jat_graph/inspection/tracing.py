@@ -63,13 +63,18 @@ class HeadTrace:
         """Attention probabilities with it."""
         return self._probabilities(self._group)
 
-    @cached_property
-    def carried(self) -> Tensor | None:
-        """How much of each value comes along the graph, Σ_p θᵛ_p Pᵖ; None without strengths."""
-        if not self._is_linear:
+    def carried(self, keys: list[int]) -> Tensor | None:  # [L, len(keys)]
+        """Return how much of the values of some keys comes along the graph, Σ_p θᵛ_p Pᵖ.
+
+        None without strengths, or where a layer stands in the place of the graph.
+        """
+        query = self.layer.query
+        if self.layer.config.strength is None or self.layer.conv is not None:
             return None
-        moved = self._group.carried
-        return torch.zeros_like(self.after) if moved is None else moved[0, 0]
+        units = query.new_zeros(*query.shape[:3], len(keys))
+        units[..., keys, range(len(keys))] = 1
+        moved = self._moved(units).carried
+        return units[0, 0] * 0 if moved is None else moved[0, 0]
 
     @property
     def strengths(self) -> Tensor | None:  # [3, hops]
@@ -80,24 +85,19 @@ class HeadTrace:
         return Strengths.of(layer.config, layer.strength, layer.query).theta[..., 0]
 
     @property
-    def _is_linear(self) -> bool:
-        """Whether weights say what values bring."""
-        return self.layer.config.strength is not None and self.layer.conv is None
-
-    @cached_property
     def _unchanged(self) -> HeadGroup:
-        """The head as if it did not jump; its values are units, whose moves are weights."""
-        query, key = self.layer.query, self.layer.key
-        units = torch.eye(query.size(2), dtype=query.dtype, device=query.device)
-        value = units.expand(*query.shape[:2], -1, -1) if self._is_linear else key
-        return HeadGroup((0,), query, key, value, jumps=False)
+        """The head as if it did not jump; what its values are changes nothing here."""
+        return HeadGroup((0,), self.layer.query, self.layer.key, self.layer.key, jumps=False)
 
     @cached_property
     def _group(self) -> HeadGroup:
         """The head as it jumps."""
-        layer, own = self.layer, self._unchanged[1:4]
-        jumping = JumpHeads.everyone(layer.config, 1)
-        given = Given(layer.strength, layer.conv)
+        return self._moved(self.layer.key)
+
+    def _moved(self, value: Tensor) -> HeadGroup:  # [B, 1, L, Dv]
+        """Return the head as it jumps with these values."""
+        layer, jumping = self.layer, JumpHeads.everyone(self.layer.config, 1)
+        own, given = (layer.query, layer.key, value), Given(layer.strength, layer.conv)
         with torch.no_grad():
             (group,) = head_groups(*own, jumping, mask=layer.mask, scale=layer.scale, given=given)
         return group

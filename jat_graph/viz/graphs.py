@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jat_graph.inspection.reports import GraphView, HeadReport
 
 CELL = 1.35  # inches, of a matrix
-BAR = 0.9  # inches, for the colour bar
+BAR = 0.7  # inches, for the colour bar
 LEAST_WIDTH = 4.5  # inches
 MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
 
@@ -73,7 +73,9 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         axis = axes[layers.index(own.report.layer), heads.index(own.report.head)]
         _draw_thumbnail(axis, own, norm)
     colours = ScalarMappable(norm, graph_colours())
-    bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    bar = figure.colorbar(
+        colours, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.12 / len(layers)
+    )
     bar.set_label(_meaning(shown[0].report), fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
@@ -97,9 +99,9 @@ def _draw_thumbnail(axis: Axes, own: _Thumbnail, norm: Normalize) -> None:
 
 
 def _heading(shown: list[_Thumbnail]) -> str:
-    """Say how many heads and tokens there are, and what a dot is."""
-    heads, length = len(shown), shown[0].length
-    heading = f"Graphs of {heads} head{'s' * (heads > 1)} on {length} tokens, with their densities"
+    """Say how many tokens there are, and what a dot is."""
+    length = shown[0].length
+    heading = f"Graph and density of each head on {length} tokens"
     if length > MOST_PIXELS:
         return f"{heading}; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
     return heading

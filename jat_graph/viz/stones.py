@@ -36,15 +36,19 @@ def draw_stones(
     steps = _steps(report.jumps)
     stones = _chosen(report, steps, min(max(LEAST_STONES, len(tokens)), MOST_STONES))
     heights = np.linspace(0, len(tokens) - 1, len(stones) + 2)[1:-1]
-    heaviest = max((link.weight for stone in stones for link in stone.links), default=1.0)
-    for stone, height in zip(stones, heights, strict=True):
-        links = {rows[x.token.index]: x.weight for x in stone.links if x.token.index in rows}
+    ways = [
+        {rows[link.token.index]: link.weight for link in stone.links if link.token.index in rows}
+        for stone in stones
+    ]
+    heaviest = max((weight for links in ways for weight in links.values()), default=1.0)
+    alpha = min(0.4, 60 / max(1, sum(map(len, ways))))  # many lines would hide each other
+    for stone, links, height in zip(stones, ways, heights, strict=True):
         _draw_ways(
             axis,
             [(row, height, row) for row in links],
             [0.3 + 2 * weight / heaviest for weight in links.values()],
             color=SIDE_COLOURS[stone.side],
-            alpha=min(0.4, 12 / len(tokens)),
+            alpha=alpha,
         )
         over = steps[stone.token.index, stone.side]
         _draw_ways(

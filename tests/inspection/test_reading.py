@@ -12,7 +12,7 @@ from jat_graph.hf import attach
 from jat_graph.inspection.reading import Reading
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.inspection.text import inspect_text, reports_of, view_graphs, view_head
-from jat_graph.inspection.tracing import capture_batch
+from jat_graph.inspection.tracing import capture_batch, model_inputs
 from jat_graph.voting.thresholds import SAMPLED_TRIPLES
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
@@ -109,13 +109,31 @@ def test_views_are_cut_the_same_way(
 def test_gains_are_those_of_the_model(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
+    inputs = model_inputs(model, tokenizer(TEXT, return_tensors="pt"))
     with torch.no_grad():
-        after = model(**tokenizer(TEXT, return_tensors="pt"), output_attentions=True).attentions
+        after = model(**inputs, output_attentions=True).attentions
     report = inspect_text(model, tokenizer, TEXT, top=20, special_tokens=True)
     for head in report.heads:
         for jump in head.jumps:
             place = 0, head.head, jump.query.index, jump.key.index
             assert jump.after == pytest.approx(float(after[head.layer][place]), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["albert", "gpt2", "llama"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        JatConfig(threshold=1.0, heads=(0, 2)),
+        JatConfig.stones(heads=(0, 2), strength=(0.5, -0.3, 0.2)),
+        JatConfig(threshold=1.0, heads=(0, 2), conv={"layer": "GCNConv"}, strength=0.5),
+    ],
+    ids=["pairs", "stones", "conv"],
+)
+def test_gains_are_those_of_other_models(
+    tokenizer: PreTrainedTokenizerBase, name: str, config: JatConfig
+) -> None:
+    model = attach(tiny_model(name).double(), config, tokenizer)
+    test_gains_are_those_of_the_model(model, tokenizer)
 
 
 @pytest.mark.parametrize("most", [2, 5, 9, 30])
