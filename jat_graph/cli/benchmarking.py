@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from jat_graph.cli.inputs import has_terminal
+from jat_graph.files import check_target
 from jat_graph.lab.speed import NAMES
 
 
@@ -48,6 +49,8 @@ def bench_command(
     from jat_graph.viz import save_figure
     from jat_graph.viz.heads import check_picture
 
+    for target in (json_file, plot):
+        check_target(target)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == "costs":
         _refit_costs(device, json_file, lengths, plot)

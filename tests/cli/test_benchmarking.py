@@ -106,6 +106,19 @@ def test_wrong_use_is_named(
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
+@pytest.mark.parametrize("name", ["growth", "costs"])
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_files_without_a_folder_are_refused_before_anything_is_measured(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="must be a file in a folder that is there"):
+        run("bench", name, option, "none/file.png")
+    with pytest.raises(OSError, match="must be a file, got a folder"):
+        run("bench", name, option, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 FAILING = """
 import sys
 from jat_graph import cli

@@ -16,6 +16,7 @@ from jat_graph.lab.speed import find_benchmark
 from jat_graph.lab.speed.results import Results, Row, read_results
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
 from jat_graph.lab.store import check_same
+from jat_graph.training.estimate import describe_time
 
 # Inputs below have too few keys and pairs for the shares that are asked of them.
 SHORTEST = 16
@@ -56,6 +57,8 @@ def run_benchmark(
     settings = Settings(device, repeats)
     points = _points(benchmark, settings, lengths)
     results = _open_results(benchmark, settings, Path(path))
+    if lengths is None:
+        _say_time(benchmark, results, settings)
     with _bar(progress, len(points)) as bar:
         for series, length in points:
             done = results.row(series.what, series.against, length) is not None
@@ -99,6 +102,15 @@ def _open_results(benchmark: Benchmark, settings: Settings, path: Path) -> Resul
     old, new = (vars(replace(results, rows=())) for results in (found, wanted))
     check_same(old, new, str(path), "name another file, or remove it")
     return found
+
+
+def _say_time(benchmark: Benchmark, results: Results, settings: Settings) -> None:
+    """Say about how long the points that are left take, where that is known of their claim."""
+    if benchmark.seconds is None or settings.device != "cpu":
+        return
+    left = benchmark.seconds - sum(row.seconds for row in results.rows)
+    if left > 0:
+        logger.info("about %s on two CPU cores", describe_time(left))
 
 
 def _is_left_out(

@@ -114,6 +114,20 @@ def test_what_would_take_too_long_is_left_out_and_said(
     assert [row.length for row in asked.rows] == [32, 32, 64, 64]
 
 
+def test_what_is_known_to_be_left_is_said(
+    counting: Counting, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting.benchmark = replace(counting.benchmark, seconds=1200.0)
+    path = tmp_path / "bench.json"
+    with caplog.at_level(logging.INFO, "jat_graph"):
+        run_benchmark("growth", path=path, lengths=[32])
+        assert caplog.text == ""  # nobody knows of other lengths
+        found = read_results(path)
+        replace(found, rows=tuple(replace(row, seconds=300.0) for row in found.rows)).save(path)
+        run_benchmark("growth", path=path)
+    assert "about 10 min on two CPU cores" in caplog.text
+
+
 def test_a_failed_check_leaves_no_row(
     counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
