@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from jat_graph.cli.inputs import INTERRUPTED, has_terminal
 from jat_graph.files import write_text
@@ -104,22 +103,28 @@ def _read_part(text: str) -> tuple[int, int]:
 def _print_estimates(
     grid: Grid, cells: Sequence[Cell], estimates: Sequence[Estimate], jobs: int
 ) -> None:
+    from pandas import DataFrame
+
     from jat_graph.lab.studies.estimate import describe_total
+    from jat_graph.lab.tables import NOTHING, terminal_table
     from jat_graph.training.estimate import describe_time
 
-    table = Table("task", "arm", "seeds to run", "finished", "shared", "one run", "from")
-    for entry in estimates:
-        table.add_row(
+    rows = [
+        (
             entry.task,
             entry.arm,
-            ", ".join(map(str, entry.seeds)) or "-",
+            ", ".join(map(str, entry.seeds)) or NOTHING,
             str(entry.finished),
             str(entry.trials),
             "unknown" if entry.seconds is None else describe_time(entry.seconds),
             entry.source,
         )
+        for entry in estimates
+    ]
+    columns = ["task", "arm", "seeds to run", "finished", "shared", "one run", "from"]
+    words = ("task", "arm", "seeds to run", "from")
     console = Console()
-    console.print(table)
+    console.print(terminal_table(DataFrame(rows, columns=columns), words))
     left, trials = sum(len(e.seeds) for e in estimates), sum(e.trials for e in estimates)
     console.print(
         f"{len(cells)} cells, {len(cells) - left} of them finished; {left} to run, and {trials} "

@@ -43,15 +43,20 @@ def markdown(frame: DataFrame, left: Sequence[str]) -> str:
 
 
 def terminal_table(frame: DataFrame, left: Sequence[str], **settings: Any) -> Table:
-    """A table for a terminal of 80 columns; numbers are never broken."""
+    """A table for a terminal of 80 columns; numbers are never broken, titles between words."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **settings)
     for column in frame.columns:
-        is_word = column in left
-        table.add_column(column, justify="left" if is_word else "right", no_wrap=not is_word)
+        is_word, widest = column in left, max(map(len, frame[column]), default=0)
+        title = column if len(column) <= widest else column.replace(" ", "\n")
+        longest = max((len(word) for cell in frame[column] for word in cell.split()), default=0)
+        if is_word:
+            table.add_column(title, min_width=longest, overflow="fold")
+        else:
+            table.add_column(title, justify="right", no_wrap=True)
     for row in frame.itertuples(index=False):
         table.add_row(*(Text(cell.strip("*"), "bold" * cell.startswith("**")) for cell in row))
     return table
