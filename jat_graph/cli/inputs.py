@@ -63,7 +63,9 @@ class LookOptions:
         str | None,
         typer.Option(metavar="FIRST:END", help="Tokens to show: 40:90 are those from 40 to 89."),
     ] = None
-    special_tokens: Annotated[bool, typer.Option(help="Show special tokens, too.")] = False
+    special_tokens: Annotated[
+        bool, typer.Option("--special-tokens", help="Show special tokens, too.")
+    ] = False
 
     def resolve(self) -> dict[str, Any]:
         """What :func:`jat_graph.inspection.inspect_text` takes."""

@@ -176,6 +176,18 @@ def view_graphs(
 
     Reference:
         A of Eq. 3 of the JAT paper.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model.eval(), jat_graph.JatConfig.stones(), tokenizer)
+        >>> view_graphs = jat_graph.inspection.view_graphs
+        >>> graphs = view_graphs(model, tokenizer, "dogs bark at cats", heads=3)
+        >>> [(graph.report.layer, list(graph.weights.shape)) for graph in graphs][:2]
+        [(0, [4, 4]), (1, [4, 4])]
     """
     reading = Reading.of(
         model,
