@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jat_graph.lab.speed.series import Benchmark
 
-NAMES = ("kernels", "heads", "model", "memory", "growth", "decoding", "long", "stones")
+NAMES = ("kernels", "heads", "model", "memory", "graphs", "growth", "decoding", "long", "stones")
 
 
 class _Benchmarks(Mapping[str, "Benchmark"]):

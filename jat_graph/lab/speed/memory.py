@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import torch
 import torch.nn.functional as F
 
 from jat_graph.attention.api import jump_attention
 from jat_graph.config import JatConfig
-from jat_graph.graphs import attention_graph
-from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.heads import backward, check_head, leaves
 from jat_graph.lab.speed.inputs import (
     HEAD_DIM,
@@ -27,12 +23,6 @@ from jat_graph.lab.speed.spread import Spread
 from jat_graph.training.memory import missing_peaks
 
 JUMP, STOCK = "jump", "stock"
-NEIGHBOURS = 16
-GRAPH, EDGES = (
-    f"attention_graph, {NEIGHBOURS} neighbours, 1 head",
-    "as many edges with weights as there can be",
-)
-GRAPH_CONFIG = JatConfig(threshold=THRESHOLD, heads=1, key_selection="strided")
 CONFIG = JatConfig(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance")
 WHAT = f"JAT† layer, significance, {NUM_HEADS} heads"
 AGAINST = "the same layer on SDPA"
@@ -63,19 +53,6 @@ def _measure(length: int, settings: Settings) -> Outcome:
     )
 
 
-def _measure_graph(length: int, settings: Settings) -> Outcome:
-    if missing := missing_peaks(settings.device):
-        return Outcome(note=f"not measured: {missing}")
-    heads = draw_heads(length, 1, device=settings.torch_device, dtype=settings.dtype)
-    facts = check_head(f"{GRAPH}, L={length}", heads, GRAPH_CONFIG)
-    del heads
-    ours = float(probe(__name__, GRAPH, length, settings.device))
-    edge = 2 * torch.long.itemsize + torch.float32.itemsize
-    most = float(2 * NEIGHBOURS * length * edge)  # an edge stays if one of its ends asks for it
-    sides = Spread.of([ours]), Spread.of([most]), Spread.of([ours / most])
-    return Outcome(*sides, facts)
-
-
 def own_bytes(length: int, settings: Settings) -> int:
     """The size of queries, keys and key scores together."""
     per_token = 2 * HEAD_DIM * settings.dtype.itemsize + 4 * number_of_keys(length)
@@ -85,10 +62,6 @@ def own_bytes(length: int, settings: Settings) -> int:
 def run_side(side: str, length: int, settings: Settings) -> int:
     """Run one layer forward and backward, and return what it took above what was there before."""
     device = settings.torch_device
-    if side == GRAPH:
-        few, many = (draw_heads(size, 1, device=device) for size in (WARM_UP_LENGTH, length))
-        _make_graph(few)
-        return peak_of(lambda: _make_graph(many), device)
     small, heads = (
         draw_heads(size, NUM_HEADS, device=device, dtype=settings.dtype)
         for size in (WARM_UP_LENGTH, length)
@@ -106,28 +79,15 @@ def run_layer(side: str, heads: Heads, config: JatConfig = CONFIG) -> None:
         backward(F.scaled_dot_product_attention(*leaves(heads)))
 
 
-def _make_graph(heads: Heads) -> None:
-    options: Any = {"config": GRAPH_CONFIG, "max_neighbors": NEIGHBOURS}
-    graph = attention_graph(heads.query, heads.key, **options)
-    edges, most = graph.num_edges, 2 * NEIGHBOURS * heads.length
-    if not 0 < edges <= most:
-        raise CheckError(f"{GRAPH}: there must be at most {most} edges and some, got {edges}")
-
-
 MEMORY = Benchmark(
     name="memory",
     seconds=276.0,
     claim=(
         f"Peak memory of one attention layer of {NUM_HEADS} heads, forward and backward, B = 1, "
         "D = 64, above what its process held before, each point in a fresh process. The extra "
-        "memory is also given as a multiple of Q, K and the key scores together. And that of "
-        f"making the graph of one head with the {NEIGHBOURS} strongest neighbours of each token, "
-        "which is to stay below 1 GiB at 65,536 tokens."
+        "memory is also given as a multiple of Q, K and the key scores together."
     ),
-    series=lambda settings: (
-        Series(WHAT, AGAINST, LENGTHS, 2**20, _measure),
-        Series(GRAPH, EDGES, (4096, 65536), 2**20, _measure_graph),
-    ),
+    series=lambda settings: (Series(WHAT, AGAINST, LENGTHS, 2**20, _measure),),
     unit="bytes",
     patience=PATIENCE,
     bars=(Bar("cpu", WHAT, AGAINST, 0, 2**31, 3.0, "multiple"),),  # of any length

@@ -29,6 +29,7 @@ jat-graph bench kernels
 jat-graph bench heads --plot heads.png
 jat-graph bench model
 jat-graph bench memory
+jat-graph bench graphs
 jat-graph bench growth
 jat-graph bench long
 jat-graph bench decoding

@@ -22,13 +22,6 @@ def series(settings: Settings) -> Series:
     return MEMORY.series(settings)[0]
 
 
-@needs_peaks
-def test_a_graph_of_few_neighbours_is_measured(settings: Settings) -> None:
-    outcome = MEMORY.series(settings)[1].measure(512, settings)
-    assert outcome.ratio is not None
-    assert 0.5 < outcome.ratio.median < 200
-
-
 def test_extra_memory_is_compared_with_queries_keys_and_scores(series: Series, monkeypatch) -> None:
     asked = []
 
