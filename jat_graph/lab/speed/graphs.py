@@ -14,9 +14,10 @@ from jat_graph.graphs import attention_graph
 from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.heads import check_head
 from jat_graph.lab.speed.inputs import THRESHOLD, Heads, draw_heads
-from jat_graph.lab.speed.probe import missing_peaks, peak_of, probe
+from jat_graph.lab.speed.probe import peak_of, probe
 from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
 from jat_graph.lab.speed.spread import Spread
+from jat_graph.training.memory import missing_peaks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -108,15 +109,18 @@ def _draw_model() -> PreTrainedModel:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
+    options: Any = {"attn_implementation": "eager"}
     config = BertConfig(
         vocab_size=WORDS + 1,
         hidden_size=WIDTH,
         num_hidden_layers=len(HEADS),
         num_attention_heads=12,
         intermediate_size=4 * WIDTH,
-        attn_implementation="eager",
+        **options,
     )
-    return BertModel(config).eval()
+    model: PreTrainedModel = BertModel(config)
+    model.train(False)
+    return model
 
 
 def _tokenizer(words: list[str]) -> PreTrainedTokenizerBase:
@@ -128,7 +132,7 @@ def _tokenizer(words: list[str]) -> PreTrainedTokenizerBase:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[PAD]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     options: Any = {"tokenizer_object": tokenizer, "pad_token": "[PAD]"}
-    return PreTrainedTokenizerFast(**options)
+    return PreTrainedTokenizerFast(**options)  # type: ignore[no-untyped-call]
 
 
 GRAPHS = Benchmark(

@@ -7,7 +7,7 @@ from jat_graph.lab.speed.series import Settings
 
 
 def test_each_has_its_name_and_series_told_apart() -> None:
-    assert {"kernels", "heads", "model", "memory", "growth"} <= set(BENCHMARKS)
+    assert {"kernels", "heads", "model", "memory", "graphs", "growth"} <= set(BENCHMARKS)
     for name, benchmark in BENCHMARKS.items():
         assert benchmark.name == name
         series = benchmark.series(Settings("cpu", 1))
