@@ -1,4 +1,4 @@
-"""Sphinx: MyST pages, API from docstrings, examples that are run."""
+"""Sphinx: MyST pages and notebooks, API from docstrings, examples that are run."""
 
 import jat_graph
 
@@ -8,7 +8,7 @@ project_copyright = "2026, The jat_graph developers"
 version = release = jat_graph.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # of MyST pages, too
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.doctest",
@@ -19,6 +19,12 @@ extensions = [
 exclude_patterns = ["_build", "experiments/findings.md"]  # findings are a part of experiments.md
 myst_enable_extensions = ["dollarmath", "fieldlist"]
 myst_heading_anchors = 3
+
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True  # what notebooks write is no part of the docs
+nb_execution_timeout = 300  # seconds a cell
+nb_merge_streams = True
+nb_output_stderr = "remove"  # bars of progress
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

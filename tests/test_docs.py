@@ -25,7 +25,8 @@ FENCE = re.compile(
     r"^```(?P<language>[\w{}-]*)[^\n]*\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-RUN = ("python", "bash", "{doctest}")
+PYTHON = ("python", "{code-cell}")  # cells are those of notebooks
+RUN = (*PYTHON, "bash", "{doctest}")
 LAUNCHERS = ("accelerate", "sbatch", "srun", "torchrun")  # of commands of ours
 SHOWN = ("", "text", "json", "{eval-rst}", "{include}", "{toctree}")  # output, and directives
 
@@ -51,7 +52,7 @@ def _blocks(page: Path) -> list[Block]:
             page,
             text.count("\n", 0, found.start("code")) + 1,
             found["language"],
-            found["code"],
+            re.sub(r"^%", "# %", found["code"], flags=re.MULTILINE),  # for a notebook alone
             found["reason"],
         )
         for found in FENCE.finditer(text)
@@ -91,7 +92,7 @@ def test_the_blocks_of_a_page_run_in_order(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in _blocks(page):
-        if block.reason is None and block.language == "python":
+        if block.reason is None and block.language in PYTHON:
             padding = "\n" * (block.line - 1)  # so that a traceback names the page's own line
             exec(compile(padding + block.code, str(page), "exec"), names)
         elif block.reason is None and block.language == "bash":
@@ -137,7 +138,7 @@ def test_every_setting_is_explained() -> None:
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN], ids=_name)
 def test_the_commands_of_a_block_exist(block: Block) -> None:
-    if block.language == "python":
+    if block.language in PYTHON:
         compile(block.code, block.place, "exec")
     elif block.language == "bash":
         for words in _commands(block.code):
