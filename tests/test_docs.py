@@ -4,6 +4,7 @@ import doctest
 import inspect
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -101,6 +102,26 @@ def test_the_blocks_of_a_page_run_in_order(
             assert run.returncode == 0, f"{block.place}\n{run.stdout}{run.stderr}"
         elif block.language == "{doctest}":
             _run_doctest(block, names)
+
+
+@pytest.mark.usefixtures("minilm_path")
+def test_the_gallery_shows_what_its_blocks_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.testing.compare import compare_images
+
+    page = ROOT / "docs" / "gallery.md"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in _blocks(page):
+        if block.language == "python":
+            exec(compile(block.code, str(page), "exec"), names)
+    drawn = {path.name: path for path in tmp_path.glob("*.png") if path.name != "few.png"}
+    assert set(drawn) == {"head.png", "stone_head.png", "sentence_graph.png", "stones.png"}
+    for name, path in drawn.items():
+        assert f"](pictures/{name})" in page.read_text(encoding="utf-8")
+        committed = shutil.copy(ROOT / "docs" / "pictures" / name, tmp_path / f"committed_{name}")
+        assert compare_images(str(committed), str(path), tol=12) is None
 
 
 def _run_doctest(block: Block, names: dict[str, Any]) -> None:
