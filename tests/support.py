@@ -6,8 +6,10 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -34,6 +36,8 @@ PAIR_MASKS = ("pairs", "pairs per head", "pairs additive", "pairs causal", "docu
 MASKS = PADDING_MASKS + CAUSAL_MASKS + PAIR_MASKS
 BACKENDS = ("dense", "sparse", "threshold", "auto")
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
+NO_TORCH_SPARSE = "torch-scatter and torch-sparse are not installed"
+needs_torch_sparse = pytest.mark.skipif(find_spec("torch_sparse") is None, reason=NO_TORCH_SPARSE)
 HOPS = ((0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5), (1.0, -0.5, 0.25), (-1.0, 0.5), (0.0, 2.0))
 
 

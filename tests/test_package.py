@@ -232,6 +232,42 @@ def test_every_all_names_what_is_there() -> None:
             assert hasattr(module, name), f"{found.name} has no {name}"
 
 
+def _dry_run(folder: Path, *settings: str) -> str:
+    """Return what ``make test`` would run in a new environment."""
+    command = ["make", "-n", "test", f"VENV={folder}/venv", "JOBS=3", *settings]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return run.stdout
+
+
+def test_make_compiles_two_packages_with_all_cores_unless_told_not_to(tmp_path: Path) -> None:
+    whole, without = _dry_run(tmp_path), _dry_run(tmp_path, "SPARSE=0")
+    assert "--no-build-isolation torch-scatter torch-sparse" in whole and "min(3, memory" in whole
+    assert "torch-sparse" not in without and "torch_sparse" not in without
+    assert all(
+        "-m pytest" in recipes and "'.[train,viz,dev,docs]'" in recipes
+        for recipes in (whole, without)
+    )
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.findall(r"^make .*$", ci, re.MULTILINE) == ["make test SPARSE=1"]
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_tests_that_need_two_packages_are_skipped_and_counted(workers: str, tmp_path: Path) -> None:
+    blocked = "import sys\nsys.modules |= dict.fromkeys(('torch_sparse', 'torch_scatter'))\n"
+    (tmp_path / "sitecustomize.py").write_text(blocked, encoding="utf-8")
+    command = ["-m", "pytest", "tests/nn/test_jump_conv.py", "-k", "loop and (csr or torch_sparse)"]
+    run = subprocess.run(
+        [sys.executable, *command, "-n", workers],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "CI": "false"},
+    )
+    *_, counts, last = run.stdout.splitlines()
+    assert "1 passed, 1 skipped" in counts, run.stdout
+    assert last == "1 tests were skipped: torch-scatter and torch-sparse are not installed"
+
+
 def test_the_sparse_extra_is_in_use_where_it_is_installed() -> None:
     from torch_geometric.typing import WITH_TORCH_SCATTER, WITH_TORCH_SPARSE
 

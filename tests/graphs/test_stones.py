@@ -7,13 +7,19 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import HypergraphConv
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import scatter, to_torch_csr_tensor
 
 from jat_graph import JatConfig, jump_operator, stone_graph
 from jat_graph.reference import incidence, standard_scores
 from jat_graph.testing import random_heads
-from tests.support import CAUSAL_MASKS, PADDING_MASKS, assert_equal, heads_and_masks
+from tests.support import (
+    CAUSAL_MASKS,
+    PADDING_MASKS,
+    assert_equal,
+    heads_and_masks,
+    needs_torch_sparse,
+)
 
 CONFIG = JatConfig.stones()
 
@@ -121,14 +127,14 @@ def test_graphs_can_be_stored_and_loaded_in_batches(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
-def test_pyg_makes_a_sparse_matrix_of_a_batch_and_of_a_graph():
+@pytest.mark.parametrize("form", ["csr", pytest.param("torch_sparse", marks=needs_torch_sparse)])
+def test_pyg_makes_a_sparse_matrix_of_a_batch_and_of_a_graph(form):
+    make = to_torch_csr_tensor if form == "csr" else SparseTensor.from_edge_index
     query, key, _, _ = random_heads(2, 2, 9, 4)
     batch = stone_graph(query, key, config=CONFIG)
     for graph in (batch, batch[3]):
         edges = graph.hyperedge_index, graph.hyperedge_weight, (graph.num_nodes, graph.num_stones)
-        assert torch.equal(to_torch_csr_tensor(*edges).to_dense(), links(graph))
-        if WITH_TORCH_SPARSE:
-            assert torch.equal(SparseTensor.from_edge_index(*edges).to_dense(), links(graph))
+        assert torch.equal(make(*edges).to_dense(), links(graph))
 
 
 # --- what it is good for -------------------------------------------------------------------------

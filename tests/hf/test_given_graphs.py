@@ -14,7 +14,7 @@ import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.typing import SparseTensor
 
 from jat_graph import JatConfig, attach, using_graphs
 from jat_graph.nn import JumpConv
@@ -30,6 +30,7 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_stones import strengthened
+from tests.support import needs_torch_sparse
 
 LENGTHS = (LENGTH, 7)
 
@@ -112,7 +113,8 @@ def test_a_layer_runs_on_a_graph_from_outside() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
-def test_every_form_of_the_same_graphs_gives_the_same() -> None:
+@pytest.mark.parametrize("extra", [False, pytest.param(True, marks=needs_torch_sparse)])
+def test_every_form_of_the_same_graphs_gives_the_same(extra: bool) -> None:
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
     graphs = [chain(length) for length in LENGTHS]
     with using_graphs(model, graphs):
@@ -133,8 +135,8 @@ def test_every_form_of_the_same_graphs_gives_the_same() -> None:
         all_heads.to_sparse(),
         NormalizedOperator(base),
     ]
-    if WITH_TORCH_SPARSE:
-        forms += [
+    if extra:
+        forms = [
             SparseTensor.from_dense(matrix),
             [T.ToSparseTensor()(graph.clone()) for graph in graphs],
         ]

@@ -10,19 +10,17 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import MixHopConv, Sequential, SGConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.testing import assert_module
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import to_dense_adj
 
 from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.nn import JumpConv
 from jat_graph.testing import random_heads
+from tests.support import needs_torch_sparse
 
 # torch says once that its CSR tensors are in beta, and once that it does not check their indices.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 
-needs_torch_sparse = pytest.mark.skipif(
-    not WITH_TORCH_SPARSE, reason="torch-sparse is not installed"
-)
 SPARSE_FORMS = [
     "csr",
     "csc",

@@ -1,7 +1,6 @@
 import subprocess
 import sys
 
-import pytest
 import torch
 from hypothesis import given
 
@@ -13,7 +12,7 @@ from jat_graph.testing import OperatorContract, random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.operators.support import integer_ballots, integer_truth
-from tests.support import count_operations
+from tests.support import count_operations, needs_torch_sparse
 
 
 class TestSparseOperator(OperatorContract):
@@ -40,12 +39,9 @@ class TestCausalSparseOperator(OperatorContract):
         return reference_graph(query, key, is_causal=True).adjacency
 
 
+@needs_torch_sparse
 class TestSparseTensorOperator(OperatorContract):
     """A ``torch_sparse.SparseTensor`` goes in and comes out."""
-
-    @pytest.fixture(autouse=True)
-    def _extra(self):
-        pytest.importorskip("torch_sparse", reason="the extra 'sparse' is not installed")
 
     def create_operator(self, query, key):
         from torch_sparse import SparseTensor

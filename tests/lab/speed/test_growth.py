@@ -20,8 +20,13 @@ from jat_graph.lab.speed.growth import (
 from jat_graph.lab.speed.inputs import number_of_keys
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.voting.rule import VoteRule
+from tests.support import needs_torch_sparse
 
 SERIES = product_series()
+PARAMS = [
+    pytest.param(one, id=one.against, marks=[needs_torch_sparse] * ("torch_sparse" in one.against))
+    for one in SERIES
+]
 LENGTH = 48
 
 
@@ -33,12 +38,10 @@ def slightly_wrong(x, ranking):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("series", SERIES, ids=lambda series: series.against)
+@pytest.mark.parametrize("series", PARAMS)
 def test_ranking_and_product_are_told_apart(
     series: Series, settings: Settings, said: pytest.LogCaptureFixture
 ) -> None:
-    if "torch_sparse" in series.against:
-        pytest.importorskip("torch_sparse")
     outcome = series.measure(LENGTH, settings)
     assert outcome.ours is not None
     parts = outcome.facts["rank_seconds"] + outcome.facts["product_seconds"]
@@ -49,12 +52,10 @@ def test_ranking_and_product_are_told_apart(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("series", SERIES, ids=lambda series: series.against)
+@pytest.mark.parametrize("series", PARAMS)
 def test_a_wrong_product_is_refused_and_nothing_is_timed(
     series: Series, settings: Settings, said: pytest.LogCaptureFixture, monkeypatch
 ) -> None:
-    if "torch_sparse" in series.against:
-        pytest.importorskip("torch_sparse")
     monkeypatch.setattr(growth, "sum_joined", slightly_wrong)
     with pytest.raises(CheckError, match=f"^{PRODUCT}, L={LENGTH}: the result check failed, error"):
         series.measure(LENGTH, settings)
@@ -94,10 +95,11 @@ def test_the_lengths_reach_from_4096_to_65536(settings: Settings) -> None:
     assert "ours" in GROWTH.growing
 
 
-@pytest.mark.parametrize("multiply", [sum_by_csr, sum_by_scatter, sum_by_torch_sparse])
+@pytest.mark.parametrize(
+    "multiply",
+    [sum_by_csr, sum_by_scatter, pytest.param(sum_by_torch_sparse, marks=needs_torch_sparse)],
+)
 def test_explicit_products_are_products(multiply) -> None:
-    if multiply is sum_by_torch_sparse:
-        pytest.importorskip("torch_sparse")
     generator = torch.Generator().manual_seed(1)
     scores = 2 * torch.randn(1, 3, 17, 5, generator=generator)
     counts = count_votes(*VoteRule(torch.ones(1, 1)).settle(scores))
