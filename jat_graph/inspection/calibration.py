@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -17,6 +20,7 @@ from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
+from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.voting.ballot import Ballot
@@ -24,6 +28,7 @@ from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import BLOCK
 
 HOLD_OUT_EVERY = 5
+FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
 
 # Products that are held at a time: 1 MiB in float32, which stays in the cache.
 PAIRS = 2**18
@@ -71,9 +76,13 @@ def calibrate(
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
     these over the allowed pairs i ≠ k of the batches used, as the k-th value, at least 0, and
     infinite where there is no pair. Every fifth batch is held out (the last, if there are two to
-    four), and the density reached on those is logged.
+    four), and the density reached on those is logged, as a warning where its mean is not within a
+    factor of two of the one asked for.
 
-    Needs one pass over the batches for each jump layer, and memory for one number a pair and head.
+    Takes the time of about three passes over the batches beside the counting, however many layers
+    jump: what a layer gives is kept for the next one. Where layers share a module (ALBERT), or an
+    encoder and a decoder both jump, each layer needs a pass. Memory: one number a pair and head,
+    and a layer's output for all batches.
 
     Args:
         model: A model of transformers, with or without jump heads; it comes back as it was.
@@ -210,26 +219,18 @@ def _measure_table(
 ) -> tuple[tuple[float, ...], ...]:
     """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
     put_on(replace(config, threshold=math.inf))
-    closed = [
-        (layer.layer, (math.inf,) * len(layer.heads)) for layer in capture_batch(model, batches[0])
-    ]
+    relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
-    for row, (_, infinite) in enumerate(closed):
-        is_last = row == len(closed) - 1
-        layers = config.layers if is_last else tuple(layer for layer, _ in closed[: row + 1])
-        part = replace(config, threshold=(*table, infinite), layers=layers)
-        put_on(part)
-        table.append(_measure_row(model, batches, row, density))
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    for row in track(range(len(relay.heads)), "Calibrating", console=console, disable=hidden):
+        below = tuple(layer for layer, _ in relay.heads[: row + 1])
+        layers = config.layers if len(below) == len(relay.heads) else below
+        infinite = (math.inf,) * len(relay.heads[row][1])
+        put_on(replace(config, threshold=(*table, infinite), layers=layers))
+        parts = [_critical_values(layer_ballot(layer)) for layer in relay.captured(row)]
+        heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
+        table.append(tuple(_quantile(torch.cat(values), 1 - density) for values in heads))
     return tuple(table)
-
-
-def _measure_row(
-    model: PreTrainedModel, batches: list[Inputs], row: int, density: float
-) -> tuple[float, ...]:
-    """Return ρ for each head of one layer, from its pairs in all batches."""
-    parts = [_critical_values(layer_ballot(capture_batch(model, batch)[row])) for batch in batches]
-    heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
-    return tuple(_quantile(torch.cat(values), 1 - density) for values in heads)
 
 
 def _quantile(values: Tensor, share: float) -> float:
@@ -305,12 +306,16 @@ def _as_it_was(model: PreTrainedModel) -> Iterator[PutOn]:
 
 def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:
     reached = [s.density for s in statistics]
-    logger.info(
-        "density on %s batches: mean %.4f, from %.4f to %.4f over %d heads (wanted %.4f)",
+    mean = sum(reached) / len(reached)
+    far_off = not wanted / FAR_OFF <= mean <= wanted * FAR_OFF
+    logger.log(
+        logging.WARNING if far_off else logging.INFO,
+        "density on %s batches: mean %.4f, from %.4f to %.4f over %d heads (wanted %.4f)%s",
         name,
-        sum(reached) / len(reached),
+        mean,
         min(reached),
         max(reached),
         len(reached),
         wanted,
+        "; that is far off: calibrate on more texts, or on texts like these" if far_off else "",
     )

@@ -1,0 +1,114 @@
+"""A model run from one jump layer to the next, so that layers below are not run over again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from jat_graph.hf import CapturedLayer
+from jat_graph.hf.interface import layer_state
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.modules import layers_around
+from jat_graph.inspection.tracing import Inputs, capture_batch
+
+
+class Relay:
+    """Runs batches up to one jump layer after another, each from where it came the last time.
+
+    What a layer gave stands for all layers before it, so that those need not run. That is right
+    where layers are a chain; where the first batch shows that they are none, as in models whose
+    layers share a module, every run goes through the whole model.
+
+    Args:
+        model: A model with the jump heads that are to be visited, none of which may jump yet.
+        batches: Model inputs.
+    """
+
+    def __init__(self, model: PreTrainedModel, batches: Sequence[Inputs]) -> None:
+        self.model, self.batches = model, batches
+        self._given: list[Any] = [None] * len(batches)  # what the layers before gave
+        whole = capture_batch(model, batches[0])
+        self.heads = [(layer.layer, layer.heads) for layer in whole]
+        self._chain, self._places = _chain(model, len(whole))
+        if self._chain and not self._agrees(whole):
+            self._chain = []
+
+    def captured(self, row: int) -> Iterator[CapturedLayer]:
+        """Yield what the jump layer in a row sees of each batch; rows are taken in order.
+
+        The settings of the rows before must be final.
+        """
+        for number, batch in enumerate(self.batches):
+            yield self._capture(row, number, batch)
+
+    def _agrees(self, whole: list[CapturedLayer]) -> bool:
+        """Tell whether runs of parts show what a whole run of the first batch shows."""
+        found = [self._capture(row, 0, self.batches[0]) for row in range(len(whole))]
+        self._given[0] = None
+        return all(_same(part, layer) for part, layer in zip(found, whole, strict=True))
+
+    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
+        if not self._chain:
+            return capture_batch(self.model, batch)[row]
+        first, last = self._places[row - 1] if row else 0, self._places[row]
+        leg = _Leg(first, last, self._given[number])
+        with _running(self._chain, leg):
+            (*_, layer) = capture_batch(self.model, batch)
+        self._given[number] = leg.before_last
+        return layer
+
+
+class _Leg:
+    """One run from the first to the last of some layers; others hand on what there is."""
+
+    def __init__(self, first: int, last: int, given: Any) -> None:
+        self.first, self.last = first, last
+        self.before_last = self.latest = given
+
+    def forward(self, place: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run one layer of the chain, if it lies on the way."""
+        if self.first <= place <= self.last:
+            self.before_last, self.latest = self.latest, own(*args, **kwargs)
+        return self.latest
+
+
+@contextmanager
+def _running(chain: list[nn.Module], leg: _Leg) -> Iterator[None]:
+    """Let layers run only on the leg."""
+    for place, layer in enumerate(chain):
+        layer.forward = partial(leg.forward, place, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in chain:
+            del layer.forward
+
+
+def _chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
+    """Return the layers of the list in which all jump layers are, and the jump layers' places."""
+    jumping = {
+        heads.index: module
+        for module in model.modules()
+        if (state := layer_state(module)) is not None
+        for heads in state.heads
+        if isinstance(heads, JumpLayer)
+    }
+    around = layers_around(model, [jumping[index] for index in sorted(jumping)])
+    for part in model.modules():
+        if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
+            chain = list(part)
+            if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
+                return chain, [chain.index(layer) for layer in around]
+    return [], []
+
+
+def _same(part: CapturedLayer, layer: CapturedLayer) -> bool:
+    """Tell whether a layer saw the same in two runs, to the bit."""
+    pairs = (part.query, layer.query), (part.key, layer.key)
+    return part.layer == layer.layer and all(torch.equal(*pair) for pair in pairs)
