@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from jat_graph import __version__, cli
+from jat_graph.cli import app as commands
 from tests.cli.conftest import run, tiny_model
 
 __all__ = ["run", "tiny_model"]
@@ -51,7 +52,7 @@ def test_errors_are_one_line(
 
     app = typer.Typer()
     app.command()(fail)
-    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(commands, "app", app)
     monkeypatch.setattr(sys, "argv", ["jat-graph"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
@@ -67,7 +68,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(fail)
-    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(commands, "app", app)
     monkeypatch.setattr(sys, "argv", ["jat-graph"])
     with pytest.raises(RuntimeError, match="a shape is wrong"):
         cli.main()

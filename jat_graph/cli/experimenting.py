@@ -79,7 +79,7 @@ def experiment_command(
         )
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on where it stopped", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     shown = f"the table is {grid.name}.md" if count == 1 else "without --part the table is made"
     Console().print(f"Results are in {folder}; {shown}.", soft_wrap=True)
 

@@ -86,7 +86,7 @@ def train_command(
                 Console().print(f"Model and results are in {options.output_dir}.")
         except KeyboardInterrupt:
             _say_how_to_go_on(options, compare_arms)
-            raise typer.Exit(INTERRUPTED) from None
+            raise SystemExit(INTERRUPTED) from None
 
 
 @gather(run=EvalOptions)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner, Result
 
-from jat_graph.cli import app
+from jat_graph.cli.app import app
 from tests.training.conftest import cola_dir, one_thread, tiny_model
 
 __all__ = ["cola_dir", "one_thread", "tiny_model"]

@@ -53,11 +53,10 @@ def test_memory_runs_in_processes_of_its_own(run: Run, tmp_path: Path) -> None:
         "bench", "memory", "--lengths", "512", "--repeats", "1", "--device", "cpu",
         "--json", output,
     ).stdout  # fmt: skip
-    row, graph = read_results(output).rows
+    (row,) = read_results(output).rows
     if row.outcome.note:
         pytest.skip(row.outcome.note)
     assert 0 < row.number("multiple") < 20
-    assert graph.number("ratio")
     assert "MiB" in shown
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from transformers import PreTrainedModel
 from typer.testing import CliRunner
 
-from jat_graph.cli import app
+from jat_graph.cli.app import app
 from jat_graph.cli.head_tables import _jump_cells, _stone_cells, _token, threshold_table
 from jat_graph.config import JatConfig
 from jat_graph.inspection.reports import Jump, Link, Stone, Token

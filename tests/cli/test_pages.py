@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from jat_graph.cli import app
+from jat_graph.cli.app import app
 
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 

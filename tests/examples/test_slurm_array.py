@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from jat_graph.cli import app
+from jat_graph.cli.app import app
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "slurm_array.sh"
 TEXT = SCRIPT.read_text(encoding="utf-8")

@@ -19,8 +19,8 @@ from accelerate.utils import DistributedType, gather_object
 from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from jat_graph.cli import app
 from jat_graph.cli import main as jat_graph
+from jat_graph.cli.app import app
 from jat_graph.hf import TripletConfig, attach
 from jat_graph.training import TrainingOptions, compare, evaluate, train
 from jat_graph.training.heads import Heads
