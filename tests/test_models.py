@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = sorted(path.stem for path in (ROOT / "models").glob("*.py"))
-ROW = re.compile(r"^\| \[(?P<name>\w+)\]\((?P<file>[\w.]+)\) \|(?P<cells>.*)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| \[(?P<name>\w+)\]\(\./(?P<file>[\w.]+)\) \|(?P<cells>.*)\|$", re.MULTILINE)
 COMMAND = re.compile(r"`python -m (?P<module>[\w.]+)(?P<options>[^`]*)`")
 
 

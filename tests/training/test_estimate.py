@@ -69,6 +69,7 @@ def test_a_run_that_was_estimated_is_the_same(
 ) -> None:
     one, other = (options(output_dir=str(tmp_path / name)) for name in ("one", "other"))
     train(one, JUMP, progress=False)
+    caplog.clear()
     with caplog.at_level(logging.INFO, "jat_graph"):
         train(other, JUMP, progress=False, estimate=True)
     assert same_weights(one.output_dir, other.output_dir)
