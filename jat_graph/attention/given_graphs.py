@@ -62,6 +62,12 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
     from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
     if isinstance(graph, list):
+        for one in graph:  # before a node that one lacks becomes a node of the next
+            if not has_edges(one):
+                raise ValueError(
+                    f"graph must be a list of graphs with edge_index, got {one!r} in it"
+                )
+            edges_of(one)
         graph = Batch.from_data_list(graph)
     if has_edges(graph):
         return _of_batch(graph, shape, mask, heads)
@@ -91,8 +97,7 @@ def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torc
     if size[0] != size[1] or number not in copies:
         wanted = " or ".join(f"[{n}, {n}]" for n in dict.fromkeys(copies))
         raise ValueError(f"graph must be a matrix {wanted} of tokens, got {list(size)}")
-    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= number):
-        raise ValueError(f"edge_index must be in [0, {number}), got {_extreme(edges, number)}")
+    _check_nodes(edges, number)
     copy = torch.arange(copies[number], device=edges.device).view(-1, 1, 1)
     if number == batch * length and batch > 1:  # the heads of a sequence follow each other
         copied = (edges // length * heads + copy) * length + edges % length  # [H, 2, E]
@@ -173,14 +178,23 @@ def edges_of(graph: Any) -> Edges:
     if graph.edge_index is None:
         edges, weight = to_edge_index(graph.adj_t)  # rows (target, source)
         return edges.flip(0), weight
-    number = graph.edge_index.size(1)
+    edges, number = graph.edge_index, graph.edge_index.size(1)
+    _check_nodes(edges, graph.num_nodes)
     for name in ("edge_weight", "edge_attr"):
         weight = getattr(graph, name, None)
         if weight is not None:
-            if weight.shape != (number,):
+            if weight.shape not in ((number,), (number, 1)):
                 raise ValueError(f"{name} must be [{number}], got {list(weight.shape)}")
-            return graph.edge_index, weight
-    return graph.edge_index, torch.ones(number, device=graph.edge_index.device)
+            return edges, weight.view(number)
+    return edges, torch.ones(number, device=edges.device)
+
+
+def _check_nodes(edges: Tensor, number: int) -> None:
+    """Refuse edges of nodes that are not there."""
+    if edges.is_floating_point():
+        raise ValueError(f"edge_index must hold integers, got {edges.dtype}")
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= number):
+        raise ValueError(f"edge_index must be in [0, {number}), got {_extreme(edges, number)}")
 
 
 def _extreme(numbers: Tensor, end: int) -> int:

@@ -121,6 +121,8 @@ def stretch_positions(
         Beltagy et al., *Longformer: The Long-Document Transformer*, 2020, section 5.
     """
     check_integer("max_length", max_length, least=1)
+    if tokenizer is not None and not hasattr(tokenizer, "model_max_length"):
+        raise ValueError(f"tokenizer must be one of transformers, got {tokenizer!r}")
     base = transformer_of(model)
     tables = list(position_tables(base))
     if not tables:

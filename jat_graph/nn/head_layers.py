@@ -30,6 +30,14 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
         if config.conv == GIVEN:
             raise ValueError("conv must be given: the settings cannot build the layer of the heads")
         return config
+    if isinstance(conv, nn.Module):
+        name = type(conv).__name__
+        raise ValueError(
+            "conv must be a class, or a factory that takes the size of a head, such as "
+            f"`lambda size: {name}(size, size)`, got one {name}"
+        )
+    if isinstance(conv, str):
+        raise ValueError(f"conv must be a class or a factory; JatConfig(conv={conv!r}) takes names")
     if not callable(conv):
         raise ValueError(f"conv must be a layer of PyG or what makes one, got {conv!r}")
     if isinstance(conv, type) and _described(conv) is None:

@@ -65,6 +65,9 @@ def test_every_form_of_one_graph_gives_the_same(extra: bool, seed: int, causal: 
     graphs = [
         [Data(edge_index=edges, edge_weight=weight, num_nodes=LENGTH)] * BATCH,
         Batch.from_data_list([Data(edge_index=edges, edge_attr=weight, num_nodes=LENGTH)] * BATCH),
+        Batch.from_data_list(
+            [Data(edge_index=edges, edge_attr=weight[:, None], num_nodes=LENGTH)] * BATCH
+        ),
         (of_all, weight.repeat(BATCH)),
         to_torch_csr_tensor(edges.flip(0), weight, (LENGTH, LENGTH)),
         matrix.to_sparse(),
@@ -150,6 +153,13 @@ def edge(source: int, target: int, **options):
         (torch.eye(5).to_sparse(), {}, r"must be a matrix \[7, 7\] or \[14, 14\] or \[42, 42\]"),
         (torch.tensor([[0], [99]]), {}, r"edge_index must be in \[0, 14\), got 99"),
         (torch.randn(3, 4), {}, r"graph must be a Batch of PyG.* got \[3, 4\]"),
+        (torch.rand(2, 3), {}, "edge_index must hold integers, got torch.float32"),
+        ([Data(num_nodes=7)], {}, "must be a list of graphs with edge_index, got Data"),
+        (
+            [Data(edge_index=torch.tensor([[0], [9]]), num_nodes=7)] * 2,
+            {},
+            r"edge_index must be in \[0, 7\), got 9",
+        ),
         ("trees", {}, "graph must be a Batch of PyG.* got str"),
         (
             (torch.tensor([[0], [1]]), torch.tensor([-1.0])),

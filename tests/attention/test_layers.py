@@ -294,6 +294,8 @@ def test_queries_and_keys_may_have_a_layer_each() -> None:
         (PAIRS, lambda d: [], {}, "one, two or three layers, got 0"),
         (PAIRS, lambda d: 3, {}, "conv must give modules"),
         (PAIRS, 3, {}, "conv must be a layer of PyG or what makes one, got 3"),
+        (PAIRS, GCNConv(8, 8), {}, r"`lambda size: GCNConv\(size, size\)`, got one GCNConv"),
+        (PAIRS, "GCNConv", {}, r"JatConfig\(conv='GCNConv'\) takes names"),
         (PAIRS | {"conv": "Linear"}, None, {}, "conv must name a layer .* got 'Linear'"),
         (PAIRS | {"conv": {"layer": "GCNConv", "haeds": 3}}, None, {}, "conv GCNConv of .*haeds"),
         (PAIRS | {"conv": "given"}, None, {}, "conv must be given"),

@@ -143,6 +143,8 @@ def test_a_shorter_table_is_refused_and_the_same_length_changes_nothing() -> Non
         stretch_positions(model, 62)
     with pytest.raises(ValueError, match="max_length must be an integer, got '128'"):
         stretch_positions(model, "128")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tokenizer must be one of transformers, got 'folder'"):
+        stretch_positions(model, LONGER, "folder")  # type: ignore[type-var]
     (before,) = tables(model)
     stretch_positions(model, 63)
     (after,) = tables(model)
