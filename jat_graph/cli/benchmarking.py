@@ -10,14 +10,16 @@ from rich.console import Console
 
 from jat_graph.cli.inputs import has_terminal
 from jat_graph.files import check_target
-from jat_graph.lab.speed import NAMES
+from jat_graph.lab.speed import NAMES, check_benchmark
+
+COSTS = "costs"
 
 
 def bench_command(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"One of {', '.join(NAMES)}; or costs: refit what backend='auto' goes by."
+            help=f"One of {', '.join(NAMES)}; or {COSTS}: refit what backend='auto' goes by."
         ),
     ],
     lengths: Annotated[
@@ -43,6 +45,9 @@ def bench_command(
     Results are checked before anything is timed. A point that the JSON file holds is not measured
     again, so that a command can be interrupted and given once more.
     """
+    if name != COSTS:
+        check_benchmark(name)
+    wanted = None if lengths is None else _read_lengths(lengths)
     import torch
 
     from jat_graph import benchmarks
@@ -52,7 +57,7 @@ def bench_command(
     for target in (json_file, plot):
         check_target(target)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "costs":
+    if name == COSTS:
         _refit_costs(device, json_file, lengths, plot)
         return
     if plot is not None:
@@ -62,7 +67,7 @@ def bench_command(
         name,
         path=path,
         device=device,
-        lengths=None if lengths is None else _read_lengths(lengths),
+        lengths=wanted,
         repeats=repeats,
         progress=has_terminal(),
     )

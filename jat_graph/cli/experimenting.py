@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jat_graph.cli.inputs import INTERRUPTED, has_terminal
 from jat_graph.files import write_text
-from jat_graph.lab.grids import grid_names
+from jat_graph.lab.grids import grid_names, grid_path
 
 if TYPE_CHECKING:
     from jat_graph.lab.studies import Cell, Estimate, Grid
@@ -48,23 +48,23 @@ def experiment_command(
     Each cell, a task with an arm and a seed, is run on its own. A command that was interrupted goes
     on when it is given again; finished cells are not repeated.
     """
+    path = grid_path(name)
+    index, count = _read_part(part)
     from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
     from jat_graph.lab.studies.cells import SCRATCH
     from jat_graph.lab.studies.estimate import describe_total
-    from jat_graph.lab.studies.grid import grid_path
     from jat_graph.lab.studies.kinds import kind_of
     from jat_graph.lab.studies.running import check_jobs
 
     grid = load_grid(name)
     if copy is not None:
-        _copy(grid_path(name), copy)
+        _copy(path, copy)
         return
     if model is None and not kind_of(grid).from_scratch:
         raise ValueError("an experiment needs --model, a folder or a Hub name")
     plan = Plan(
         grid if seeds is None else grid.with_seeds(seeds), model or SCRATCH, data_dir, device
     )
-    index, count = _read_part(part)
     check_jobs(plan, jobs)
     folder = output or Path(f"experiment-{grid.name}")
     cells = plan.part(index, count)

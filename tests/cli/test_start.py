@@ -39,6 +39,9 @@ COMMANDS = ("demo", "train", "eval", "experiment", "inspect", "calibrate", "plot
         ("--version", 0),
         ("nonsense", 2),
         ("train --nonsense", 2),
+        ("bench nosuch", 2),
+        ("bench long --lengths abc", 2),
+        ("experiment nosuch", 2),
         *((f"{command} --help", 0) for command in COMMANDS),
     ],
 )

@@ -35,6 +35,11 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks()
 
 def find_benchmark(name: str) -> Benchmark:
     """A benchmark by its name; another name is answered with those that there are."""
+    check_benchmark(name)
+    return BENCHMARKS[name]
+
+
+def check_benchmark(name: str) -> None:
+    """Refuse a name that is not a benchmark's, with nothing imported."""
     if name not in NAMES:
         raise ValueError(f"benchmark must be one of {', '.join(NAMES)}, got {name!r}")
-    return BENCHMARKS[name]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.lab.grids import FOLDER, grid_names
+from jat_graph.lab.grids import grid_path
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys, check_table, parse
 from jat_graph.lab.studies.arms import GridArm, check_arm, check_options
 from jat_graph.tasks import TASK_NAMES, Task, get_task
@@ -340,13 +340,3 @@ def load_grid(name: str) -> Grid:
         OSError: If the file cannot be read.
     """
     return read_grid(grid_path(name))
-
-
-def grid_path(name: str) -> Path:
-    """Return where a grid's file is."""
-    if name.endswith(".toml"):
-        return Path(name)
-    if name not in grid_names():
-        known = ", ".join(grid_names())
-        raise ValueError(f"experiment must be one of {known} or a file FILE.toml, got {name!r}")
-    return FOLDER / f"{name}.toml"
