@@ -99,9 +99,10 @@ def _draw_thumbnail(axis: Axes, own: _Thumbnail, norm: Normalize) -> None:
 
 
 def _heading(shown: list[_Thumbnail]) -> str:
-    """Say how many tokens there are, and what a dot is."""
+    """Say how many tokens there are, what the shares are of, and what a dot is."""
     length = shown[0].length
-    heading = f"Graph and density of each head on {length} tokens"
+    joined = "links to stones" if isinstance(shown[0].report, StoneReport) else "joined pairs"
+    heading = f"Graph of each head on {length} tokens, and its share of {joined} in the whole text"
     if length > MOST_PIXELS:
         return f"{heading}; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
     return heading
