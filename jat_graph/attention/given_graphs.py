@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from jat_graph.checks.tensors import flat_weights
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, SparseOperator
 from jat_graph.voting.scores import score_dtype
@@ -81,6 +82,7 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
             f"matrix or an operator, got {_what(graph)}"
         )
     tokens = shape[0] * shape[2]
+    weight = flat_weights("edge_weight", weight, edges.size(1))
     weight = torch.ones(edges.size(1), device=edges.device) if weight is None else weight
     return _of_tokens(edges, weight, (tokens, tokens), shape)
 
@@ -181,11 +183,9 @@ def edges_of(graph: Any) -> Edges:
     edges, number = graph.edge_index, graph.edge_index.size(1)
     _check_nodes(edges, graph.num_nodes)
     for name in ("edge_weight", "edge_attr"):
-        weight = getattr(graph, name, None)
+        weight = flat_weights(name, getattr(graph, name, None), number)
         if weight is not None:
-            if weight.shape not in ((number,), (number, 1)):
-                raise ValueError(f"{name} must be [{number}], got {list(weight.shape)}")
-            return edges, weight.view(number)
+            return edges, weight
     return edges, torch.ones(number, device=edges.device)
 
 

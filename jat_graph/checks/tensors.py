@@ -92,3 +92,12 @@ def _check_finite(name: str, tensor: Tensor) -> None:
             f"{name} must be finite in valid tokens, got NaN or Inf in sequence {batch}, "
             f"head {head}, token {token}"
         )
+
+
+def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
+    """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
+    if weight is None:
+        return None
+    if weight.shape not in ((count,), (count, 1)):
+        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {list(weight.shape)}")
+    return weight.reshape(count)

@@ -102,9 +102,18 @@ class ScoreRecorder:
 
 def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
     """Return the jump heads of each layer that has some; nothing for a model without."""
-    states = (layer_state(module) for module in model.modules())
-    kinds = [heads for state in states if state is not None for heads in state.heads]
-    return {heads.index: heads.heads for heads in kinds if isinstance(heads, JumpLayer)}
+    return {jump.index: jump.heads for _, jump in jumping_modules(model)}
+
+
+def jumping_modules(model: nn.Module) -> list[tuple[nn.Module, JumpLayer]]:
+    """Return the attention modules that have jump heads, with these."""
+    states = ((module, layer_state(module)) for module in model.modules())
+    return [
+        (module, heads)
+        for module, state in states
+        for heads in (() if state is None else state.heads)
+        if isinstance(heads, JumpLayer)
+    ]
 
 
 @contextmanager

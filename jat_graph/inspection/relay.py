@@ -12,8 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.hf import CapturedLayer
-from jat_graph.hf.interface import layer_state
-from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.capture import jumping_modules
 from jat_graph.hf.modules import layers_around
 from jat_graph.inspection.tracing import Inputs, capture_batch
 
@@ -92,14 +91,8 @@ def _running(chain: list[nn.Module], leg: _Leg) -> Iterator[None]:
 
 def _chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
     """Return the layers of the list in which all jump layers are, and the jump layers' places."""
-    jumping = {
-        heads.index: module
-        for module in model.modules()
-        if (state := layer_state(module)) is not None
-        for heads in state.heads
-        if isinstance(heads, JumpLayer)
-    }
-    around = layers_around(model, [jumping[index] for index in sorted(jumping)])
+    jumping = sorted(jumping_modules(model), key=lambda entry: entry[1].index)
+    around = layers_around(model, [module for module, _ in jumping])
     for part in model.modules():
         if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
             chain = list(part)

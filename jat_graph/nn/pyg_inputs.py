@@ -3,7 +3,6 @@
 from typing import NoReturn
 
 import torch
-from torch import Tensor
 
 
 def refuse_bipartite(layer: torch.nn.Module, x: object) -> None:
@@ -21,12 +20,3 @@ def refuse_script(layer: torch.nn.Module) -> NoReturn:
     raise NotImplementedError(
         f"'{type(layer).__name__}' does not support torch.jit.script; use torch.compile"
     )
-
-
-def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
-    """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
-    if weight is None:
-        return None
-    if weight.shape not in ((count,), (count, 1)):
-        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {list(weight.shape)}")
-    return weight.reshape(count)

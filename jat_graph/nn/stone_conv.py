@@ -12,7 +12,8 @@ from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
 from jat_graph.checks.numbers import check_finite, check_integer
-from jat_graph.nn.pyg_inputs import flat_weights, refuse_bipartite, refuse_script
+from jat_graph.checks.tensors import flat_weights
+from jat_graph.nn.pyg_inputs import refuse_bipartite, refuse_script
 
 
 class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed

@@ -31,13 +31,13 @@ from jat_graph.inspection.tracing import capture_batch
 VOCABULARY = 400
 
 
-def tiny_bert(device: torch.device | str = "cpu") -> BertModel:
+def tiny_bert(device: torch.device | str = "cpu", layers: int = 3) -> BertModel:
     """Return a random BERT whose scores are large enough to vote."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
-        num_hidden_layers=3,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=32,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -48,11 +49,15 @@ PAIR_CONFIG = JatConfig(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="str
 def stone_series(settings: Settings) -> tuple[Series, ...]:
     """Propagation over the lengths, its causal form, its memory, and whole training steps."""
     lengths = (*LENGTHS, LONGEST) if settings.device == "cuda" else LENGTHS
+    whole, blocks = (
+        partial(_measure_products, products=products)
+        for products in (_whole_products, _products_of_blocks)
+    )
     return (
         Series(WALK, PAIRS, lengths, LONGEST, _against_pairs),
-        Series(PRODUCTS, WALK, (4096, 8192, 65536), LONGEST, _products_alone),
+        Series(PRODUCTS, WALK, (4096, 8192, 65536), LONGEST, whole),
         Series(CAUSAL, BOTH_WAYS, (8192,), LONGEST, _against_both_ways),
-        Series(CAUSAL_PRODUCTS, BOTH_WAYS, (8192,), LONGEST, _causal_products_alone),
+        Series(CAUSAL_PRODUCTS, BOTH_WAYS, (8192,), LONGEST, blocks),
         Series(MEMORY, NOTHING, (65536,), LONGEST, _measure_memory),
         *(
             Series(what, STOCK, step[-1], 4096, partial(_measure_step, what=what))
@@ -71,53 +76,41 @@ def _against_pairs(length: int, settings: Settings) -> Outcome:
     return Outcome.of(timing, {**facts, "joined": pairs["joined"]})
 
 
-def _products_alone(length: int, settings: Settings) -> Outcome:
-    """Time what no other way of writing the walk could leave out."""
+def _measure_products(
+    length: int, settings: Settings, products: Callable[[Tensor, Tensor], None]
+) -> Outcome:
+    """Time what no other way of writing a walk could leave out, against all of one both ways."""
     heads, config = _draw(length, settings), stone_config(length)
     facts = check_walk(f"{WALK}, L={length}", heads, config)
-    links, x = _walked(heads, int(facts["stones"]))
-
-    def products() -> None:
-        _score_products(heads, links)
-        means = links.mT @ x
-        y = links @ means
-        shared = links.mT @ y  # and backward
-        _ = links @ shared, torch.baddbmm(means @ y.mT, shared, x.mT)
-
-    return Outcome.of(settings.time([products], [lambda: propagate(heads, config)]), facts)
-
-
-def _walked(heads: Heads, stones: int) -> tuple[Tensor, Tensor]:  # [H, L, U], [H, L, 2 D]
-    """Return links to as many stones, and what walks along them."""
-    links = torch.rand(NUM_HEADS, heads.length, stones, device=heads.query.device)
-    return links, torch.cat([heads.query[0], heads.key[0]], dim=-1).float()
-
-
-def _score_products(heads: Heads, links: Tensor) -> None:
-    """Take the products of the standard scores of one side, forward and backward."""
-    scores = links[..., : links.size(-1) // 2]  # as many numbers as those of one side
+    links = torch.rand(NUM_HEADS, length, int(facts["stones"]), device=heads.query.device)
     query, key = heads.query[0].float(), heads.key[0].float()
+    x = torch.cat([query, key], dim=-1)
+    scores = links[..., : links.size(-1) // 2]  # as many numbers as those of one side
     stones = key[:, : scores.size(-1)]
-    _ = query.mT @ query, key.mT @ key, query @ stones.mT
-    _ = scores @ stones, scores.mT @ query
+
+    def run() -> None:
+        _ = query.mT @ query, key.mT @ key, query @ stones.mT  # standard scores
+        _ = scores @ stones, scores.mT @ query  # and backward
+        products(links, x)
+
+    return Outcome.of(settings.time([run], [lambda: propagate(heads, config)]), facts)
 
 
-def _causal_products_alone(length: int, settings: Settings) -> Outcome:
-    """Time the products of blocks, which causal order takes in place of whole ones."""
-    heads, config = _draw(length, settings), stone_config(length)
-    facts = check_walk(f"{WALK}, L={length}", heads, config)
-    links, x = _walked(heads, int(facts["stones"]))
+def _whole_products(links: Tensor, x: Tensor) -> None:  # [H, L, U], [H, L, 2 D]
+    means = links.mT @ x
+    y = links @ means
+    shared = links.mT @ y  # and backward
+    _ = links @ shared, torch.baddbmm(means @ y.mT, shared, x.mT)
 
-    def products() -> None:
-        _score_products(heads, links)
-        for b, y in zip(in_blocks(links), in_blocks(x), strict=True):
-            sums = b.mT @ y
-            _ = (b @ b.mT) @ y, b @ sums
-            inside = y @ y.mT  # and backward
-            _ = b.mT @ inside, b.mT @ inside, b.mT @ y, b.mT @ y
-            _ = sums @ y.mT, sums @ y.mT, (b @ b.mT) @ y, b @ sums
 
-    return Outcome.of(settings.time([products], [lambda: propagate(heads, config)]), facts)
+def _products_of_blocks(links: Tensor, x: Tensor) -> None:  # [H, L, U], [H, L, 2 D]
+    """Take the products that causal order takes in place of whole ones."""
+    for b, y in zip(in_blocks(links), in_blocks(x), strict=True):
+        sums = b.mT @ y
+        _ = (b @ b.mT) @ y, b @ sums
+        inside = y @ y.mT  # and backward
+        _ = b.mT @ inside, b.mT @ inside, b.mT @ y, b.mT @ y
+        _ = sums @ y.mT, sums @ y.mT, (b @ b.mT) @ y, b @ sums
 
 
 def _against_both_ways(length: int, settings: Settings) -> Outcome:

@@ -5,7 +5,7 @@ import torch
 
 from jat_graph.lab.speed import graphs
 from jat_graph.lab.speed.checks import CheckError
-from jat_graph.lab.speed.graphs import GRAPHS, HEADS, KEPT, TEXT
+from jat_graph.lab.speed.graphs import GRAPHS, TEXT
 from jat_graph.lab.speed.series import Settings
 from tests.lab.speed.test_probe import needs_peaks
 
@@ -35,4 +35,3 @@ def test_every_text_has_as_many_tokens_as_it_says() -> None:
     words = ["w0", "w1"]
     ids = graphs._tokenizer(words)("w1 w0 w1", return_tensors="pt")["input_ids"]
     assert torch.equal(ids, torch.tensor([[2, 1, 2]]))
-    assert len(HEADS) * KEPT == 48
