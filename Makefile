@@ -60,7 +60,7 @@ $(DONE)/demo: $(DONE)/venv $(SETTINGS)
 
 $(DONE)/test: $(DONE)/demo
 	@echo "Installing the tools for tests and docs."
-	@$(PIP) -e '.[train,viz,dev,docs]' \
+	@$(PIP) -e '.[train,viz,probes,atlas,dev,docs]' \
 		$(call or_say,pip could not install the tools; its last lines above say why. Look at the network and the disk and run make again)
 	@touch $@
 

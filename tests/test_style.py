@@ -16,7 +16,7 @@ PACKAGE = ROOT / "jat_graph"
 
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
-    ("directions", "files", "kernels"),
+    ("directions", "files", "kernels", "progress"),
     ("masks",),
     ("checks",),
     ("patterns",),
@@ -31,6 +31,8 @@ LAYERS = (
     ("hf",),
     ("inspection", "tasks"),
     ("calibration", "data", "reports", "training", "viz"),
+    ("viewer",),
+    ("probes",),
     ("lab",),
     ("benchmarks", "experiments"),
     ("cli",),

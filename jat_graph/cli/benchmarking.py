@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jat_graph.cli.inputs import has_terminal
 from jat_graph.files import check_target
 from jat_graph.lab.speed import NAMES, check_benchmark
+from jat_graph.progress import has_terminal
 
 COSTS = "costs"
 

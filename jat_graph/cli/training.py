@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.inputs import INTERRUPTED, ModelOption, has_terminal
+from jat_graph.cli.inputs import INTERRUPTED, ModelOption
 from jat_graph.cli.options import EvalOptions, JatOptions, RunOptions, TripletOptions, gather
 from jat_graph.files import check_target
+from jat_graph.progress import has_terminal
 from jat_graph.tasks import TASK_NAMES
 from jat_graph.training import Metrics, TrainingOptions
 from jat_graph.training.storage import CHECKPOINT_FOLDER, RUN_FILE, write_json

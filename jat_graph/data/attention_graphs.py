@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -21,6 +18,7 @@ from jat_graph.data.storage import digest, model_digest, read_graphs, write_grap
 from jat_graph.data.texts import EncodedTexts, Texts, encode_texts
 from jat_graph.files import write_text
 from jat_graph.hf.interface import find_attachment
+from jat_graph.progress import watched
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -166,8 +164,7 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         folder = Path(self.processed_dir)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
-        console, hidden = Console(stderr=True), not sys.stderr.isatty()
-        for path, rows in track(missing, "Reading texts", console=console, disable=hidden):
+        for path, rows in watched(missing, "Reading texts", len(missing)):
             write_graphs(path, reading.graphs(model, texts, rows, batch_size))
 
     def _read(self) -> list[Data]:

@@ -58,7 +58,7 @@ class Reading:
         check_number("min_weight", min_weight, least=0.0)
         if max_neighbors is not None:
             check_integer("max_neighbors", max_neighbors, least=1)
-        known = _attention_heads(model) if edges == "attention" else _jump_heads(model)
+        known = attention_heads(model) if edges == "attention" else jump_heads(model)
         chosen = known if heads is None else _check_heads(heads, known, edges)
         return cls(nodes, edges, chosen, layer, float(min_weight), max_neighbors)
 
@@ -131,13 +131,15 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
+def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
+    """All heads of a model."""
     config = model.config
     layers, heads = range(config.num_hidden_layers), range(config.num_attention_heads)
     return tuple((layer, head) for layer in layers for head in heads)
 
 
-def _jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:
+def jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:
+    """The heads of a model that jump, if it has some."""
     config = attached_config(model)
     if config is None:
         raise ValueError("model must have jump heads for edges='jumps', got none: attach them")

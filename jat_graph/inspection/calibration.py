@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -23,6 +20,7 @@ from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
+from jat_graph.progress import watched
 from jat_graph.voting.ballot import Ballot
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import BLOCK
@@ -221,8 +219,7 @@ def _measure_table(
     put_on(replace(config, threshold=math.inf))
     relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
-    console, hidden = Console(stderr=True), not sys.stderr.isatty()
-    for row in track(range(len(relay.heads)), "Calibrating", console=console, disable=hidden):
+    for row in watched(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])

@@ -14,7 +14,6 @@ from jat_graph.cli.inputs import (
     load_model,
     read_text,
     text_batches,
-    watched,
 )
 from jat_graph.cli.options import JatOptions
 from jat_graph.config import JatConfig
@@ -109,15 +108,3 @@ def test_tensors_are_made(tiny_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     (batch,) = text_batches(["book"], tokenizer, 4, 32)
     assert all(isinstance(value, torch.Tensor) for value in batch.values())
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_bar_counts_where_someone_watches(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("jat_graph.cli.inputs.has_terminal", lambda: terminal)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, stderr is a terminal
-    assert list(watched(iter("abc"), 3)) == ["a", "b", "c"]
-    shown = capsys.readouterr()
-    assert ("heads" in shown.err) == terminal
-    assert shown.out == ""

@@ -1,0 +1,37 @@
+"""How sure a share is: the bootstrap over sentences, which are what a treebank draws."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+DRAWS = 2000
+
+
+def resampled_ratio(
+    hits: ArrayLike,  # [S, …], of each sentence
+    totals: ArrayLike,  # the same
+    seed: int = 0,
+) -> tuple[Floats, Floats, Floats]:  # […] each
+    """Return Σ hits / Σ totals over sentences, and the ends of its 95 % interval.
+
+    Sentences are drawn with replacement, all of a sentence together: its words are not independent.
+    NaN where there is nothing in total.
+
+    Reference:
+        Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.
+    """
+    above, below = np.asarray(hits, np.float64), np.asarray(totals, np.float64)
+    number, generator = len(above), np.random.default_rng(seed)
+    counts = generator.multinomial(number, np.full(number, 1 / number), DRAWS).astype(np.float64)
+    tail = (1 - CONFIDENCE) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = above.sum(0) / below.sum(0)
+        drawn = np.tensordot(counts, above, 1) / np.tensordot(counts, below, 1)
+    low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
+    return ratio, low, high

@@ -1,0 +1,36 @@
+"""How far work is, with a terminal and without one."""
+
+import logging
+
+import pytest
+
+from jat_graph import progress
+from jat_graph.progress import watched
+
+
+def test_a_bar_counts_where_someone_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "has_terminal", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, stderr is a terminal
+    assert list(watched(iter("abc"), "heads", 3)) == ["a", "b", "c"]
+    shown = capsys.readouterr()
+    assert "heads" in shown.err
+    assert shown.out == ""
+
+
+def test_a_log_has_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = iter([0.0, 0.0, 20.0, 40.0, 60.0, 80.0])
+    monkeypatch.setattr(progress, "has_terminal", lambda: False)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        assert list(watched(iter("abcde"), "heads", 5)) == list("abcde")
+    assert caplog.messages == [
+        "heads: 2 of 5, about 60 s left",
+        "heads: 4 of 5, about 20 s left",
+    ]
+    assert capsys.readouterr() == ("", "")
