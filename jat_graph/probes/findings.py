@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,8 @@ class Findings:
         Returns:
             The text.
         """
-        table = self.table.to_markdown(index=False, floatfmt=f".{digits}f", missingval="")
+        cells = self.table.map(partial(_cell, digits=digits))
+        table = cells.to_markdown(index=False, disable_numparse=True)
         return f"{self.caption}\n\n{table}\n"
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,3 +78,10 @@ class Findings:
         for path in pictures:
             save_figure(self.figures[path.stem], path)
         return [markdown, data, *pictures]
+
+
+def _cell(value: Any, digits: int) -> str:
+    """A number in so many digits; nothing where there is none."""
+    if not isinstance(value, float):
+        return str(value)
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
