@@ -1,0 +1,240 @@
+"""What a page of the viewer holds: plain data, that other parts of the library fill in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+# Of a head: what it gives, what it would without jumps, what these change, what they go along.
+AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference", "graph")
+
+
+@dataclass(frozen=True)
+class AtlasPoint:
+    """One place of a word in a context.
+
+    Args:
+        label: The word as it stands there.
+        sentence: The sentence that it stands in, as one text.
+        span: Where in the sentence the word begins and ends, in characters, to be marked; None
+            where that is not known. (default: None)
+    """
+
+    label: str
+    sentence: str
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class AtlasLabel:
+    """Words written on the map of a layer, as beside a cluster.
+
+    Args:
+        x: Where to, in the units of the map.
+        y: Where to, upwards.
+        text: The words.
+    """
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class AtlasLayer:
+    """The map of one layer.
+
+    Args:
+        name: What the slider calls it, as ``"layer 3"``.
+        places: Where each point lies, (x, y) in any units; x goes right, y up.
+        groups: What colours each point and gives it its shape: a part of speech, a sense, a
+            cluster; ``""`` where it is not known. (default: none is known)
+        labels: Words on the map. (default: none)
+        caption: What is to be said of this layer alone, one line. (default: nothing)
+    """
+
+    name: str
+    places: Sequence[tuple[float, float]]
+    groups: Sequence[str] = ()
+    labels: Sequence[AtlasLabel] = ()
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class AtlasView:
+    """A map of the places of a word, layer by layer.
+
+    Args:
+        title: What the map is of.
+        points: The places of the word; each layer has them in this order.
+        layers: A map of each layer.
+        caption: How it was made, a few sentences. (default: nothing)
+
+    Raises:
+        ValueError: If there is no layer, or one has another number of places or groups than there
+            are points, or a place that is not finite.
+    """
+
+    title: str
+    points: Sequence[AtlasPoint]
+    layers: Sequence[AtlasLayer]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse layers that do not fit the points."""
+        if not self.layers:
+            raise ValueError("layers must be at least one, got none")
+        number = len(self.points)
+        for layer in self.layers:
+            if len(layer.places) != number or len(layer.groups) not in (0, number):
+                raise ValueError(
+                    f"{layer.name!r} must have a place, and a group or none, for each of {number} "
+                    f"points, got {len(layer.places)} and {len(layer.groups)}"
+                )
+            odd = next(
+                (p for p in layer.places if len(p) != 2 or not all(map(math.isfinite, p))), None
+            )
+            if odd is not None:
+                raise ValueError(f"places of {layer.name!r} must be finite (x, y), got {odd}")
+
+
+@dataclass(frozen=True)
+class Links:
+    """The strongest entries of a matrix of a head, in the order of the text.
+
+    Args:
+        queries: The tokens i that look.
+        keys: The tokens k looked at.
+        values: What the matrix has there.
+        left_out: Share of the sum of all magnitudes that is not among them.
+
+    Shapes:
+        - ``queries``, ``keys``, ``values``: ``[E]``
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    left_out: float
+
+
+@dataclass(frozen=True)
+class PageStone:
+    """What joined a pair: a key that voted, or a stone on which both tokens stand.
+
+    Args:
+        key: The token j.
+        query_score: X_ij.
+        key_score: X_kj.
+        side: Of a stone 1, or -1 for unusually low scores. (default: None)
+        share: Of a stone, the share of the jump's weight that goes over it. (default: None)
+    """
+
+    key: int
+    query_score: float
+    key_score: float
+    side: int | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class PageJump:
+    """An edge (i, k) of a head's graph.
+
+    Args:
+        query: The token i that looks.
+        key: The token k looked at.
+        weight: A_ik, or with stones P_ik.
+        before: Attention probability without propagation.
+        after: Attention probability with it.
+        stones: The strongest of what joined the pair.
+        more: How many more there were.
+    """
+
+    query: int
+    key: int
+    weight: float
+    before: float
+    after: float
+    stones: tuple[PageStone, ...]
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class HeadContent:
+    """One head on one text.
+
+    Args:
+        layer: Layer, from 0.
+        head: Head, from 0.
+        links: Its matrices by kind: ``"attention"``, and of a head that jumps also ``"before"``,
+            ``"difference"`` and ``"graph"``.
+        jumps: Edges of its graph, strongest gains first. (default: none)
+        num_jumps: How many edges there are. (default: 0)
+        note: What there is to say of the head, one line. (default: nothing)
+    """
+
+    layer: int
+    head: int
+    links: dict[str, Links]
+    jumps: tuple[PageJump, ...] = ()
+    num_jumps: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ParsedWords:
+    """The dependency tree of a text, over its words.
+
+    Args:
+        words: The words.
+        tags: Their parts of speech.
+        heads: The place of each word's head, from 0; -1 for the root.
+        relations: Each word's relation to its head.
+        tokens: The word of each token of the text; -1 for those of no word.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TextContent:
+    """One text and what heads do on it.
+
+    Args:
+        title: What the list of texts calls it.
+        tokens: The tokens that are shown.
+        heads: The heads, layer by layer.
+        positions: Where each token stands among the model's. (default: 0, 1, …)
+        parse: The tree, where it is known. (default: None)
+        second: The first token of a second sentence, which a line sets apart. (default: None)
+    """
+
+    title: str
+    tokens: tuple[str, ...]
+    heads: tuple[HeadContent, ...]
+    positions: tuple[int, ...] | None = None
+    parse: ParsedWords | None = None
+    second: int | None = None
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """All that a page holds.
+
+    Args:
+        title: Its title.
+        texts: The texts. (default: none)
+        atlases: Maps. (default: none)
+    """
+
+    title: str
+    texts: tuple[TextContent, ...] = ()
+    atlases: tuple[AtlasView, ...] = ()
