@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -20,18 +21,29 @@ def resampled_ratio(
 ) -> tuple[Floats, Floats, Floats]:  # […] each
     """Return Σ hits / Σ totals over sentences, and the ends of its 95 % interval.
 
-    Sentences are drawn with replacement, all of a sentence together: its words are not independent.
     NaN where there is nothing in total.
+    """
+    return resampled(np.stack([hits, totals], -1), lambda sums: sums[..., 0] / sums[..., 1], seed)
+
+
+def resampled(
+    rows: ArrayLike,  # [S, …], of each sentence
+    statistic: Callable[[Floats], Floats],  # of sums over sentences: [n, …] -> [n, …]
+    seed: int = 0,
+) -> tuple[Floats, Floats, Floats]:  # […] each
+    """Return a statistic of Σ rows over sentences, and the ends of its 95 % interval.
+
+    Sentences are drawn with replacement, all of a sentence together: its words are not independent.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.
     """
-    above, below = np.asarray(hits, np.float64), np.asarray(totals, np.float64)
-    number, generator = len(above), np.random.default_rng(seed)
+    values = np.asarray(rows, np.float64)
+    number, generator = len(values), np.random.default_rng(seed)
     counts = generator.multinomial(number, np.full(number, 1 / number), DRAWS).astype(np.float64)
     tail = (1 - CONFIDENCE) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = above.sum(0) / below.sum(0)
-        drawn = np.tensordot(counts, above, 1) / np.tensordot(counts, below, 1)
+        found = statistic(values.sum(0)[None])[0]
+        drawn = statistic(np.tensordot(counts, values, 1))
     low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
-    return ratio, low, high
+    return found, low, high

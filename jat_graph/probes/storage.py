@@ -41,11 +41,13 @@ class Rows:
         values: Mapped from a file, ``[P, N, …]``: P parts, as layers are, of N rows each.
         starts: Where the rows of each sentence begin, and where the last ones end.
         left_out: Sentences that the model could not read whole, whose rows are 0.
+        home: Their folder, which is named after what made them.
     """
 
     values: Floats
     starts: tuple[int, ...]
     left_out: tuple[int, ...] = ()
+    home: Path = Path()
 
     def of(self, row: int) -> Floats:  # [P, n, …]
         """The rows of one sentence."""
@@ -80,7 +82,7 @@ def stream_rows(
         np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=whole)
     if done < len(plan.batches):
         _fill(path, progress, own, kept, _watched(reader, plan, done), rows_of, done)
-    return Rows(np.load(path, mmap_mode="r", allow_pickle=False), starts, plan.left_out)
+    return Rows(np.load(path, mmap_mode="r", allow_pickle=False), starts, plan.left_out, home)
 
 
 def stream_states(

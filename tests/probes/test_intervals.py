@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from jat_graph.probes.intervals import resampled_ratio
+from jat_graph.probes.intervals import resampled, resampled_ratio
 
 
 def test_the_interval_is_that_of_scipy() -> None:
@@ -39,3 +39,13 @@ def test_columns_are_their_own() -> None:
     assert ratio[[0, 2]].tolist() == [0.75, 0.75]
     assert np.isnan([ratio[1], low[1], high[1]]).all()
     assert (low[0], high[0]) == (0.5, 1.0)
+
+
+def test_any_statistic_of_sums_has_its_interval() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=300)
+    y = 2 * x + draw.normal(size=300)
+    rows = np.stack([x * y, x * x], axis=-1)
+    slope, low, high = resampled(rows, lambda sums: sums[:, 0] / sums[:, 1])
+    assert slope == pytest.approx(np.linalg.lstsq(x[:, None], y)[0][0])
+    assert (high - low) / 2 == pytest.approx(1.96 / 300**0.5, rel=0.15)  # its standard error
