@@ -6,6 +6,8 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 EVERY = 30.0  # seconds between lines
@@ -13,6 +15,8 @@ EVERY = 30.0  # seconds between lines
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+
+_told = ContextVar("told", default=True)
 
 
 def has_terminal() -> bool:
@@ -24,6 +28,9 @@ def watched(
     items: Iterable[Item], what: str, number: int, *, transient: bool = False
 ) -> Iterator[Item]:
     """The same items; on the way it is said how many of them there were."""
+    if not _told.get():
+        yield from items
+        return
     if not has_terminal():
         yield from _logged(items, what, number)
         return
@@ -37,7 +44,17 @@ def _logged(items: Iterable[Item], what: str, number: int) -> Iterator[Item]:
     start = told = time.monotonic()
     for count, item in enumerate(items):
         now = time.monotonic()
-        if now - told >= EVERY:
+        if count and now - told >= EVERY:
             told, left = now, (now - start) / count * (number - count)
             logger.info("%s: %d of %d, about %.0f s left", what, count, number, left)
         yield item
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Say nothing of what is done only to see how long it takes."""
+    token = _told.set(False)
+    try:
+        yield
+    finally:
+        _told.reset(token)

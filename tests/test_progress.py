@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from jat_graph import progress
-from jat_graph.progress import watched
+from jat_graph.progress import silent, watched
 
 
 def test_a_bar_counts_where_someone_watches(
@@ -34,3 +34,21 @@ def test_a_log_has_a_line_now_and_then(
         "heads: 4 of 5, about 20 s left",
     ]
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_nothing_is_said_of_a_trial(
+    terminal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(progress, "has_terminal", lambda: terminal)
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    with caplog.at_level(logging.INFO, logger="jat_graph"), silent():
+        assert list(watched(iter("abc"), "heads", 3)) == list("abc")
+    assert capsys.readouterr() == ("", "")
+    assert not caplog.messages
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        list(watched(iter("abc"), "heads", 3))
+    assert terminal or len(caplog.messages) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,9 +43,19 @@ class Findings:
         Returns:
             The text.
         """
-        cells = self.table.map(partial(_cell, digits=digits))
-        table = cells.to_markdown(index=False, disable_numparse=True)
+        table = self.cells(digits).to_markdown(index=False, disable_numparse=True)
         return f"{self.caption}\n\n{table}\n"
+
+    def cells(self, digits: int = 3) -> pd.DataFrame:
+        """Return the table as it is shown: all cells are texts.
+
+        Args:
+            digits: Digits after the point. (default: 3)
+
+        Returns:
+            A table of the same shape.
+        """
+        return self.table.map(partial(_cell, digits=digits))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON types."""
@@ -82,6 +91,8 @@ class Findings:
 
 def _cell(value: Any, digits: int) -> str:
     """A number in so many digits; nothing where there is none."""
-    if not isinstance(value, float):
-        return str(value)
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
+    import pandas as pd
+
+    if not isinstance(value, str | list) and pd.isna(value):
+        return ""
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
