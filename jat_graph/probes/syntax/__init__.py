@@ -1,0 +1,1 @@
+"""What attention and jump graphs know of syntax, measured on treebanks."""
