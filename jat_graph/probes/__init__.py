@@ -5,5 +5,13 @@ Needs the extra ``probes``.
 
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.sentences import Sentence, read_treebank
+from jat_graph.probes.syntax import attention_probe, best_heads, graphs_and_trees
 
-__all__ = ["Findings", "Sentence", "read_treebank"]
+__all__ = [
+    "Findings",
+    "Sentence",
+    "attention_probe",
+    "best_heads",
+    "graphs_and_trees",
+    "read_treebank",
+]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LINE = 0.27  # inches
 GREY = "#666666"
 MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark
-GRIDS = (("ratio", "times chance"), ("matched", "pairs as far apart"))
+GRIDS = (("ratio", "times chance"), ("matched", "times matched chance"))
 
 
 def draw_accuracies(table: pd.DataFrame) -> Figure:
@@ -99,28 +99,25 @@ def draw_head_grids(table: pd.DataFrame, related: Sequence[str]) -> Figure:
     from matplotlib.colors import LogNorm
 
     layers, heads = sorted(table["layer"].unique()), sorted(table["head"].unique())
-    width = max(2.4, 0.36 * len(heads) + 0.9)
-    figure = new_figure(width * len(related) + 0.4, 1.9 + 0.3 * len(layers) * 2)
-    axes = figure.subplots(2, len(related), squeeze=False)
+    width = max(3.2, 0.36 * len(heads) + 0.9)
+    height = len(related) * (0.85 + 0.28 * len(layers)) + 0.4
+    figure = new_figure(width * len(GRIDS) + 1.2, height)
+    axes = figure.subplots(len(related), len(GRIDS), squeeze=False)
     norm = LogNorm(1 / MOST_TIMES, MOST_TIMES)
-    image = None
-    for row, (column, against) in zip(axes, GRIDS, strict=True):
-        for axis, name in zip(row, related, strict=True):
-            own = table[table["related"] == name]
-            grid = own.pivot(index="layer", columns="head", values=column).reindex(
-                index=layers, columns=heads
-            )
-            values = np.clip(grid.to_numpy(float), 1 / MOST_TIMES, MOST_TIMES)
+    for row, name in zip(axes, related, strict=True):
+        own = table[table["related"] == name].pivot(index="layer", columns="head")
+        for axis, (column, against) in zip(row, GRIDS, strict=True):
+            grid = own[column].reindex(index=layers, columns=heads).to_numpy(float)
+            values = np.clip(grid, 1 / MOST_TIMES, MOST_TIMES)
             image = axis.imshow(values, cmap="PuOr_r", norm=norm, aspect="auto")
-            _write_cells(axis, grid.to_numpy(float))
+            _write_cells(axis, grid)
             axis.set_xticks(range(len(heads)), heads, fontsize=7)
             axis.set_yticks(range(len(layers)), layers, fontsize=7)
             axis.set_title(f"{name}, {against}", fontsize=9)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("layer", fontsize=8)
+            axis.set_ylabel("layer", fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("head", fontsize=8)
-    bar = figure.colorbar(image, ax=axes, shrink=0.7, label="times chance")
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, label="times chance")
     bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["¼ or less", "½", "1", "2", "4 or more"])
     bar.ax.minorticks_off()
     return figure
