@@ -70,8 +70,8 @@ def _columns(sentences: Sequence[Sentence], places: Sequence[Any], least: int) -
     """Tell for each kind which pairs are of it."""
     names = [name for name, count in frequent_relations(sentences) if count >= least]
     parts = [
-        _columns_of(sentence, *pairs, names)
-        for sentence, pairs in zip(sentences, places, strict=True)
+        _columns_of(sentence, one, other, names)
+        for sentence, (one, other) in zip(sentences, places, strict=True)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
