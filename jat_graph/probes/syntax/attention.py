@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.data.storage import digest
 from jat_graph.hf import attached_config
 from jat_graph.hf.adapter import attach
 from jat_graph.probes.controls import random_weights
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.sentences import Sentence
-from jat_graph.probes.storage import stream_rows
 from jat_graph.probes.syntax.classifier import guess
+from jat_graph.probes.syntax.features import Described, Features, Parts, Question
 from jat_graph.probes.syntax.pictures import draw_accuracies
-from jat_graph.probes.syntax.reading import (
-    Floats,
-    check_sentences,
-    describe,
-    hides_later,
-    seen_maps,
-    words_of,
-)
+from jat_graph.probes.syntax.reading import check_sentences, describe
 from jat_graph.probes.syntax.samples import (
     Pairs,
     joined_or_not,
@@ -35,14 +26,13 @@ from jat_graph.probes.syntax.samples import (
     shared_relations,
 )
 from jat_graph.probes.syntax.tally import Tally
-from jat_graph.probes.words import ATTENTION, WordReader, WordReading
+from jat_graph.probes.words import ATTENTION, WordReader
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Draw: TypeAlias = Callable[[Sequence[Sentence], np.random.Generator], Pairs]
-Parts: TypeAlias = tuple[Sequence[Sentence], Sequence[Sentence]]
 
 JOINED, WHICH = "is there a relation?", "which relation?"
 DISTANCE, RANDOM, CONTROL, SELECTIVITY = (
@@ -53,17 +43,6 @@ DISTANCE, RANDOM, CONTROL, SELECTIVITY = (
 )
 FARTHEST = 20  # words, from which on the distance is one and the same
 SEEDS = (0, 1, 2)
-
-
-@dataclass(frozen=True)
-class Question:
-    """One drawing of pairs for one task."""
-
-    task: str
-    place: int  # of the seed
-    seed: int
-    classes: int
-    parts: tuple[Pairs, Pairs]  # to learn from, and to be asked about
 
 
 def attention_probe(
@@ -136,72 +115,6 @@ def attention_probe(
         "sentences": [len(train), len(test)],
     }
     return _findings(tallies, questions, settings)
-
-
-class Features:
-    """What models give to the pairs of all questions, read once."""
-
-    def __init__(self, folder: Path, parts: Parts, questions: Sequence[Question]) -> None:
-        self.folder, self.parts, self.questions = folder, parts, questions
-
-    def of(self, reader: WordReader, place: int | None = None) -> dict[int, list[Described]]:
-        """Describe the pairs of each question, or of those of one seed alone."""
-        asked = [
-            number
-            for number, question in enumerate(self.questions)
-            if place in (None, question.place)
-        ]
-        sides = [
-            describe_pairs(
-                self.folder,
-                reader,
-                sentences,
-                [self.questions[number].parts[side] for number in asked],
-            )
-            for side, sentences in enumerate(self.parts)
-        ]
-        return {number: list(both) for number, *both in zip(asked, *sides, strict=True)}
-
-
-@dataclass(frozen=True)
-class Described:
-    """The pairs that a model has read, and what it gives to each."""
-
-    places: np.ndarray[Any, np.dtype[np.int64]]  # among all pairs
-    values: Floats  # [n, 2 · C]
-
-
-def describe_pairs(
-    folder: str | Path,
-    reader: WordReader,
-    sentences: Sequence[Sentence],
-    drawn: Sequence[Pairs],
-) -> list[Described]:
-    """Describe pairs by what all heads give both ways; sentences without any are not read."""
-    table = np.concatenate([np.column_stack([pairs.rows, pairs.words]) for pairs in drawn])
-    known, places = np.unique(table, axis=0, return_inverse=True)
-    used, counts = np.unique(known[:, 0], return_counts=True)
-    words = np.split(known[:, 1:], np.cumsum(counts)[:-1])
-    later_hidden = hides_later(reader)
-
-    def rows_of(reading: WordReading) -> Floats:  # [2, n, C]
-        maps = seen_maps(reading, later_hidden, 0.0)
-        one, other = words[reading.row].T
-        return np.stack([maps[:, one, other].T, maps[:, other, one].T])
-
-    rows = stream_rows(
-        folder,
-        reader,
-        words_of([sentences[row] for row in used]),
-        rows_of,
-        counts.tolist(),
-        (2, len(reader.heads)),
-        {"rows": "pairs", "pairs": digest(known.tolist()), "later_hidden": later_hidden},
-    )
-    values = np.concatenate(list(rows.values), axis=1)
-    kept = [pairs.kept(used[list(rows.left_out)]) for pairs in drawn]
-    cuts = np.split(places.ravel(), np.cumsum([len(pairs) for pairs in drawn])[:-1])
-    return [Described(own, values[part[own]]) for own, part in zip(kept, cuts, strict=True)]
 
 
 def _check(
