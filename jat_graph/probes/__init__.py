@@ -4,6 +4,9 @@ Needs the extra ``probes``.
 """
 
 from jat_graph.probes.findings import Findings
+from jat_graph.probes.geometry.distances import relation_distances, tree_distances
+from jat_graph.probes.geometry.pictures import draw_tree_arcs, draw_tree_plane
+from jat_graph.probes.geometry.structural import structural_probe
 from jat_graph.probes.sentences import Sentence, read_treebank
 from jat_graph.probes.syntax.attention import attention_probe
 from jat_graph.probes.syntax.graphs import graphs_and_trees
@@ -14,6 +17,11 @@ __all__ = [
     "Sentence",
     "attention_probe",
     "best_heads",
+    "draw_tree_arcs",
+    "draw_tree_plane",
     "graphs_and_trees",
     "read_treebank",
+    "relation_distances",
+    "structural_probe",
+    "tree_distances",
 ]

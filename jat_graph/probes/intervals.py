@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -39,11 +40,17 @@ def resampled(
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.
     """
     values = np.asarray(rows, np.float64)
-    number, generator = len(values), np.random.default_rng(seed)
-    counts = generator.multinomial(number, np.full(number, 1 / number), DRAWS).astype(np.float64)
+    counts = _draws(len(values), seed)
     tail = (1 - CONFIDENCE) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         found = statistic(values.sum(0)[None])[0]
         drawn = statistic(np.tensordot(counts, values, 1))
     low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
     return found, low, high
+
+
+@lru_cache(maxsize=1)  # tables ask for the same ones again and again
+def _draws(number: int, seed: int) -> Floats:  # [DRAWS, S]
+    """How often each sentence is drawn."""
+    chance = np.random.default_rng(seed)
+    return chance.multinomial(number, np.full(number, 1 / number), DRAWS).astype(np.float64)
