@@ -68,9 +68,10 @@ def attention_probe(
     pairs of each. The earlier word comes first, so that nothing says which is the head.
 
     Four more rows make the number mean something: the number of words between the two alone; the
-    same model with random weights; the control task, a random label for every two word types, on
-    the pairs whose types came together in what was learned from; and the selectivity, by how much
-    the probe is better at the task than at the control task on these same pairs.
+    same model with random weights, its jump heads as they are; the control task, a random label
+    for every two word types, on the pairs whose types came together in what was learned from; and
+    the selectivity, by how much the probe is better at the task than at the control task on these
+    same pairs.
 
     Args:
         model: A model of transformers, with jump heads or without.

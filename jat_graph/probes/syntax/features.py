@@ -88,7 +88,7 @@ def describe_pairs(
         rows_of,
         counts.tolist(),
         (2, len(reader.heads)),
-        {"rows": "pairs", "pairs": digest(known.tolist()), "later_hidden": later_hidden},
+        {"rows": "pairs", "pairs": digest(known.tolist())},
     )
     values = np.concatenate(list(rows.values), axis=1)
     kept = [pairs.kept(used[list(rows.left_out)]) for pairs in drawn]

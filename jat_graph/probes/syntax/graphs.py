@@ -163,31 +163,28 @@ class Counts:
 def _findings(
     counts: Counts, each: str, heads: Sequence[Head], halves: Halves, settings: dict[str, Any]
 ) -> Findings:
-    import pandas as pd
-
-    names = list(counts.kinds.pairs)
     if each == RELATIONS:
-        table = pd.DataFrame([_relation_row(name, counts, heads, halves) for name in names])
+        table = _relation_table(counts, heads, halves)
         figures = {"graphs": draw_ratios(table)}
     else:
-        shown = [name for name in (EDGE, SIBLINGS, SAME_TAG) if name in names]
+        shown = [name for name in (EDGE, SIBLINGS, SAME_TAG) if name in counts.kinds.pairs]
         ratios = {name: _ratios(counts.of(name)) for name in shown}
         table = _head_table(ratios, counts.density, heads)
         figures = {"graphs-heads": draw_head_grids(table, shown)}
-    caption = (
+    name = "graphs" if each == RELATIONS else "graphs-heads"
+    return Findings(name, _caption(each, counts.density), table, settings | {"each": each}, figures)
+
+
+def _caption(each: str, density: Floats) -> str:
+    halves = "; the best head was chosen on one half of them, scored on the other"
+    return (
         "How many times as often as by chance the pairs of words that a head joins are related in "
         "the tree; 1 is chance. Chance is the share of related pairs among all of the same "
-        "sentence; matched, among those of the same sentence as many words apart. Heads join "
-        f"{counts.density.mean():.1%} of the pairs, from {counts.density.min():.1%} to "
-        f"{counts.density.max():.1%}. Intervals of 95 % over sentences"
-        + (
-            "; the best head was chosen on one half of them, scored on the other."
-            if each == RELATIONS
-            else "."
-        )
+        "sentence; matched, among those of the same sentence as many words apart, so that it is 1 "
+        f"where a head knows of nothing but distance. Heads join {density.mean():.1%} of the "
+        f"pairs, from {density.min():.1%} to {density.max():.1%}. Intervals of 95 % over sentences"
+        f"{halves if each == RELATIONS else ''}."
     )
-    name = "graphs" if each == RELATIONS else "graphs-heads"
-    return Findings(name, caption, table, settings | {"each": each}, figures)
 
 
 def _ratios(counts: Any) -> Any:  # [3, S, …] -> [2, 3, …]
@@ -195,25 +192,40 @@ def _ratios(counts: Any) -> Any:  # [3, S, …] -> [2, 3, …]
     return np.stack([np.stack(resampled_ratio(counts[0], counts[base])) for base in (1, 2)])
 
 
-def _relation_row(
-    name: str, counts: Counts, heads: Sequence[Head], halves: Halves
-) -> dict[str, Any]:
-    """All heads together, and the best one of the relation."""
-    own = counts.of(name)
-    together = _ratios(own.sum(-1))
-    first = own[:, halves.chosen_on].sum(1)  # [3, C]
+def _relation_table(counts: Counts, heads: Sequence[Head], halves: Halves) -> Any:
+    """All heads together, and the best one of each relation."""
+    import pandas as pd
+
+    names = list(counts.kinds.pairs)
+    together, alone, best = [], [], []
+    for name in names:
+        own = counts.of(name)
+        best.append(_best(own[:, halves.chosen_on]))
+        together.append(own.sum(-1))
+        alone.append(own[:, ~halves.chosen_on, best[-1]])
+    # Intervals of all relations at once: drawing sentences is what takes time.
+    whole, single = (_ratios(np.stack(part, -1)) for part in (together, alone))
+    return pd.DataFrame(
+        [
+            {
+                "related": name,
+                "pairs": len(counts.kinds.pairs[name]),
+                "density": float(counts.density.mean()),
+                **_named("", whole[..., place]),
+                "layer": heads[best[place]][0],
+                "head": heads[best[place]][1],
+                **_named("best ", single[..., place]),
+            }
+            for place, name in enumerate(names)
+        ]
+    )
+
+
+def _best(counts: Any) -> int:  # [3, S, C]
+    """Return the head that is farthest above chance."""
+    joined, chance, _ = counts.sum(1)
     # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
-    best = int(((first[0] - first[1]) / np.sqrt(np.maximum(first[1], 1.0))).argmax())
-    alone = _ratios(own[:, ~halves.chosen_on, best])
-    return {
-        "related": name,
-        "pairs": len(counts.kinds.pairs[name]),
-        "density": float(counts.density.mean()),
-        **_named("", together),
-        "layer": heads[best][0],
-        "head": heads[best][1],
-        **_named("best ", alone),
-    }
+    return int(((joined - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax())
 
 
 def _named(prefix: str, ratios: Any) -> dict[str, float]:

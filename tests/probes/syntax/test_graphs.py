@@ -191,7 +191,7 @@ def test_what_the_model_cannot_read_counts_for_nothing(tmp_path: Path) -> None:
 
 def test_the_graphs_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
     path = data_dir / "ud_english_ewt" / "en_ewt-ud-dev.conllu.gz"
-    found = read_treebank(path, most=60)
+    found = read_treebank(path, most=40)
     model = attach(AutoModel.from_pretrained(minilm_path), JatConfig.stones())
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
     findings = graphs_and_trees(model, tokenizer, found, tmp_path)
