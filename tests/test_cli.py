@@ -14,7 +14,7 @@ from tests.cli.conftest import run, tiny_model
 
 __all__ = ["run", "tiny_model"]
 
-COMMANDS = ("demo", "train", "eval", "inspect", "calibrate", "plot", "bench")
+COMMANDS = ("demo", "train", "eval", "inspect", "calibrate", "plot", "view", "bench")
 
 
 def test_help_lists_every_command_without_its_python_arguments(run) -> None:

@@ -113,7 +113,8 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
     data = {"jat_graph/operators/costs.json", "jat_graph/py.typed"}
-    assert shipped == sources | grids | data
+    assets = {str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/viewer/assets").iterdir()}
+    assert shipped == sources | grids | data | assets
 
 
 def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:

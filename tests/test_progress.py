@@ -52,3 +52,14 @@ def test_nothing_is_said_of_a_trial(
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         list(watched(iter("abc"), "heads", 3))
     assert terminal or len(caplog.messages) == 2
+
+
+def test_nobody_knows_how_long_it_takes_before_the_first_is_done(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = iter([0.0, 40.0, 50.0])
+    monkeypatch.setattr(progress, "has_terminal", lambda: False)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        assert list(watched(iter("ab"), "heads", 2)) == ["a", "b"]
+    assert caplog.messages == ["heads: 1 of 2, about 50 s left"]

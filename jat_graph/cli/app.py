@@ -15,6 +15,7 @@ from jat_graph.cli.inputs import INTERRUPTED
 from jat_graph.cli.looking import calibrate_command, demo_command, inspect_command, plot_command
 from jat_graph.cli.pages import PageCommand, PageGroup
 from jat_graph.cli.training import eval_command, train_command
+from jat_graph.cli.viewing import view_command
 
 app = typer.Typer(
     name="jat-graph",
@@ -113,4 +114,5 @@ app.command("experiment", cls=PageCommand)(experiment_command)
 app.command("inspect", cls=PageCommand)(inspect_command)
 app.command("calibrate", cls=PageCommand)(calibrate_command)
 app.command("plot", cls=PageCommand)(plot_command)
+app.command("view", cls=PageCommand)(view_command)
 app.command("bench", cls=PageCommand)(bench_command)

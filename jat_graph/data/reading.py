@@ -52,7 +52,7 @@ class Reading:
         """Check settings against a model."""
         check_choice("nodes", nodes, NODES)
         check_choice("edges", edges, EDGES)
-        _check_model(model)
+        check_model(model)
         depth = model.config.num_hidden_layers
         check_integer("layer", layer, least=-depth - 1, below=depth + 1)
         check_number("min_weight", min_weight, least=0.0)
@@ -120,7 +120,8 @@ class Reading:
         return graph.update(ids).cpu()
 
 
-def _check_model(model: Any) -> None:
+def check_model(model: Any) -> None:
+    """Refuse what is no model of one stack of layers."""
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel):

@@ -16,10 +16,12 @@ def choose_heads(
     jumping: Mapping[int, tuple[int, ...]],  # the jump heads of each layer
     layers: Indices = None,
     heads: Indices = None,
+    kind: str = "jump ",
 ) -> tuple[tuple[int, int], ...]:
     """Return the layers and heads that are looked at, in order.
 
-    Each layer must have jump heads, and each head must jump in one of the layers.
+    Each layer must have jump heads, and each head must jump in one of the layers, or be
+    of the ``kind`` that is given instead.
     """
     wanted, own = (
         None if some is None else check_indices(name, (some,) if isinstance(some, int) else some)
@@ -27,11 +29,11 @@ def choose_heads(
     )
     for layer in wanted or ():
         if layer not in jumping:
-            raise ValueError(f"layer {layer} must have jump heads, got only {_listed(jumping)}")
+            raise ValueError(f"layer {layer} must have {kind}heads, got only {_listed(jumping)}")
     chosen = jumping if wanted is None else {layer: jumping[layer] for layer in wanted}
     for head in own or ():
         if not any(head in some for some in chosen.values()):
-            raise ValueError(f"head {head} must be a jump head, got only {_listed(chosen)}")
+            raise ValueError(f"head {head} must be a {kind}head, got only {_listed(chosen)}")
     return tuple(
         (layer, head)
         for layer, some in chosen.items()

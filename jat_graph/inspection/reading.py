@@ -53,7 +53,7 @@ class Reading:
             text, return_special_tokens_mask=True, return_tensors="pt", verbose=False
         )
         special = inputs.pop("special_tokens_mask")[0].bool().tolist()
-        _check_length(model, tokenizer, len(special))
+        check_length(model, tokenizer, len(special))
         span = choose_tokens(tokens, len(special))
         named = frozenset(n for n, hidden in enumerate(special) if special_tokens or not hidden)
         shown = tuple(position for position in span if position in named)
@@ -62,7 +62,7 @@ class Reading:
         names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
         return cls(
             text,
-            tuple(Token(n, _readable(tokenizer, name)) for n, name in enumerate(names)),
+            tuple(Token(n, readable(tokenizer, name)) for n, name in enumerate(names)),
             named,
             shown,
             config,
@@ -83,13 +83,14 @@ class Reading:
             yield HeadTrace(layers[layer].of_head(head))
 
 
-def _check_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, length: int) -> None:
+def check_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, length: int) -> None:
+    """Refuse a text of more tokens than a model takes."""
     positions = getattr(model.config, "max_position_embeddings", None) or length
     limit = min(tokenizer.model_max_length, positions)
     if length > limit:
         raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")
 
 
-def _readable(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
+def readable(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
     """Turn a byte-level piece into what it says; a word piece keeps its ``##``."""
     return tokenizer.convert_tokens_to_string([name]).strip() or name

@@ -17,6 +17,7 @@ from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.attention.strengths import Strengths
 from jat_graph.hf import CapturedLayer, capture_scores
+from jat_graph.hf.interface import find_attachment
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.scores import attention_scores
@@ -151,6 +152,28 @@ def model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
     }
     # A cache would only be filled and thrown away.
     return {"use_cache": False} | inputs if getattr(model.config, "use_cache", False) else inputs
+
+
+@contextmanager
+def giving_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model without heads of ours compute attention in the way that shows it."""
+    before = model.config._attn_implementation
+    if find_attachment(model) is not None or before == "eager":
+        yield
+        return
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def attention_of(outputs: Any) -> tuple[Tensor, ...]:  # [B, H, L, L] each
+    """Return the attention probabilities of all layers."""
+    rows = outputs.attentions
+    if not rows or any(row is None for row in rows):
+        raise ValueError("model must give attention probabilities, got none")
+    return tuple(rows)
 
 
 @contextmanager

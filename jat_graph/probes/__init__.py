@@ -11,6 +11,7 @@ from jat_graph.probes.sentences import Sentence, read_treebank
 from jat_graph.probes.syntax.attention import attention_probe
 from jat_graph.probes.syntax.graphs import graphs_and_trees
 from jat_graph.probes.syntax.heads import best_heads
+from jat_graph.probes.viewing import view
 
 __all__ = [
     "Findings",
@@ -24,4 +25,5 @@ __all__ = [
     "relation_distances",
     "structural_probe",
     "tree_distances",
+    "view",
 ]

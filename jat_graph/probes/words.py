@@ -7,9 +7,9 @@ comes from it the mean over them; of scores it is the mean both ways.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,9 +20,13 @@ from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.data.reading import Head, attention_heads, jump_heads
 from jat_graph.data.texts import EncodedTexts, encode_texts
 from jat_graph.hf import CapturedLayer, capture_scores
-from jat_graph.hf.interface import find_attachment
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import evaluating, model_inputs
+from jat_graph.inspection.tracing import (
+    attention_of,
+    evaluating,
+    giving_attention,
+    model_inputs,
+)
 from jat_graph.voting.scores import attention_scores
 
 if TYPE_CHECKING:
@@ -86,7 +90,8 @@ class WordReader:
 
     def read(self, plan: WordPlan, first: int = 0) -> Iterator[list[WordReading]]:
         """Yield what the model makes of each batch, from a batch on."""
-        with evaluating(self.model), _giving_rows(self.model, self.maps), torch.no_grad():
+        shows = giving_attention(self.model) if self.maps == ATTENTION else nullcontext()
+        with evaluating(self.model), shows, torch.no_grad():
             for rows in plan.batches[first:]:
                 yield self._batch(plan.encoded, rows)
 
@@ -105,7 +110,8 @@ class WordReader:
         inputs = model_inputs(self.model, batch) | {"output_hidden_states": True}
         if self.maps in (None, ATTENTION):
             outputs = self.model(**inputs, output_attentions=self.maps == ATTENTION)
-            maps = _rows(outputs) if self.maps == ATTENTION else None
+            rows = attention_of(outputs) if self.maps == ATTENTION else None
+            maps = None if rows is None else torch.cat(rows, dim=1).float()
         else:
             with capture_scores(self.model) as layers:
                 outputs = self.model(**inputs)
@@ -156,14 +162,6 @@ def _word_maps(maps: Tensor, words: Tensor, kind: str | None) -> Tensor:  # [C, 
     return (mean @ maps @ to.T).cpu()
 
 
-def _rows(outputs: Any) -> Tensor:  # [B, C, L, L]
-    """The attention probabilities of all layers."""
-    rows = outputs.attentions
-    if not rows or any(row is None for row in rows):
-        raise ValueError("model must give attention probabilities, got none")
-    return torch.cat(list(rows), dim=1).float()
-
-
 def _layer_maps(layer: CapturedLayer, kind: str | None) -> Tensor:  # [B, H, L, L]
     """What the jump heads of a layer have."""
     if kind == GRAPH:
@@ -183,17 +181,3 @@ def _layer_maps(layer: CapturedLayer, kind: str | None) -> Tensor:  # [B, H, L, 
     places = torch.tensor([head for group in groups for head in group.heads])
     maps = [attention_scores(group.query, group.key, layer.scale) for group in groups]
     return torch.cat(maps, dim=1)[:, places.argsort()]
-
-
-@contextmanager
-def _giving_rows(model: PreTrainedModel, maps: str | None) -> Iterator[None]:
-    """Let a model without heads of ours compute attention in the way that shows it."""
-    before = model.config._attn_implementation
-    if maps != ATTENTION or find_attachment(model) is not None or before == "eager":
-        yield
-        return
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)

@@ -1,5 +1,7 @@
 """One file that shows heads, jumps, trees and maps in any browser, without a network."""
 
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView
+from jat_graph.viewer.heads import head_view
+from jat_graph.viewer.page import Page
 
-__all__ = ["AtlasLabel", "AtlasLayer", "AtlasPoint", "AtlasView"]
+__all__ = ["AtlasLabel", "AtlasLayer", "AtlasPoint", "AtlasView", "Page", "head_view"]

@@ -109,7 +109,8 @@ class Links:
         queries: The tokens i that look.
         keys: The tokens k looked at.
         values: What the matrix has there.
-        left_out: Share of the sum of all magnitudes that is not among them.
+        left_out: Share of the sum of all magnitudes that is between shown tokens, but too weak.
+        hidden: Share of it that goes to tokens that are not shown. (default: 0)
 
     Shapes:
         - ``queries``, ``keys``, ``values``: ``[E]``
@@ -119,6 +120,7 @@ class Links:
     keys: Tensor
     values: Tensor
     left_out: float
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True)

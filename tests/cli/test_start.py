@@ -28,7 +28,7 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
-COMMANDS = ("demo", "train", "eval", "experiment", "inspect", "calibrate", "plot", "bench")
+COMMANDS = ("demo", "train", "eval", "experiment", "inspect", "calibrate", "plot", "view", "bench")
 
 
 @pytest.mark.parametrize(

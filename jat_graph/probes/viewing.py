@@ -1,0 +1,96 @@
+"""A page to look at: heads on texts, jumps, trees and maps, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from jat_graph.inspection.choice import Indices
+from jat_graph.probes.sentences import Sentence
+from jat_graph.viewer import AtlasView, Page
+from jat_graph.viewer.content import PageContent, ParsedWords
+from jat_graph.viewer.reading import HeadReader, ShownText
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Shown: TypeAlias = str | Sentence
+
+
+def view(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Shown | Sequence[Shown],
+    *,
+    layers: Indices = None,
+    heads: Indices = None,
+    tokens: range | None = None,
+    special_tokens: bool = False,
+    atlases: Sequence[AtlasView] = (),
+    title: str = "Heads",
+) -> Page:
+    """Return a page that shows what heads do on texts: one file, for any browser, no network.
+
+    It has all heads first, then one of them as lines and as a matrix; of heads that jump also the
+    attention before the jump, the difference, and the graph with its stepping stones; of sentences
+    of a treebank their trees; and maps. The strongest 4096 links of each matrix are in the file,
+    the strongest of each token among them, or as many as fit into 20 MB, and the share of what is
+    left out is shown; so are the 60 jumps of each head that gain most, with 8 stones at most.
+
+    Args:
+        model: An encoder or decoder of transformers, with jump heads or without.
+        tokenizer: Its tokenizer.
+        texts: One text or several, each a string or a sentence of a treebank with its tree, that
+            the model can take whole.
+        layers: The layers to show, from 0: one, or several. (default: None, all)
+        heads: The heads to show, from 0: one, or several. (default: None, all)
+        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        special_tokens: Show special tokens, too. What goes to tokens that are not shown is counted
+            all the same. (default: False)
+        atlases: Maps to show beside the heads. (default: none)
+        title: Title of the page. (default: ``"Heads"``)
+
+    Returns:
+        The page; a notebook shows it, and ``save`` writes it.
+
+    Raises:
+        ValueError: If the model gives no attention or lacks the heads, a text is empty, too long or
+            lacks the tokens, or the page would be too large. All but the first is said before the
+            model is run.
+
+    Reference:
+        Vig, *A Multiscale Visualization of Attention in the Transformer Model*, 2019; A of Eq. 3 of
+        the JAT paper.
+
+    Example:
+        >>> import jat_graph
+        >>> from jat_graph.probes import view
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> page = view(model.eval(), tokenizer, "dogs bark at cats", layers=(0, 2))
+        >>> [(head.layer, head.head) for head in page.content.texts[0].heads][3:5]
+        [(0, 3), (2, 0)]
+    """
+    some = [texts] if isinstance(texts, str | Sentence) else list(texts)
+    if not some:
+        raise ValueError("texts must be one or more, got none")
+    reader = HeadReader.of(model, tokenizer, layers, heads, tokens, special_tokens)
+    encoded = [_encode(reader, n, text) for n, text in enumerate(some)]
+    return Page(PageContent(title, tuple(reader.read(encoded)), tuple(atlases)))
+
+
+def _encode(reader: HeadReader, number: int, text: Shown) -> ShownText:
+    if isinstance(text, str):
+        return reader.encode(text)
+    if not isinstance(text, Sentence):
+        raise ValueError(
+            f"texts[{number}] must be a string or a Sentence, got {type(text).__name__}"
+        )
+    if not reader.tokenizer.is_fast:
+        raise ValueError(
+            f"tokenizer must be a fast one to know words, got {type(reader.tokenizer).__name__}"
+        )
+    parse = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
+    return reader.encode(text.words, parse)

@@ -1,0 +1,183 @@
+"""One HTML file with everything in it: data that are only read as text, a script, a style."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jat_graph.files import check_target, write_text
+from jat_graph.viewer.content import (
+    AtlasLayer,
+    AtlasView,
+    HeadContent,
+    Links,
+    PageContent,
+    PageJump,
+    TextContent,
+)
+
+# In this order they are one script.
+SCRIPTS = ("basics.js", "heads.js", "jumps.js", "trees.js", "maps.js", "page.js")
+
+STEPS = 2**15 - 1  # of a value, each way: what 16 bits hold
+DIGITS = 4  # of numbers that are written out
+FRAME_HEIGHT = 720  # pixels, in a notebook
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that shows heads, jumps, trees and maps; a notebook shows it by itself.
+
+    Args:
+        content: What it holds.
+    """
+
+    content: PageContent
+
+    @property
+    def html(self) -> str:
+        """The file as text: it needs nothing else, no network either."""
+        script, style = "\n".join(map(_asset, SCRIPTS)), _asset("page.css")
+        parts = {
+            "title": html.escape(self.content.title),
+            "script": script,
+            "script_hash": _hash(script),
+            "style": style,
+            "style_hash": _hash(style),
+            "data": _as_data(_page_record(self.content)),
+        }
+        # In one pass: what is put in is not looked at again.
+        return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+
+    def save(self, path: str | Path) -> None:
+        """Write the file.
+
+        Args:
+            path: Where to, as ``page.html``.
+        """
+        check_target(Path(path))
+        write_text(path, self.html)
+
+    def _repr_html_(self) -> str:
+        """A frame with the page, apart from the notebook around it."""
+        return (
+            f'<iframe title="{html.escape(self.content.title)}" width="100%" '
+            f'height="{FRAME_HEIGHT}" style="border:0" '
+            'sandbox="allow-scripts allow-downloads allow-modals" '
+            f'srcdoc="{html.escape(self.html)}"></iframe>'
+        )
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("jat_graph.viewer") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """By which the page's own policy knows its script and its style, and runs no others."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _as_data(record: dict[str, Any]) -> str:
+    """JSON of ASCII alone, without a letter that could end a script or begin a tag."""
+    text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def _page_record(content: PageContent) -> dict[str, Any]:
+    return {
+        "title": content.title,
+        "texts": [_text_record(text) for text in content.texts],
+        "atlases": [_atlas_record(atlas) for atlas in content.atlases],
+    }
+
+
+def _text_record(text: TextContent) -> dict[str, Any]:
+    number = len(text.tokens)
+    return {
+        "title": text.title,
+        "tokens": text.tokens,
+        "positions": list(text.positions or range(number)),
+        "second": text.second,
+        "parse": None if text.parse is None else vars(text.parse),
+        "heads": [_head_record(head, number) for head in text.heads],
+    }
+
+
+def _head_record(head: HeadContent, tokens: int) -> dict[str, Any]:
+    return {
+        "layer": head.layer,
+        "head": head.head,
+        "note": head.note,
+        "links": {kind: _links_record(links, tokens) for kind, links in head.links.items()},
+        "jumps": [_jump_record(jump) for jump in head.jumps],
+        "numJumps": head.num_jumps,
+    }
+
+
+def _links_record(links: Links, tokens: int) -> dict[str, Any]:
+    """Numbers of 16 bits, and how many there are of each row: a third of what digits would take."""
+    scale = float(links.values.abs().max()) if len(links.values) else 1.0
+    steps = (links.values.double() / scale * STEPS).round()
+    return {
+        "counts": _packed(links.queries.bincount(minlength=tokens).numpy(), "<u2"),
+        "keys": _packed(links.keys.numpy(), "<u2"),
+        "values": _packed(steps.numpy(), "<i2"),
+        "scale": scale,
+        "leftOut": _short(links.left_out),
+        "hidden": _short(links.hidden),
+    }
+
+
+def _packed(numbers: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(numbers.astype(np.dtype(kind)).tobytes()).decode()
+
+
+def _jump_record(jump: PageJump) -> list[Any]:
+    stones = [
+        [s.key, _short(s.query_score), _short(s.key_score), s.side, _short(s.share)]
+        for s in jump.stones
+    ]
+    numbers = [_short(value) for value in (jump.weight, jump.before, jump.after)]
+    return [jump.query, jump.key, *numbers, jump.more, stones]
+
+
+def _atlas_record(atlas: AtlasView) -> dict[str, Any]:
+    return {
+        "title": atlas.title,
+        "caption": atlas.caption,
+        "points": [[p.label, p.sentence, *(p.span or (0, 0))] for p in atlas.points],
+        "layers": [_layer_record(layer) for layer in atlas.layers],
+    }
+
+
+def _layer_record(layer: AtlasLayer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "caption": layer.caption,
+        "places": [_shortened(place) for place in layer.places],
+        "groups": list(layer.groups),
+        "labels": [[*_shortened((label.x, label.y)), label.text] for label in layer.labels],
+    }
+
+
+def _shortened(values: Iterable[float]) -> list[float | None]:
+    return [_short(float(value)) for value in values]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")

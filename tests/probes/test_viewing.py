@@ -1,0 +1,208 @@
+"""What a page holds of real heads: their attention, their jumps as inspected, words with trees."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2Model,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import attach, detach, disabled
+from jat_graph.inspection.text import inspect_text
+from jat_graph.probes import Sentence, view
+from jat_graph.viewer.content import Links
+
+TEXT = "Book costs more than pencil. Book costs less than computer."
+BARK = Sentence(
+    ("Unbelievably", "dogs", "bark"),
+    ("ADV", "NOUN", "VERB"),
+    (2, 2, -1),
+    ("advmod", "nsubj", "root"),
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(minilm_path: str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(minilm_path)
+
+
+@pytest.fixture(scope="module")
+def plain(minilm_path: str) -> PreTrainedModel:
+    return AutoModel.from_pretrained(minilm_path).eval()
+
+
+@pytest.fixture(params=["pairs", "stones"])
+def model(
+    request: pytest.FixtureRequest, plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[PreTrainedModel]:
+    config = {
+        "pairs": JatConfig(heads=(1, 4), layers=(3,), vote_rate=0.1),
+        "stones": JatConfig.stones(layers=(3,), heads=(1, 4), strength=0.5),
+    }[request.param]
+    attach(plain, config, tokenizer)
+    yield plain
+    detach(plain)
+
+
+def dense(links: Links, length: int) -> torch.Tensor:
+    matrix = torch.zeros(length, length)
+    matrix[links.queries, links.keys] = links.values
+    return matrix
+
+
+def attention(model: PreTrainedModel, tokenizer: Any, text: str) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        outputs = model(**tokenizer(text, return_tensors="pt"), output_attentions=True)
+    return tuple(rows[0] for rows in outputs.attentions)
+
+
+def test_a_base_shows_its_attention_and_is_left_as_it_was(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    before = plain.config._attn_implementation
+    (shown,) = view(plain, tokenizer, TEXT, special_tokens=True).content.texts
+    assert plain.config._attn_implementation == before
+    assert [(head.layer, head.head) for head in shown.heads] == [
+        (layer, head) for layer in range(6) for head in range(12)
+    ]
+    plain.set_attn_implementation("eager")
+    rows = attention(plain, tokenizer, TEXT)
+    plain.set_attn_implementation(before)
+    for head in shown.heads:
+        assert head.links.keys() == {"attention"}
+        links = head.links["attention"]
+        assert torch.equal(dense(links, len(shown.tokens)), rows[head.layer][head.head])
+        assert links.left_out == links.hidden == 0
+
+
+def test_hidden_tokens_are_counted(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    (shown,) = view(plain, tokenizer, TEXT, layers=2, heads=(3,)).content.texts
+    assert shown.positions == tuple(range(1, 13))
+    assert shown.tokens[0] == "book"
+    (head,) = shown.heads
+    links = head.links["attention"]
+    assert links.hidden + float(links.values.sum()) / 12 == pytest.approx(1)
+    assert links.hidden > 0.1
+
+
+def test_jumps_are_those_that_inspection_finds(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    (shown,) = view(model, tokenizer, TEXT).content.texts
+    rows = attention(model, tokenizer, TEXT)
+    reports = {(r.layer, r.head): r for r in inspect_text(model, tokenizer, TEXT, top=60).heads}
+    number = 0
+    for head in shown.heads:
+        own = rows[head.layer][head.head][1:-1, 1:-1]
+        after = dense(head.links["attention"], 12)
+        torch.testing.assert_close(after, own, rtol=1e-4, atol=1e-6)
+        if (head.layer, head.head) not in reports:
+            assert head.links.keys() == {"attention"}
+            continue
+        number += 1
+        before, gain = (dense(head.links[kind], 12) for kind in ("before", "difference"))
+        torch.testing.assert_close(after - before, gain)
+        graph, report = dense(head.links["graph"], 12), reports[head.layer, head.head]
+        assert head.num_jumps == int(graph.count_nonzero())
+        assert len(head.jumps) == len(report.jumps) == min(60, head.num_jumps)
+        for jump, known in zip(head.jumps, report.jumps, strict=True):
+            assert (jump.query + 1, jump.key + 1) == (known.query.index, known.key.index)
+            assert (jump.weight, jump.after) == (known.weight, known.after)
+            assert graph[jump.query, jump.key] == jump.weight
+            assert jump.before == known.before
+            named = [(s.key + 1, s.query_score, s.key_score, s.side, s.share) for s in jump.stones]
+            assert named == [
+                (s.token.index, s.query_score, s.key_score, s.side, s.share)
+                for s in known.stones[:8]
+            ]
+            assert len(named) + jump.more == len(known.stones) + known.hidden_stones
+    assert number == 2
+    with disabled(model):
+        (base,) = view(model, tokenizer, TEXT, layers=3).content.texts
+    assert all(head.links.keys() == {"attention"} for head in base.heads)
+
+
+def test_trees_know_the_words_of_tokens(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    shown, other = view(plain, tokenizer, [BARK, TEXT], layers=0).content.texts
+    assert shown.parse is not None
+    assert other.parse is None
+    assert shown.parse.words == BARK.words
+    assert len(shown.parse.tokens) == len(shown.tokens) > 3
+    joined = [""] * 3
+    for token, word in zip(shown.tokens, shown.parse.tokens, strict=True):
+        joined[word] += token.removeprefix("##")
+    assert joined == [word.lower() for word in BARK.words]
+
+
+def test_a_decoder_looks_at_nothing_later(tokenizer: PreTrainedTokenizerBase) -> None:
+    torch.manual_seed(0)
+    shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": tokenizer.vocab_size}
+    decoder = GPT2Model(GPT2Config(**shape)).eval()
+    attach(decoder, JatConfig.stones(heads=(0, 2), layers=(1,), strength=0.5), tokenizer)
+    (shown,) = view(decoder, tokenizer, TEXT).content.texts
+    assert len(shown.heads) == 8
+    for head in shown.heads:
+        for links in head.links.values():
+            assert bool((links.keys <= links.queries).all())
+    jumping = [head for head in shown.heads if head.jumps]
+    assert [(head.layer, head.head) for head in jumping] == [(1, 0), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "wanted"),
+    [
+        ([], {}, "texts must be one or more, got none"),
+        (" ", {}, "text must not be empty, got ' '"),
+        (TEXT * 80, {}, "text must have at most 512 tokens for this model, got 962"),
+        ([TEXT, 3], {}, r"texts\[1\] must be a string or a Sentence, got int"),
+        (TEXT, {"layers": 6}, "layer 6 must have heads, got only layers 0-5: heads 0-11"),
+        (TEXT, {"heads": (0, 12)}, "head 12 must be a head, got only layers 0-5: heads 0-11"),
+        (TEXT, {"tokens": range(9, 40)}, "tokens must lie in a text of 14, 0:14, got 9:40"),
+        (TEXT, {"tokens": range(1)}, "tokens must not all be special"),
+        ([TEXT] * 900, {}, "the page must stay below 20 MB, got 64800 matrices of "),
+    ],
+)
+def test_bad_input_is_refused_before_the_model_runs(
+    plain: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: Any,
+    options: dict[str, Any],
+    wanted: str,
+) -> None:
+    monkeypatch.setattr(type(plain), "forward", None)
+    with pytest.raises(ValueError, match=wanted) as error:
+        view(plain, tokenizer, texts, **options)
+    assert not re.search("\n", str(error.value))
+
+
+def test_a_model_without_attention_is_refused(
+    plain: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forward = type(plain).forward
+
+    def silent(*args: Any, **kwargs: Any) -> Any:
+        outputs = forward(*args, **kwargs)
+        outputs.attentions = None
+        return outputs
+
+    monkeypatch.setattr(type(plain), "forward", silent)
+    with pytest.raises(ValueError, match="model must give attention probabilities, got none"):
+        view(plain, tokenizer, TEXT)
+    with pytest.raises(ValueError, match="model must be a model of transformers, got Linear"):
+        view(torch.nn.Linear(2, 2), tokenizer, TEXT)  # type: ignore[arg-type]
