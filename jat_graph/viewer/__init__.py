@@ -2,6 +2,15 @@
 
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView
 from jat_graph.viewer.heads import head_view
+from jat_graph.viewer.names import hooked_tensors
 from jat_graph.viewer.page import Page
 
-__all__ = ["AtlasLabel", "AtlasLayer", "AtlasPoint", "AtlasView", "Page", "head_view"]
+__all__ = [
+    "AtlasLabel",
+    "AtlasLayer",
+    "AtlasPoint",
+    "AtlasView",
+    "Page",
+    "head_view",
+    "hooked_tensors",
+]

@@ -116,7 +116,7 @@ class HeadReader:
 
     def read(self, texts: Sequence[ShownText]) -> Iterator[TextContent]:
         """Run the model on one text after the other; all of them together fit the file."""
-        jumping = self._jumping()
+        jumping = self.jumping()
         number = sum(head in jumping.get(layer, ()) for layer, head in self.heads)
         kinds = len(self.heads) + 3 * number
         links = links_with_room(kinds * sum(len(t.shown) for t in texts), kinds * len(texts))
@@ -124,7 +124,8 @@ class HeadReader:
         for text in texts:
             yield self._content(text, links, jumps)
 
-    def _jumping(self) -> dict[int, tuple[int, ...]]:
+    def jumping(self) -> dict[int, tuple[int, ...]]:
+        """The heads that jump, of each layer that has some; none inside jat_graph.disabled."""
         attachment = find_attachment(self.model)
         jumping = jumping_heads(self.model)
         if attachment is None or not attachment.enabled or not jumping:
@@ -139,7 +140,7 @@ class HeadReader:
         return jumping
 
     def _content(self, text: ShownText, links: int, jumps: int) -> TextContent:
-        rows, layers = run_heads(self.model, text.inputs, bool(self._jumping()))
+        rows, layers = run_heads(self.model, text.inputs, bool(self.jumping()))
         heads = []
         for layer, head in watched(self.heads, "heads", len(self.heads), transient=True):
             own = layers.get(layer)

@@ -1,0 +1,150 @@
+"""What heads compute on a text, under the names that TransformerLens gives to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from jat_graph.config import JatConfig
+from jat_graph.hf import CapturedLayer, attach, detach
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.interface import Attachment, find_attachment
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.kinds import LayerHeads
+from jat_graph.inspection.graphs import StoneLinks
+from jat_graph.inspection.tracing import HeadTrace
+from jat_graph.masks.tokens import split_additive
+from jat_graph.operators import DenseOperator, NormalizedOperator
+from jat_graph.viewer.reading import HeadReader, run_heads
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Scores as they are: no hop but the one that stays, in every head.
+UNCHANGED = JatConfig(heads="all", hop_weights=(1,))
+
+
+def hooked_tensors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str
+) -> dict[str, Tensor]:
+    """Return what heads compute on a text, named as in a cache of TransformerLens.
+
+    For each layer i ``blocks.{i}.attn.hook_pattern``, attention probabilities, and
+    ``blocks.{i}.attn.hook_attn_scores``, scores before softmax and jumps, −∞ where a token must not
+    look. Where the layer has heads that jump, also ``blocks.{i}.attn.hook_jump_scores``, the scores
+    after propagation, and ``blocks.{i}.attn.hook_adj_norm``, Â, with stones the walk P; of heads
+    that do not jump, the unchanged scores and the identity. In a model with jump heads, layers
+    without them have the probabilities alone.
+
+    Args:
+        model: An encoder or decoder of transformers, with jump heads or without; it comes back as
+            it was.
+        tokenizer: Its tokenizer.
+        text: One text that the model can take whole.
+
+    Returns:
+        The tensors by name, layer by layer.
+
+    Shapes:
+        - each: ``[1, H, L, L]``, queries before keys
+
+    Raises:
+        ValueError: If the model gives no attention, its layers share a module, or the text is empty
+            or too long.
+
+    Reference:
+        The names are those of Nanda and Bloom, *TransformerLens*, 2022; X of Eq. 1, Â of Eq. 4 and
+        the propagated scores of Eq. 9 of the JAT paper.
+
+    Example:
+        >>> from jat_graph.viewer import hooked_tensors
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
+        >>> found = hooked_tensors(model, tokenizer, "dogs bark at cats")
+        >>> found["blocks.2.attn.hook_attn_scores"].shape
+        torch.Size([1, 4, 6, 6])
+    """
+    reader = HeadReader.of(model, tokenizer, None, None, None, special_tokens=True)
+    inputs, jumping = reader.encode(text).inputs, reader.jumping()
+    rows, layers = run_heads(model, inputs, bool(jumping))
+    with _recorded(model) as calls:
+        run_heads(model, inputs, jumps=False)
+    found: dict[str, Tensor] = {}
+    for index, pattern in enumerate(rows):
+        place = f"blocks.{index}.attn"
+        found[f"{place}.hook_pattern"] = pattern.detach()
+        if index not in calls:
+            continue
+        scores = _scores(calls[index])
+        masked = _masked(scores, calls[index], find_attachment(model))
+        found[f"{place}.hook_attn_scores"] = masked
+        if index in layers:
+            jumps, adj_norm = _jumps(layers[index], scores)
+            masked = _masked(jumps, calls[index], find_attachment(model))
+            found[f"{place}.hook_jump_scores"] = masked
+            found[f"{place}.hook_adj_norm"] = adj_norm
+    return found
+
+
+@contextmanager
+def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionCall]]:
+    """Collect the calls of layers; a model without heads of ours has some for a while."""
+    bare = find_attachment(model) is None
+    if bare:
+        attach(model, UNCHANGED)
+    calls: dict[int, AttentionCall] = {}
+
+    def record(kinds: tuple[LayerHeads, ...], call: AttentionCall) -> None:
+        index = next((heads.index for heads in kinds if isinstance(heads, JumpLayer)), None)
+        if index in calls:
+            raise ValueError(
+                "model must have a module for each layer to give scores, got layers that share one"
+            )
+        if index is not None:
+            calls[index] = call.repeat_keys()
+
+    attachment = find_attachment(model)
+    assert attachment is not None
+    previous, attachment.recorder = attachment.recorder, record
+    try:
+        yield calls
+    finally:
+        attachment.recorder = previous
+        if bare:
+            detach(model, JatConfig)
+
+
+def _scores(call: AttentionCall) -> Tensor:  # [1, H, L, L]
+    return (call.scale * call.query @ call.key.mT).detach()
+
+
+def _masked(scores: Tensor, call: AttentionCall, attachment: Attachment | None) -> Tensor:
+    """Put −∞ where a token must not look, and add what a mask adds."""
+    mask, causal = call.sdpa_mask(None if attachment is None else attachment.pattern)
+    if causal:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is None:
+        return scores
+    allowed, bias = split_additive(mask)
+    return (scores if bias is None else scores + bias).masked_fill(~allowed, -torch.inf)
+
+
+def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return propagated scores and Â of all heads of a layer, ``[1, H, L, L]`` each."""
+    jumps = scores.clone()
+    adj_norm = torch.eye(scores.size(-1)).to(scores).expand_as(scores).clone()
+    for head in layer.heads:
+        trace = HeadTrace(layer.of_head(head))
+        jumps[0, head] = trace.propagated
+        graph = trace.graph
+        if isinstance(graph, StoneLinks):
+            adj_norm[0, head] = graph.operator.to_dense()[0, 0]
+        else:
+            adj_norm[0, head] = NormalizedOperator(DenseOperator(graph.weights)).to_dense()[0, 0]
+    return jumps, adj_norm
