@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 
 @contextmanager
@@ -62,3 +63,25 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
 def read_object(path: str | Path, what: str) -> dict[str, Any]:
     """Read a JSON object."""
     return parse_object(Path(path).read_bytes(), f"{what} {path}")
+
+
+class _DeclaredTypeError(Exception):
+    """Says that a file declares a document type, and with it perhaps entities."""
+
+
+class _PlainBuilder(ElementTree.TreeBuilder):
+    """Builds a tree of a file that declares no entities, so that none is expanded or fetched."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise _DeclaredTypeError(f"must declare no document type, got {name!r}")
+
+
+def parse_xml(content: bytes, where: str) -> ElementTree.Element:
+    """The tree of XML that declares no entities, or one line that names the place in ``where``."""
+    parser = ElementTree.XMLParser(target=_PlainBuilder())
+    try:
+        return ElementTree.fromstring(content, parser=parser)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{where} must be XML, got {error}") from None
+    except _DeclaredTypeError as error:
+        raise ValueError(f"{where} {error}") from None

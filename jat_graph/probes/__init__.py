@@ -7,6 +7,12 @@ from jat_graph.probes.findings import Findings
 from jat_graph.probes.geometry.distances import relation_distances, tree_distances
 from jat_graph.probes.geometry.pictures import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.geometry.structural import structural_probe
+from jat_graph.probes.meaning.evaluation import read_evaluation
+from jat_graph.probes.meaning.marked import MarkedSentence, MarkedWord
+from jat_graph.probes.meaning.ratio import similarity_ratio
+from jat_graph.probes.meaning.semcor import read_semcor
+from jat_graph.probes.meaning.senses import sense_probe
+from jat_graph.probes.meaning.wordnet import WordNet, open_wordnet
 from jat_graph.probes.sentences import Sentence, read_treebank
 from jat_graph.probes.syntax.attention import attention_probe
 from jat_graph.probes.syntax.graphs import graphs_and_trees
@@ -15,14 +21,22 @@ from jat_graph.probes.viewing import view
 
 __all__ = [
     "Findings",
+    "MarkedSentence",
+    "MarkedWord",
     "Sentence",
+    "WordNet",
     "attention_probe",
     "best_heads",
     "draw_tree_arcs",
     "draw_tree_plane",
     "graphs_and_trees",
+    "open_wordnet",
+    "read_evaluation",
+    "read_semcor",
     "read_treebank",
     "relation_distances",
+    "sense_probe",
+    "similarity_ratio",
     "structural_probe",
     "tree_distances",
     "view",

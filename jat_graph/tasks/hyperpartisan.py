@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from jat_graph.files import parse_xml
 from jat_graph.tasks.base import ClassificationTask
 from jat_graph.tasks.sources import find_file, plain_or_gzipped, read_bytes, stratified_split
 
@@ -18,17 +19,6 @@ if TYPE_CHECKING:
 _SHARES = {"validation": 0.1, "test": 0.1}
 _ANSWERS = ("false", "true")
 _BORDER = "\f"  # of a paragraph; XML allows no such character
-
-
-class _DeclaredTypeError(Exception):
-    """Says that a file declares a document type, and with it perhaps entities."""
-
-
-class _PlainBuilder(ElementTree.TreeBuilder):
-    """Builds a tree of a file that declares no entities, so that none is expanded or fetched."""
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise _DeclaredTypeError(f"must declare no document type, got {name!r}")
 
 
 def article_text(article: ElementTree.Element) -> str:
@@ -91,13 +81,7 @@ class HyperpartisanTask(ClassificationTask):
 
 def _read_articles(path: Path) -> dict[str, ElementTree.Element]:
     """Read the elements named article of a file, by their ids."""
-    parser = ElementTree.XMLParser(target=_PlainBuilder())
-    try:
-        root = ElementTree.fromstring(read_bytes(path), parser=parser)
-    except ElementTree.ParseError as error:
-        raise ValueError(f"{path} must be XML, got {error}") from None
-    except _DeclaredTypeError as error:
-        raise ValueError(f"{path} {error}") from None
+    root = parse_xml(read_bytes(path), str(path))
     found = {article.get("id", ""): article for article in root.iter("article")}
     if not found:
         raise ValueError(f"{path} must hold articles, got none")

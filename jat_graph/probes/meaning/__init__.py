@@ -1,0 +1,1 @@
+"""What a model knows of the senses of words."""
