@@ -49,7 +49,9 @@ def draw_powers(rows: Rows, by_edges: Rows) -> Figure:
     near = [row for row in by_edges if row["edges"] <= MOST_EDGES]
     edges, means = ([row[name] for row in near] for name in ("edges", "mean"))
     quartiles = [[row[f"{side} quartile"] for row in near] for side in ("lower", "upper")]
-    left.fill_between(edges, *quartiles, color=COLOURS[0], alpha=0.25, label="half of the pairs")
+    left.fill_between(
+        edges, *quartiles, color=COLOURS[0], alpha=0.25, label="middle half of the pairs"
+    )
     left.plot(edges, means, color=COLOURS[0], marker="o", markersize=5, label="mean")
     left.plot(edges, edges, color=QUIET, linestyle="--", label="as the tree says")
     left.set_title("In the space of the probe for squares", fontsize=10)
@@ -75,7 +77,7 @@ def draw_relations(rows: Rows) -> Figure:
     heights = list(range(len(rows)))
     lower, upper = ([row[f"{side} quartile"] for row in rows] for side in ("lower", "upper"))
     axis.hlines(
-        heights, lower, upper, color=QUIET, alpha=0.5, linewidth=5, label="half of the pairs"
+        heights, lower, upper, color=QUIET, alpha=0.5, linewidth=5, label="middle half of the pairs"
     )
     means = np.array([row["mean"] for row in rows])
     lows, highs = ([row[f"mean {end}"] for row in rows] for end in ("low", "high"))

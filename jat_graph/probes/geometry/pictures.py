@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +27,7 @@ LETTER, GAP = 0.085, 0.18  # inches, of a word's letters and between words
 LINE, ASIDE = 0.22, 0.04  # inches, of a label's height, and from a word's middle to an arc's end
 MOST_LETTERS = 20
 NEARER = (0.6, 0.4)  # an edge's number: to the word, and to its head
+PLANE = "In the space of the probe: its two main axes"
 DEVIATION = "PuOr_r"  # darker is farther from 1, on both sides
 
 
@@ -111,7 +113,7 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     squared = squared_distances(points.detach().double()).cpu().numpy()
     predicted = spanning_tree(squared, tree.shown)
     places = _word_places(sentence)
-    side = max(4.0, places[-1] * 0.7)
+    side = max(4.0, 2.1 * math.sqrt(places[-1]))
     wide = max(4.0, places[-1] + 1.2)
     figure = new_figure(wide + side, side + 1.0)
     left, right = figure.subplots(1, 2, width_ratios=(wide, side))
@@ -145,7 +147,7 @@ def _word_places(sentence: Sentence) -> list[float]:
 
 
 def _rise(places: Sequence[float], edge: tuple[int, int]) -> float:
-    return float(np.sqrt(places[edge[1]] - places[edge[0]]))
+    return math.sqrt(places[edge[1]] - places[edge[0]])
 
 
 def _draw_arc(
@@ -242,7 +244,7 @@ def _draw_plane_words(axis: Axes, sentence: Sentence, where: Where, side: float)
         axis.plot(x, y, "o", color="black", markersize=5, zorder=3)
         _write(axis, sentence.words[word], (x, up))
     axis.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
-    axis.set_title("In the space of the probe: its two main axes", fontsize=10)
+    axis.set_title(f"{PLANE}\n(dashed: joined there alone)", fontsize=10)
     axis.set_axis_off()
 
 

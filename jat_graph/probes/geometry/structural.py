@@ -221,10 +221,10 @@ def _caption(
         f"trained on {sizes['train']} sentences, stopped by {sizes['dev']}, scored on "
         f"{sizes['test']}"
         + (f" ({left} that the model cannot take whole are left out)" if left else "")
-        + f". Layer {best} of the {first} holds the most: {own[UUAS]:.1%} of the edges "
-        f"({own['UUAS low']:.1%} to {own['UUAS high']:.1%}); words in a line have "
-        f"{line[UUAS]:.1%}. What a model with random weights or layer 0 reaches comes from the "
-        "words and their places alone; only what is above it was learnt. Low and high are the "
+        + f". Layer {best} of the {first} holds the most on these sentences: {own[UUAS]:.1%} of "
+        f"the edges ({own['UUAS low']:.1%} to {own['UUAS high']:.1%}); words in a line have "
+        f"{line[UUAS]:.1%}. Layer 0 knows words and their places alone, and random weights nothing "
+        "that was learnt: what counts is what is above both. Low and high are the "
         "ends of intervals of 95 % over sentences"
         + (
             f"; scores are means over {seeds} seeds, which differ by at most {spread:.3f} in UUAS"
