@@ -54,6 +54,9 @@ def graphs_and_trees(
     ratio is to the same sum over the pairs of one sentence *and* one distance in words. It is 1
     where a head knows of nothing but distance.
 
+    Memory: about 12 bytes for each pair of words and head, a quarter of a gigabyte for the 254,000
+    pairs of EWT's development set and 72 heads.
+
     Args:
         model: A model with jump heads, or with any for ``maps="attention"``.
         tokenizer: Its tokenizer, a fast one.

@@ -219,3 +219,11 @@ def test_bad_input(settings: dict[str, Any], message: str, tmp_path: Path) -> No
     given_ = {"sentences": random_sentences(3), "folder": tmp_path, "maps": "attention"} | settings
     with pytest.raises(ValueError, match=message):
         graphs_and_trees(tiny_model("bert"), tiny_tokenizer(), **given_)
+
+
+@pytest.mark.parametrize("each", ["relations", "heads"])
+def test_heads_that_join_nothing(each: str, tmp_path: Path) -> None:
+    model = attach(tiny_model("bert"), JatConfig(heads="all", threshold=math.inf))
+    found = graphs_and_trees(model, tiny_tokenizer(), random_sentences(9), tmp_path, each=each)
+    assert found.table["ratio"].isna().all() and not found.table["density"].any()
+    found.save(tmp_path / "found")
