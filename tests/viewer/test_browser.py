@@ -267,3 +267,18 @@ def test_512_tokens_and_144_heads_stay_usable(opened: Opened) -> None:
     assert re.search(r"4096 links are in the file, \d+ %", tab.locator("#caption").inner_text())
     tab.get_by_role("button", name="w40 (40), looks").click()
     assert tab.locator("#picture path.link").count() > 0
+
+
+def test_a_notebook_shows_it_in_a_frame(chromium: Any) -> None:
+    notebook = chromium.new_page()
+    said: list[str] = []
+    notebook.on("console", lambda message: said.append(message.text))
+    notebook.set_content(f"<body>{made_up_page(WORDS)._repr_html_()}</body>")
+    frame = notebook.frame_locator("iframe")
+    frame.locator("#picture g[role=button]").nth(4).click()
+    assert frame.locator("#heading").inner_text() == "Layer 3, head 1: attention"
+    with notebook.expect_download() as download:
+        frame.get_by_role("button", name="Save picture as SVG").click()
+    assert download.value.suggested_filename == "layer-3-head-1-attention.svg"
+    notebook.close()
+    assert said == []
