@@ -14,6 +14,7 @@ from jat_graph.cli.experimenting import experiment_command
 from jat_graph.cli.inputs import INTERRUPTED
 from jat_graph.cli.looking import calibrate_command, demo_command, inspect_command, plot_command
 from jat_graph.cli.pages import PageCommand, PageGroup
+from jat_graph.cli.probing import probe_app
 from jat_graph.cli.training import eval_command, train_command
 from jat_graph.cli.viewing import view_command
 
@@ -116,3 +117,4 @@ app.command("calibrate", cls=PageCommand)(calibrate_command)
 app.command("plot", cls=PageCommand)(plot_command)
 app.command("view", cls=PageCommand)(view_command)
 app.command("bench", cls=PageCommand)(bench_command)
+app.add_typer(probe_app, name="probe")

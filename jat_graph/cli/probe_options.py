@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
     from jat_graph.probes import Findings, Sentence
 
-    Probe: TypeAlias = Callable[[int, Path], Findings]  # of so many sentences, rows in a folder
-
 ROWS_FOLDER = "rows"
+
+Item = TypeVar("Item")
 
 TreebankOption = Annotated[
     Path,
@@ -36,7 +38,36 @@ LayersOption = Annotated[
     str | None,
     typer.Option("--layer", help="Layers to ask: 0,6 are the embeddings and the sixth. All."),
 ]
+LeastOption = Annotated[
+    int, typer.Option(min=1, help="Relations that are there less often are left out.")
+]
+RankOption = Annotated[int | None, typer.Option(min=1, help="Dimensions that a probe maps to.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all that is drawn.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="How often what is drawn is drawn anew.")]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a probe: of everything, or of a share to see how long it takes."""
+
+    folder: Path  # for what is read
+    share: float = 1.0
+
+    def some(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The share of sentences that this run takes, from the beginning."""
+        return items[: math.ceil(self.share * len(items))]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is of everything."""
+        return self.share == 1
+
+    def least(self, wanted: int) -> int:
+        """What is there less often is left out; of few sentences nothing is."""
+        return wanted if self.is_whole else 1
+
+
+Probe: TypeAlias = Callable[[Run], "list[Findings]"]
 
 
 @dataclass(frozen=True)
@@ -80,26 +111,33 @@ def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:
 
 
 def report(name: str, probe: Probe, whole: int, options: ProbeOptions) -> None:
-    """Say how long a probe will take, run it, and show and write what it found."""
-    from jat_graph.lab.tables import terminal_table
+    """Say how long a probe of so many sentences will take, run it, and write what it found."""
     from jat_graph.training.estimate import describe_time
 
-    seconds = _foresee(probe, whole)
-    told = f"{whole} sentences: about {describe_time(seconds)}, by a run on a few."
+    told = f"{whole} sentences: about {describe_time(_foresee(probe, whole))}, as a few have taken."
     Console(stderr=True).print(told, soft_wrap=True)
     if options.dry_run:
         return
     folder = options.output or Path(f"probe-{name}")
-    found = probe(whole, folder / ROWS_FOLDER)
-    files = found.save(folder)
+    found = probe(Run(folder / ROWS_FOLDER))
+    files = [path.name for findings in found for path in findings.save(folder)]
+    for findings in found:
+        _show(findings)
+    Console().print(f"{', '.join(files)} are in {folder}.", soft_wrap=True)
+
+
+def _show(findings: Findings) -> None:
+    from jat_graph.lab.tables import terminal_table
+
+    numbers = findings.table.select_dtypes("number").columns
+    words = [column for column in findings.table if column not in numbers]
     console = Console()
-    words = [column for column in found.table if found.table[column].dtype == object]
-    console.print(terminal_table(found.cells(), words))
-    console.print(found.caption, soft_wrap=True)
-    console.print(f"{', '.join(path.name for path in files)} are in {folder}.", soft_wrap=True)
+    console.print(terminal_table(findings.cells(), words))
+    console.print(findings.caption, soft_wrap=True, highlight=False)
 
 
 def _foresee(probe: Probe, whole: int) -> float:
+    """The seconds that a probe will take; nothing is said or kept of the runs that tell."""
     from jat_graph.probes.estimate import foresee
     from jat_graph.progress import silent
 
@@ -107,8 +145,8 @@ def _foresee(probe: Probe, whole: int) -> float:
     level = messages.level
     messages.setLevel(logging.ERROR)
     try:
-        with silent(), tempfile.TemporaryDirectory() as folder:
-            places = (Path(folder) / str(number) for number in range(3))
-            return foresee(lambda count: probe(count, next(places)), whole)
+        with silent(), tempfile.TemporaryDirectory() as home:
+            folders = (Path(home) / str(number) for number in itertools.count())
+            return foresee(lambda count: probe(Run(next(folders), count / whole)), whole)
     finally:
         messages.setLevel(level)

@@ -1,0 +1,119 @@
+"""The commands of ``probe`` that ask what states tell of meaning."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jat_graph.cli.options import JatOptions, gather
+from jat_graph.cli.probe_options import (
+    LayersOption,
+    ProbeOptions,
+    RankOption,
+    Run,
+    SeedOption,
+    layers_of,
+    report,
+)
+
+if TYPE_CHECKING:
+    from jat_graph.probes import Findings
+
+SemcorOption = Annotated[
+    Path, typer.Option(help="semcor3.0.tar.gz, or the folder that it unpacks to.")
+]
+WordnetOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of WordNet 3.0. Default: nltk's data, or Debian's package."),
+]
+
+
+@gather(given=ProbeOptions, jat=JatOptions)
+def senses_command(
+    given: ProbeOptions,
+    jat: JatOptions,
+    semcor: SemcorOption,
+    evaluation: Annotated[
+        Path, typer.Option(help="Folder with sets NAME.data.xml and NAME.gold.key.txt.")
+    ],
+    wordnet: WordnetOption = None,
+    layer: LayersOption = None,
+    rank: RankOption = None,
+    seeds: Annotated[int, typer.Option(min=0, help="Seeds of the semantic probe; 0 for none.")] = 3,
+    controls: Annotated[
+        bool, typer.Option("--controls/--no-controls", help="Also ask random weights.")
+    ] = True,
+) -> None:
+    """Find the senses of words by the nearest centroid of SemCor's senses: F1 for each layer.
+
+    Beside it stand the most frequent sense, WordNet's first one, random weights, and the semantic
+    probe, a linear map that is trained to tell senses apart.
+    """
+    from jat_graph.probes import open_wordnet, read_evaluation, read_semcor
+
+    senses = open_wordnet(wordnet)
+    tests = read_evaluation(evaluation, senses)
+    training = read_semcor(semcor, senses)[: given.sentences]
+    model, tokenizer = given.load(jat)
+
+    def probe(run: Run) -> list[Findings]:
+        from jat_graph.probes import sense_probe
+
+        found = sense_probe(
+            model,
+            tokenizer,
+            run.some(training),
+            {name: run.some(sentences) for name, sentences in tests.items()},
+            senses,
+            run.folder,
+            layers=layers_of(layer),
+            rank=rank,
+            seeds=range(seeds),
+            controls=controls,
+            batch_size=given.batch_size,
+        )
+        return [found]
+
+    report("senses", probe, len(training), given)
+
+
+@gather(given=ProbeOptions, jat=JatOptions)
+def ratio_command(
+    given: ProbeOptions,
+    jat: JatOptions,
+    semcor: SemcorOption,
+    wordnet: WordnetOption = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of sentences.")] = 1000,
+    layer: LayersOption = None,
+    rank: RankOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Ask how far another sense of a word in the same sentence draws it from its own.
+
+    Of two sentences alone, joined by "and", and joined to a random one.
+    """
+    from jat_graph.probes import open_wordnet, read_semcor
+
+    training = read_semcor(semcor, open_wordnet(wordnet))[: given.sentences]
+    model, tokenizer = given.load(jat)
+
+    def probe(run: Run) -> list[Findings]:
+        from jat_graph.probes import similarity_ratio
+
+        found = similarity_ratio(
+            model,
+            tokenizer,
+            run.some(training),
+            run.folder,
+            pairs=math.ceil(run.share * pairs),
+            layers=layers_of(layer),
+            rank=rank,
+            seed=seed,
+            batch_size=given.batch_size,
+        )
+        return [found]
+
+    report("ratio", probe, len(training), given)

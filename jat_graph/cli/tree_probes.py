@@ -1,0 +1,95 @@
+"""The commands of ``probe`` that ask for trees in the geometry of states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jat_graph.cli.options import JatOptions, gather
+from jat_graph.cli.probe_options import (
+    LayersOption,
+    LeastOption,
+    ProbeOptions,
+    RankOption,
+    Run,
+    SeedOption,
+    SeedsOption,
+    TreebankOption,
+    layers_of,
+    read_split,
+    report,
+)
+
+if TYPE_CHECKING:
+    from jat_graph.probes import Findings
+
+EpochsOption = Annotated[int, typer.Option(min=1, help="Most passes over the sentences.")]
+
+
+@gather(given=ProbeOptions, jat=JatOptions)
+def tree_command(
+    given: ProbeOptions,
+    jat: JatOptions,
+    treebank: TreebankOption,
+    layer: LayersOption = None,
+    rank: RankOption = 128,
+    epochs: EpochsOption = 30,
+    seeds: SeedsOption = 1,
+) -> None:
+    """Ask how much of dependency trees is in the distances between the states of words.
+
+    Trained on train, stopped by dev, scored on test, beside random weights, the words in a line
+    and, of a model with jump heads, its base.
+    """
+    splits = [read_split(treebank, part, given.sentences) for part in ("train", "dev", "test")]
+    model, tokenizer = given.load(jat)
+
+    def probe(run: Run) -> list[Findings]:
+        from jat_graph.probes import structural_probe
+
+        found = structural_probe(
+            model,
+            tokenizer,
+            *map(run.some, splits),
+            run.folder,
+            layers=layers_of(layer),
+            rank=rank,
+            most=None,
+            epochs=epochs,
+            seeds=range(seeds),
+        )
+        return [found]
+
+    report("tree", probe, len(splits[0]), given)
+
+
+@gather(given=ProbeOptions, jat=JatOptions)
+def distance_command(
+    given: ProbeOptions,
+    jat: JatOptions,
+    treebank: TreebankOption,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="After which layer. Default: the middle one.")
+    ] = None,
+    rank: RankOption = 128,
+    epochs: EpochsOption = 30,
+    least: LeastOption = 30,
+    seed: SeedOption = 0,
+) -> None:
+    """Hold squared distances between the states of words against those in the tree.
+
+    One table over powers of the distance, one over relations, of the sentences of test.
+    """
+    splits = [read_split(treebank, part, given.sentences) for part in ("train", "dev", "test")]
+    model, tokenizer = given.load(jat)
+
+    def probe(run: Run) -> list[Findings]:
+        from jat_graph.probes import relation_distances, tree_distances
+
+        data = (model, tokenizer, *map(run.some, splits), run.folder)
+        own = {"layer": layer, "rank": rank, "epochs": epochs, "seed": seed, "most": None}
+        powers = tree_distances(*data, **own)
+        return [powers, relation_distances(*data, least=run.least(least), **own)]
+
+    report("distance", probe, len(splits[0]), given)
