@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jat_graph.probes import Findings, Sentence
 
 ROWS_FOLDER = "rows"
+WIDE = 1000  # columns, in which any table has room
 
 Item = TypeVar("Item")
 
@@ -127,12 +128,16 @@ def report(name: str, probe: Probe, whole: int, options: ProbeOptions) -> None:
 
 
 def _show(findings: Findings) -> None:
+    """Print a table, without intervals where they do not fit, and what it means."""
     from jat_graph.lab.tables import terminal_table
 
     numbers = findings.table.select_dtypes("number").columns
     words = [column for column in findings.table if column not in numbers]
     console = Console()
-    console.print(terminal_table(findings.cells(), words))
+    shown = terminal_table(findings.cells(), words)
+    if Console(width=WIDE).measure(shown).minimum > console.width:
+        shown = terminal_table(findings.cells(intervals=False), words)
+    console.print(shown)
     console.print(findings.caption, soft_wrap=True, highlight=False)
 
 

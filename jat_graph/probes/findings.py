@@ -46,16 +46,27 @@ class Findings:
         table = self.cells(digits).to_markdown(index=False, disable_numparse=True)
         return f"{self.caption}\n\n{table}\n"
 
-    def cells(self, digits: int = 3) -> pd.DataFrame:
-        """Return the table as it is shown: all cells are texts.
+    def cells(self, digits: int = 3, intervals: bool = True) -> pd.DataFrame:
+        """Return the table as it is shown: all cells are texts, each interval beside its value.
 
         Args:
             digits: Digits after the point. (default: 3)
+            intervals: Whether intervals are shown. (default: True)
 
         Returns:
-            A table of the same shape.
+            A table with a row for each of the table's.
         """
-        return self.table.map(partial(_cell, digits=digits))
+        cells = self.table.map(partial(_cell, digits=digits))
+        columns = list(cells)
+        for value, low, high in zip(columns, columns[1:], columns[2:], strict=False):
+            if not (low.endswith("low") and high.endswith("high")):
+                continue
+            if intervals:
+                known = cells[low] != ""
+                ends = " (" + cells[low] + " to " + cells[high] + ")"
+                cells[value] += ends.where(known, "")
+            cells = cells.drop(columns=[low, high])
+        return cells
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON types."""
