@@ -135,7 +135,7 @@ def _show(findings: Findings) -> None:
     words = [column for column in findings.table if column not in numbers]
     console = Console()
     shown = terminal_table(findings.cells(), words)
-    if Console(width=WIDE).measure(shown).minimum > console.width:
+    if Console(width=WIDE).measure(shown).maximum > console.width:
         shown = terminal_table(findings.cells(intervals=False), words)
     console.print(shown)
     console.print(findings.caption, soft_wrap=True, highlight=False)
