@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,10 +48,13 @@ def tree_command(
     def probe(run: Run) -> list[Findings]:
         from jat_graph.probes import structural_probe
 
+        train, dev, test = map(run.some, splits)
         found = structural_probe(
             model,
             tokenizer,
-            *map(run.some, splits),
+            train,
+            dev,
+            test,
             run.folder,
             layers=layers_of(layer),
             rank=rank,
@@ -87,9 +90,16 @@ def distance_command(
     def probe(run: Run) -> list[Findings]:
         from jat_graph.probes import relation_distances, tree_distances
 
-        data = (model, tokenizer, *map(run.some, splits), run.folder)
-        own = {"layer": layer, "rank": rank, "epochs": epochs, "seed": seed, "most": None}
-        powers = tree_distances(*data, **own)
-        return [powers, relation_distances(*data, least=run.least(least), **own)]
+        train, dev, test = map(run.some, splits)
+        own: dict[str, Any] = {
+            "layer": layer,
+            "rank": rank,
+            "epochs": epochs,
+            "seed": seed,
+            "most": None,
+        }
+        powers = tree_distances(model, tokenizer, train, dev, test, run.folder, **own)
+        own["least"] = run.least(least)
+        return [powers, relation_distances(model, tokenizer, train, dev, test, run.folder, **own)]
 
     report("distance", probe, len(splits[0]), given)
