@@ -75,7 +75,8 @@ def graphs_and_trees(
     Returns:
         The ratios with 95 % intervals over sentences, and the density that came of it; the best
         head of a relation, the farthest above chance, was chosen on one half of the sentences and
-        scored on the other.
+        scored on the other. An interval is missing where a draw of sentences may have nothing to
+        count.
 
     Raises:
         ValueError: If an argument does not fit the model or the sentences.
