@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.config_fields import (
     LEARNED,
@@ -20,8 +20,9 @@ from jat_graph.config_fields import (
     to_plain,
 )
 from jat_graph.files import read_object, write_text
-from jat_graph.patterns.base import Pattern
-from jat_graph.patterns.parsing import parse_pattern
+
+if TYPE_CHECKING:
+    from jat_graph.patterns.base import Pattern
 
 CONFIG_VERSION = 2
 # Fields of the second version. A config that leaves them alone is written as one of the first, so
@@ -308,7 +309,11 @@ class JatConfig:
         Returns:
             The pattern; None if scores are read everywhere.
         """
-        return None if self.pattern is None else parse_pattern(str(self.pattern))
+        if self.pattern is None:
+            return None
+        from jat_graph.patterns.parsing import parse_pattern  # which needs torch
+
+        return parse_pattern(str(self.pattern))
 
     @property
     def takes_edges(self) -> bool:
@@ -511,3 +516,16 @@ def check_config(config: object) -> None:
     """Refuse what is no config, with a ValueError."""
     if not isinstance(config, JatConfig):
         raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
+
+
+def check_calibration(density: float, config: JatConfig) -> None:
+    """Refuse what no thresholds can be measured for."""
+    if not isinstance(density, int | float) or not 0 < density < 1:
+        raise ValueError(f"density must be in (0, 1), got {density!r}")
+    if config.graph != "pairs":
+        raise ValueError(
+            f"graph must be 'pairs' to calibrate, got {config.graph!r}; "
+            "their threshold, in standard deviations, fits every head"
+        )
+    if config.vote_rate is not None:
+        raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")

@@ -20,8 +20,6 @@ from jat_graph.checks.numbers import (
     check_number,
     is_integer,
 )
-from jat_graph.patterns.base import Pattern
-from jat_graph.patterns.parsing import parse_pattern
 
 HopWeights: TypeAlias = tuple[float, ...]
 Strength: TypeAlias = float | str  # how strongly one hop changes queries, keys or values
@@ -124,6 +122,9 @@ def _check_one_strength(value: Any) -> Strength:
 
 def check_pattern(value: Any) -> str:
     """Return the spec of a pattern, or of what a spec says, in its one form."""
+    from jat_graph.patterns.base import Pattern  # which needs torch
+    from jat_graph.patterns.parsing import parse_pattern
+
     if isinstance(value, Pattern):
         return value.spec
     if not isinstance(value, str):

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+ENDINGS = (".png", ".svg", ".pdf")  # of pictures
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -41,6 +43,31 @@ def check_target(path: Path | None) -> None:
         raise FileNotFoundError(f"{where}, got none at {path.parent}")
     if path is not None and path.is_dir():
         raise OSError(f"{path} must be a file, got a folder")
+
+
+def check_picture(path: Path, name: str = "picture") -> None:
+    """Refuse a file that no picture could be written to."""
+    if path.suffix.lower() not in ENDINGS:
+        *others, last = ENDINGS
+        raise ValueError(
+            f"{name} must be a file name ending in {', '.join(others)} or {last}, got {str(path)!r}"
+        )
+    check_target(path)
+
+
+def check_data_folder(folder: Path | None) -> None:
+    """Refuse a folder of data that is not there."""
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a folder that is not there, which would be looked for on the Hub for long."""
+    is_place = name.startswith((".", "/", "~", os.sep)) or name.endswith(("/", os.sep))
+    if not Path(name).is_dir() and (is_place or len(Path(name).parts) > 2):  # Hub: OWNER/NAME
+        raise ValueError(
+            f"model must be a folder or a Hub name to load, got {name!r}: no such folder"
+        )
 
 
 def write_text(path: str | Path, text: str) -> None:

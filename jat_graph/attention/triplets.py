@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PAIRS = ("partner", "sum", "max")
 PARTNERS = 5  # kinds of partners: shuffled, next, second next, mirrored, swapped
 
 

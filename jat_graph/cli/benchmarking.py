@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jat_graph.files import check_target
+from jat_graph.checks.numbers import check_choice, check_integer
+from jat_graph.files import check_picture, check_target
 from jat_graph.lab.speed import NAMES, check_benchmark
 from jat_graph.progress import has_terminal
 
@@ -47,21 +48,25 @@ def bench_command(
     """
     if name != COSTS:
         check_benchmark(name)
+    elif lengths is not None or plot is not None:
+        raise ValueError("bench costs takes neither --lengths nor --plot")
+    if device is not None:
+        check_choice("--device", device, ("cpu", "cuda"))
     wanted = None if lengths is None else _read_lengths(lengths)
+    check_integer("--repeats", repeats, least=1)
+    for target in (json_file, plot):
+        check_target(target)
+    if plot is not None:
+        check_picture(plot, "--plot")
     import torch
 
     from jat_graph import benchmarks
     from jat_graph.viz import save_figure
-    from jat_graph.viz.heads import check_picture
 
-    for target in (json_file, plot):
-        check_target(target)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == COSTS:
-        _refit_costs(device, json_file, lengths, plot)
+        _refit_costs(device, json_file)
         return
-    if plot is not None:
-        check_picture(plot, "--plot")
     path = Path(f"bench-{name}.json") if json_file is None else json_file
     results = benchmarks.run_benchmark(
         name,
@@ -78,13 +83,10 @@ def bench_command(
         Console().print(f"The picture is in {plot}.")
 
 
-def _refit_costs(device: str, path: Path | None, lengths: str | None, plot: Path | None) -> None:
+def _refit_costs(device: str, path: Path | None) -> None:
     from jat_graph.benchmarks import refit_prices
     from jat_graph.lab.speed.series import Settings
 
-    for option, value in (("--lengths", lengths), ("--plot", plot)):
-        if value is not None:
-            raise ValueError(f"bench costs takes no {option}, got {str(value)!r}")
     prices = refit_prices(Settings(device, repeats=1).torch_device, path)
     for loop, price in prices.items():
         Console().print(f"{loop:10}{price:10.3g} ns", highlight=False)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.cli.inputs import INTERRUPTED
-from jat_graph.files import write_text
-from jat_graph.lab.grids import grid_names, grid_path
+from jat_graph.files import check_data_folder, check_model_name, write_text
+from jat_graph.lab.grids import grid_names, grid_path, needs_model
 from jat_graph.progress import has_terminal
 
 if TYPE_CHECKING:
@@ -51,18 +52,24 @@ def experiment_command(
     """
     path = grid_path(name)
     index, count = _read_part(part)
-    from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
-    from jat_graph.lab.studies.cells import SCRATCH
-    from jat_graph.lab.studies.estimate import describe_total
-    from jat_graph.lab.studies.kinds import kind_of
-    from jat_graph.lab.studies.running import check_jobs
-
-    grid = load_grid(name)
     if copy is not None:
         _copy(path, copy)
         return
-    if model is None and not kind_of(grid).from_scratch:
+    check_integer("--jobs", jobs, least=1)
+    check_choice("--device", device, ("auto", "cpu"))
+    if seeds is not None:
+        check_integer("--seeds", seeds, least=1)
+    if model is not None:
+        check_model_name(model)
+    elif needs_model(path):
         raise ValueError("an experiment needs --model, a folder or a Hub name")
+    check_data_folder(data_dir)
+    from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
+    from jat_graph.lab.studies.cells import SCRATCH
+    from jat_graph.lab.studies.estimate import describe_total
+    from jat_graph.lab.studies.running import check_jobs
+
+    grid = load_grid(name)
     plan = Plan(
         grid if seeds is None else grid.with_seeds(seeds), model or SCRATCH, data_dir, device
     )
@@ -98,7 +105,10 @@ def _read_part(text: str) -> tuple[int, int]:
     first, separator, second = text.partition("/")
     if not separator or not first.isdecimal() or not second.isdecimal():
         raise ValueError(f"--part must be I/N, as 2/8, got {text!r}")
-    return int(first), int(second)
+    index, count = int(first), int(second)
+    if not 1 <= index <= count:
+        raise ValueError(f"--part must be I/N with I from 1 to N, got {text!r}")
+    return index, count
 
 
 def _print_estimates(

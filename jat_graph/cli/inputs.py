@@ -149,13 +149,18 @@ def read_text(path: Path) -> str:
     return text
 
 
+def check_batches(batch_size: int, max_length: int) -> None:
+    """Refuse batches without texts, and texts without tokens."""
+    for name, value in (("--batch-size", batch_size), ("--max-length", max_length)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
 def text_batches(
     texts: list[str], tokenizer: PreTrainedTokenizerBase, batch_size: int, max_length: int
 ) -> list[dict[str, Tensor]]:
     """Texts as padded batches of token ids, in order."""
-    for name, value in (("--batch-size", batch_size), ("--max-length", max_length)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_batches(batch_size, max_length)
     return [
         dict(
             tokenizer(

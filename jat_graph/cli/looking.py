@@ -10,19 +10,23 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from jat_graph.checks.numbers import check_integer
+from jat_graph.cli.beforehand import check_heads, check_look
 from jat_graph.cli.head_tables import head_tables, threshold_table
 from jat_graph.cli.inputs import (
     LookOptions,
     ModelOption,
     TextOptions,
+    check_batches,
     default_model,
     load_model,
     text_batches,
 )
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.directions import isolated
-from jat_graph.files import check_target, write_text
+from jat_graph.files import check_data_folder, check_picture, check_target, write_text
 from jat_graph.progress import has_terminal, watched
+from jat_graph.tasks import PartnersTask, get_task
 from jat_graph.training import TrainingOptions
 
 if TYPE_CHECKING:
@@ -44,10 +48,14 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of first weights and training data.")] = 0,
 ) -> None:
     """Look at the paper's sentence pair, then see what one layer learns with and without jumps."""
+    model = model or default_model()
+    check_heads(model, ())
+    check_integer("steps", steps, least=1)
+    PartnersTask(pairs=pairs)
     from jat_graph.cli.demo import demonstrate, show
 
     found = demonstrate(
-        model or default_model(),
+        model,
         output,
         pairs=pairs,
         steps=steps,
@@ -80,11 +88,14 @@ def inspect_command(
     else jumps.
     """
     from jat_graph.config import JatConfig
-    from jat_graph.inspection.reading import Reading
-    from jat_graph.inspection.text import inspection_of, reports_of
 
     check_target(json_file)
     texts, chosen = given.read("inspect"), look.resolve()
+    check_heads(model, (jat.resolve(JatConfig()),))
+    check_look(model, chosen)
+    from jat_graph.inspection.reading import Reading
+    from jat_graph.inspection.text import inspection_of, reports_of
+
     loaded, tokenizer = load_model(model, jat, JatConfig(), look)
     found = []
     for reading in [Reading.of(loaded, tokenizer, text, **chosen) for text in texts]:
@@ -123,20 +134,27 @@ def calibrate_command(
 
     Every fifth batch is held out, and the density reached on those is shown.
     """
-    from jat_graph.config import JatConfig
-    from jat_graph.inspection.calibration import calibrate, check_calibration
-    from jat_graph.training import calibrate_on_task
+    from jat_graph.config import JatConfig, check_calibration
 
     if task is not None and (given.text is not None or given.sentence):
         raise ValueError("calibrate takes --task or texts, not both")
     check_target(output)
-    check_calibration(density, jat.resolve(JatConfig()) or JatConfig())
+    settings = jat.resolve(JatConfig()) or JatConfig()
+    check_calibration(density, settings)
+    texts = [] if task is not None else given.read("calibrate", "--task")
+    check_batches(batch_size, max_length)
+    check_heads(model, (settings,))
+    check_data_folder(data_dir)
     if task is None:
-        texts = given.read("calibrate", "--task")
+        from jat_graph.inspection.calibration import calibrate
+
         loaded, tokenizer = load_model(model, jat, JatConfig())
         batched = text_batches(texts, tokenizer, batch_size, max_length)
         result = calibrate(loaded, batched, density=density)
     else:
+        get_task(task)
+        from jat_graph.training import calibrate_on_task
+
         options = TrainingOptions(
             model=model,
             task=task,
@@ -173,17 +191,15 @@ def plot_command(
     beside each other; memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with :causal, and
     block:LENGTH are layers that read something else than single tokens.
     """
-    from jat_graph.viz import save_figure
-    from jat_graph.viz.heads import check_most_tokens, check_picture
-
     check_picture(output, "--output")
-    if model is not None:
-        check_most_tokens("--length", length)
-        figure = _heads_figure(model, given, look, jat, top, length)
-    elif jat.pattern is not None:
-        figure = _patterns_figure(jat.pattern, length)
-    else:
+    if model is None and jat.pattern is None:
         raise ValueError("plot needs --model, or --pattern")
+    if model is not None:
+        figure = _heads_figure(model, given, look, jat, top, length)
+    else:
+        figure = _patterns_figure(str(jat.pattern), length)
+    from jat_graph.viz import save_figure
+
     save_figure(figure, output)
     Console().print(f"The picture is in {output}.")
 
@@ -193,13 +209,18 @@ def _heads_figure(
 ) -> Figure:
     """One head, or the graphs of several."""
     from jat_graph.config import JatConfig
-    from jat_graph.inspection.reading import Reading
-    from jat_graph.inspection.text import graphs_of, view_of
-    from jat_graph.viz import draw_graphs, draw_head
 
     texts, chosen = given.read("plot"), look.resolve()
     if len(texts) > 1:
         raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --sentence")
+    check_heads(model, (jat.resolve(JatConfig()),))
+    check_look(model, chosen)
+    from jat_graph.inspection.reading import Reading
+    from jat_graph.inspection.text import graphs_of, view_of
+    from jat_graph.viz import draw_graphs, draw_head
+    from jat_graph.viz.heads import check_most_tokens
+
+    check_most_tokens("--length", most_tokens)
     loaded, tokenizer = load_model(model, jat, JatConfig(), look)
     reading = Reading.of(loaded, tokenizer, texts[0], **chosen)
     if len(reading.heads) == 1:

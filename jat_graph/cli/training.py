@@ -11,13 +11,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from jat_graph.cli.beforehand import check_heads
 from jat_graph.cli.inputs import INTERRUPTED, ModelOption
 from jat_graph.cli.options import EvalOptions, JatOptions, RunOptions, TripletOptions, gather
-from jat_graph.files import check_target
+from jat_graph.files import check_data_folder, check_target
 from jat_graph.progress import has_terminal
-from jat_graph.tasks import TASK_NAMES
+from jat_graph.tasks import TASK_NAMES, get_task
 from jat_graph.training import Metrics, TrainingOptions
-from jat_graph.training.storage import CHECKPOINT_FOLDER, RUN_FILE, write_json
+from jat_graph.training.storage import (
+    CHECKPOINT_FOLDER,
+    RUN_FILE,
+    check_unused,
+    refuse_single_run,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
@@ -59,10 +66,7 @@ def train_command(
     Without any option of jump attention the paper's settings are used. torchrun and accelerate
     launch start it in several processes (docs: Clusters).
     """
-    from jat_graph.training import train
-    from jat_graph.training.heads import name_of
-    from jat_graph.training.processes import join, one_voice
-    from jat_graph.training.runner import check_unused, refuse_single_run
+    from jat_graph.training.processes import join_others, one_voice
 
     with one_voice():
         options = TrainingOptions(
@@ -72,11 +76,17 @@ def train_command(
             data_dir=None if data_dir is None else str(data_dir),
             **asdict(run) | {"trainer": dict(_read_setting(text) for text in run.trainer or ())},
         )
+        get_task(task)
+        check_data_folder(data_dir)
         jumps = density is not None or jat != JatOptions()
         _check_choice(base, compare_arms, seeds, arm, jumps, triplet != TripletOptions())
         check_folder = refuse_single_run if compare_arms else check_unused
         try:
-            join(options).on_main(lambda: check_folder(options))
+            _check_heads(options, jat, triplet, density)
+            join_others(options).on_main(lambda: check_folder(options))
+            from jat_graph.training import train
+            from jat_graph.training.heads import name_of
+
             config = None if base or arm else _heads(options, jat, triplet, density)
             if compare_arms:
                 arms = dict(_read_arm(text) for text in arm) if arm else {name_of(config): config}
@@ -101,12 +111,18 @@ def eval_command(
     ] = None,
 ) -> None:
     """Score a trained model on the dev sets of a task."""
-    from jat_graph.training import evaluate
     from jat_graph.training.processes import is_main, one_voice
 
     check_target(json_file)
     with one_voice():
         folder = None if data_dir is None else str(data_dir)
+        given = {name: value for name, value in asdict(run).items() if value is not None}
+        get_task(task)
+        TrainingOptions(model, task, ".", folder, **given)  # which refuses what is wrong
+        check_heads(model, ())
+        check_data_folder(data_dir)
+        from jat_graph.training import evaluate
+
         metrics = evaluate(model, task, folder, **asdict(run), progress=has_terminal())
         _print_metrics(metrics)
         if json_file is not None and is_main():
@@ -152,6 +168,19 @@ def _check_choice(
             "--arm takes its settings from its file: leave out --density and options of jump "
             "attention"
         )
+
+
+def _check_heads(
+    options: TrainingOptions, jat: JatOptions, triplet: TripletOptions, density: float | None
+) -> None:
+    """Refuse with nothing imported what can be refused so; a model's own heads are not known."""
+    from jat_graph.config import JatConfig, check_calibration
+
+    jump = jat.resolve(JatConfig())
+    if density is not None:
+        check_calibration(density, jump or JatConfig())
+    told = jump if jat != JatOptions() or density is not None else None
+    check_heads(options.model, (told, triplet.resolve()), options.depth)
 
 
 def _heads(

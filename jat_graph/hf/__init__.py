@@ -13,7 +13,7 @@ from jat_graph.hf.describing import summary
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
-from jat_graph.hf.triplet_config import TripletConfig
+from jat_graph.triplet_config import TripletConfig
 
 __all__ = [
     "CapturedLayer",

@@ -23,9 +23,9 @@ from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
 from jat_graph.hf.silence import telling_hooks, with_silent_tokens
 from jat_graph.hf.switching import add_hooks, attached_parts, remove_hooks, switch_off, switch_on
-from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.hf.triplet_layer import TripletLayer
 from jat_graph.patterns import Pattern
+from jat_graph.triplet_config import TripletConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -13,7 +13,7 @@ from jat_graph.attention.triplets import triplet_heads
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
 from jat_graph.hf.modules import AttentionModule
-from jat_graph.hf.triplet_config import TripletConfig
+from jat_graph.triplet_config import TripletConfig
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
@@ -120,19 +120,6 @@ def calibrate(
         if held_out:
             _log_density("held-out", graph_statistics(model, held_out), density)
     return result
-
-
-def check_calibration(density: float, config: JatConfig) -> None:
-    """Refuse what no thresholds can be measured for."""
-    if not isinstance(density, int | float) or not 0 < density < 1:
-        raise ValueError(f"density must be in (0, 1), got {density!r}")
-    if config.graph != "pairs":
-        raise ValueError(
-            f"graph must be 'pairs' to calibrate, got {config.graph!r}; "
-            "their threshold, in standard deviations, fits every head"
-        )
-    if config.vote_rate is not None:
-        raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")
 
 
 def graph_statistics(

@@ -32,10 +32,11 @@ from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import join
 from jat_graph.training.results import RunResult, versions
-from jat_graph.training.runner import refuse_single_run, require_extra
+from jat_graph.training.runner import require_extra
 from jat_graph.training.storage import (
     RESULTS_FILE,
     making_folder,
+    refuse_single_run,
     run_folder,
     write_json,
 )

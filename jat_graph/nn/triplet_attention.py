@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jat_graph.attention.triplets import PAIRS, triplet_heads
+from jat_graph.attention.triplets import triplet_heads
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.nn.self_attention import SelfAttention
+from jat_graph.triplet_config import PAIRS
 
 
 class TripletAttention(SelfAttention):

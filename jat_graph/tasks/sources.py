@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.files import check_data_folder
+
 if TYPE_CHECKING:
     from datasets import Dataset
 
@@ -28,8 +30,7 @@ def find_file(folder: Path | None, task: str, homes: Sequence[str], names: Seque
             f"task {task} cannot be loaded by name; give the folder with its original files as "
             "data_dir (--data-dir)"
         )
-    if not folder.is_dir():
-        raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
+    check_data_folder(folder)
     for home in (folder, *(folder / name for name in homes)):
         for name in names:
             if (home / name).exists():

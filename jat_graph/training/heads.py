@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from jat_graph.config import JatConfig
-    from jat_graph.hf.triplet_config import TripletConfig
+    from jat_graph.triplet_config import TripletConfig
 
 # Settings of the heads that a run places.
 Heads: TypeAlias = Union["JatConfig", "TripletConfig", "BothHeads"]

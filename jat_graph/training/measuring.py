@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, check_calibration
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
@@ -41,7 +41,7 @@ from jat_graph.training.storage import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from jat_graph.hf.triplet_config import TripletConfig
+    from jat_graph.triplet_config import TripletConfig
 
 CALIBRATION_BATCHES = 8
 
@@ -203,7 +203,7 @@ def _measure(
     batches: int,
     beside: TripletConfig | None,
 ) -> JatConfig:
-    from jat_graph.inspection.calibration import calibrate, check_calibration
+    from jat_graph.inspection.calibration import calibrate
     from jat_graph.training.arguments import check_device
 
     config = config or JatConfig()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.files import check_model_name
 from jat_graph.training.storage import reason
 
 if TYPE_CHECKING:
@@ -44,15 +45,14 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 def load_config(path: str) -> PreTrainedConfig:
     """The configuration of a model, or one line that says why there is none."""
+    check_model_name(path)
     from transformers import AutoConfig
 
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(path, **offline(path))
     except (OSError, ValueError, KeyError) as error:
-        is_place = Path(path).is_dir() or len(Path(path).parts) <= 2  # a Hub name has no more
-        why = reason(error) if is_place else "no such folder"
         raise ValueError(
-            f"model must be a folder or a Hub name to load, got {path!r}: {why}"
+            f"model must be a folder or a Hub name to load, got {path!r}: {reason(error)}"
         ) from None
     return config
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-import torch
-
 from jat_graph.training.options import TrainingOptions
 
 T = TypeVar("T")
@@ -90,6 +88,11 @@ def join(options: TrainingOptions) -> Processes:
     return Processes(state.num_processes, state.process_index)
 
 
+def join_others(options: TrainingOptions) -> Processes:
+    """As :func:`join`, but with nothing imported where no launcher started this process."""
+    return join(options) if _launched().count > 1 else Processes()
+
+
 def leave(code: int = 0) -> None:
     """End one of several processes here, where all is written.
 
@@ -101,6 +104,8 @@ def leave(code: int = 0) -> None:
     """
     if not _can_talk():
         return
+    import torch
+
     torch.distributed.destroy_process_group()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -154,6 +159,10 @@ def own_environment() -> Iterator[None]:
 
 
 def _can_talk() -> bool:
+    if "torch" not in sys.modules:  # which a command that refuses something does without
+        return False
+    import torch
+
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
@@ -176,6 +185,8 @@ def _refusal(options: TrainingOptions, cpu: bool) -> str | None:
     Accelerate would go another way in silence: it shards nothing on the CPU, and a precision that
     only the launcher is told would not be in the run's description.
     """
+    import torch
+
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("no", options.mixed_precision):
         return (

@@ -27,6 +27,7 @@ from jat_graph.training.storage import (
     MODEL_FOLDER,
     RESULTS_FILE,
     RUN_FILE,
+    check_unused,
     difference,
     last_checkpoint,
     making_folder,
@@ -94,23 +95,6 @@ def train(
         return _train_in(
             folder, objective, config, processes, description, progress=progress, estimate=estimate
         )
-
-
-def check_unused(options: TrainingOptions) -> None:
-    """Refuse a folder that holds a run, unless it is to go on."""
-    folder = run_folder(options)
-    if not options.resume and any((folder / name).exists() for name in (RESULTS_FILE, RUN_FILE)):
-        raise ValueError(
-            f"output_dir {folder} holds a run already: resume it, or name another folder"
-        )
-
-
-def refuse_single_run(options: TrainingOptions) -> None:
-    """Refuse a folder that holds one run, which is no comparison."""
-    folder = run_folder(options)
-    found = read_json(folder / RESULTS_FILE)
-    if found is not None and "arms" not in found:
-        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
 
 
 def require_extra() -> None:

@@ -105,6 +105,23 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
+def check_unused(options: TrainingOptions) -> None:
+    """Refuse a folder that holds a run, unless it is to go on."""
+    folder = run_folder(options)
+    if not options.resume and any((folder / name).exists() for name in (RESULTS_FILE, RUN_FILE)):
+        raise ValueError(
+            f"output_dir {folder} holds a run already: resume it, or name another folder"
+        )
+
+
+def refuse_single_run(options: TrainingOptions) -> None:
+    """Refuse a folder that holds one run, which is no comparison."""
+    folder = run_folder(options)
+    found = read_json(folder / RESULTS_FILE)
+    if found is not None and "arms" not in found:
+        raise ValueError(f"output_dir {folder} holds a single run: name another folder")
+
+
 def read_answers(folder: Path) -> dict[str, dict[str, list[Any]]]:
     """What a run said of each example of its dev sets, beside what is right, if it kept that."""
     path = folder / ANSWERS_FILE

@@ -13,7 +13,7 @@ import numpy as np
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.directions import isolated
-from jat_graph.files import check_target, replacing
+from jat_graph.files import check_picture, replacing
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.viz.stones import JUMP_COLOUR, SIDE_SIGNS, draw_stones
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from jat_graph.inspection.reports import HeadView, Jump, SteppingStone
 
-ENDINGS = (".png", ".svg", ".pdf")
 # Both maps keep their order of brightness under every common colour blindness.
 SCORE_COLOURS = "PuOr_r"
 GRAPH_COLOURS = "Blues"
@@ -117,16 +116,6 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
     return path
-
-
-def check_picture(path: Path, name: str = "picture") -> None:
-    """Refuse a file that no picture could be written to."""
-    if path.suffix.lower() not in ENDINGS:
-        *others, last = ENDINGS
-        raise ValueError(
-            f"{name} must be a file name ending in {', '.join(others)} or {last}, got {str(path)!r}"
-        )
-    check_target(path)
 
 
 def new_figure(

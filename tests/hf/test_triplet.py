@@ -11,11 +11,12 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import PAIRS, draw_shuffle
+from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained
 from jat_graph.hf.interface import _notes, find_attachment
 from jat_graph.hf.triplet_layer import TripletLayer
 from jat_graph.reference import reference_triplet_attention
+from jat_graph.triplet_config import PAIRS
 from tests.hf.models import (
     LENGTH,
     place,

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import PAIRS, draw_shuffle
+from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.nn import TripletAttention
 from jat_graph.reference import reference_triplet_attention
 from jat_graph.testing import random_padding_mask
+from jat_graph.triplet_config import PAIRS
 
 CHANNELS, HEADS = 18, 3  # six heads in three dimensions: more than there are kinds of partners
 

@@ -9,10 +9,10 @@ from itertools import product
 from typing import Any, Literal
 
 from jat_graph.config import JatConfig
-from jat_graph.hf.triplet_config import TripletConfig
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys
 from jat_graph.training.heads import Heads, join_kinds, kinds_of
 from jat_graph.training.options import TrainingOptions
+from jat_graph.triplet_config import TripletConfig
 
 HeadKind = Literal[
     "none", "paper", "released", "released-efficient", "efficient", "stones", "triplet"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.lab.grids import grid_path
+from jat_graph.lab.grids import grid_path, read_toml
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys, check_table, parse
 from jat_graph.lab.studies.arms import GridArm, check_arm, check_options
 from jat_graph.tasks import TASK_NAMES, Task, get_task
@@ -314,16 +313,7 @@ def folder_name(name: str) -> str:
 
 def read_grid(path: str | Path) -> Grid:
     """Read a grid's file."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    where = f"grid {path}"
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # TOML's own, or not UTF-8
-        raise ValueError(f"{where} must be TOML: {str(error).splitlines()[0]}") from None
-    return Grid.from_dict(content, where)
+    return Grid.from_dict(read_toml(Path(path)), f"grid {path}")
 
 
 def load_grid(name: str) -> Grid:

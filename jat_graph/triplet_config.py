@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from jat_graph.attention.triplets import PAIRS
 from jat_graph.checks.numbers import check_choice, check_indices, check_integer
+
+PAIRS = ("partner", "sum", "max")
 
 
 @dataclass(frozen=True)
