@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from functools import partial
 from itertools import groupby
 
@@ -9,6 +10,9 @@ from torch import nn
 
 from jat_graph.hf.interface import find_attachment, layer_state
 from jat_graph.hf.wording import numbers
+
+WIDTH = 80  # of a terminal
+DEEP = 24  # of these ``print(model)`` may leave free before what a module says, in a wrapper too
 
 
 def summary(model: nn.Module) -> str:
@@ -21,7 +25,7 @@ def summary(model: nn.Module) -> str:
 
     Returns:
         A line on the model, and one for each layer with such heads; neighbours that are alike
-        share one.
+        share one. Lines are broken at 80 characters.
 
     Example:
         >>> import jat_graph
@@ -45,8 +49,21 @@ def summary(model: nn.Module) -> str:
     rows = [f"{name} has heads of jat_graph{off}"]
     for line, alike in groupby(layers, key=layers.__getitem__):
         places = tuple(alike)
-        rows.append(f"  layer{'s' if len(places) > 1 else ''} {numbers(places)}: {line}")
+        row = f"layer{'s' if len(places) > 1 else ''} {numbers(places)}: {line}"
+        rows += _lines(row, WIDTH, "  ")
     return "\n".join(rows)
+
+
+def _lines(text: str, width: int, margin: str = "") -> list[str]:
+    """Break a text into lines that fit, the later ones further in."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=margin,
+        subsequent_indent=f"{margin}  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def show_heads(module: nn.Module) -> None:
@@ -60,5 +77,6 @@ def show_heads(module: nn.Module) -> None:
 
 def _extra_repr(module: nn.Module) -> str:
     state = layer_state(module)
-    own = [] if state is None else [heads.describe(module) for heads in state.heads]
+    said = [] if state is None else [heads.describe(module) for heads in state.heads]
+    own = [line for text in said for line in _lines(text, WIDTH - DEEP)]
     return "\n".join(filter(None, (type(module).extra_repr(module), *own)))

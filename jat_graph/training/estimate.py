@@ -161,9 +161,11 @@ def foresee(
     return cost
 
 
-def padded_tokens(rows: Dataset, batch_size: int) -> int:
-    """The tokens of rows in batches as they come, padding too."""
+def padded_tokens(rows: Dataset, batch_size: int, *, grouped: bool = False) -> int:
+    """The tokens of rows in batches as they come, or of similar length, padding too."""
     lengths = [length_of(ids) for ids in rows["input_ids"]]
+    if grouped:
+        lengths.sort()
     starts = range(0, len(lengths), batch_size)
     return sum(_tokens(lengths[start : start + batch_size]) for start in starts)
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -57,10 +58,29 @@ TABLE = ((1.0, 2.0), (3.0, 3.0))
 )
 def test_a_summary_has_a_line_for_layers_that_are_alike(config: Any, lines: list[str]) -> None:
     said = jat_graph.summary(attach(tiny_model("bert"), config))
-    assert said.splitlines() == [
+    assert joined(said).splitlines() == [
         "BertModel has heads of jat_graph",
         *(f"  {line}" for line in lines),
     ]
+
+
+def joined(text: str) -> str:
+    """Undo the breaks of lines that are further in."""
+    return re.sub(r"(?<=\S)\n {4,}(?=\S)(?! *layer)", " ", text)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_no_line_of_ours_is_wider_than_a_terminal() -> None:
+    config = JatConfig.stones(hops=2, pattern="window:64+global:1", key_factor=2.0)
+    model = attach(tiny_model("bert"), config)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, JumpStrength):
+                module.theta.normal_()
+    for text in (jat_graph.summary(model), str(lora(model))):
+        assert "values " in text
+        ours = [line for line in text.splitlines() if not line.strip().startswith(("(", ")"))]
+        assert max(map(len, ours)) <= 80
 
 
 def learned(layers: Any) -> nn.Module:
@@ -79,8 +99,8 @@ def test_learned_strengths_are_said_as_they_are_now() -> None:
     line = "stones, threshold 1, learned, queries -0.25 to 0.1, keys 0, values 0.5"
     model = learned((1,))
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), lora(model)):
-        assert f"  layer 1: jump heads 0-3 of 4: {line}" in jat_graph.summary(twin)
-        assert str(twin).count(f"jump heads 0-3 of 4: {line}\n") == 1
+        assert f"  layer 1: jump heads 0-3 of 4: {line}" in joined(jat_graph.summary(twin))
+        assert " ".join(str(twin).split()).count(f"jump heads 0-3 of 4: {line}") == 1
     with disabled(model):
         assert "has heads of jat_graph (switched off)\n" in jat_graph.summary(model)
 
@@ -103,7 +123,7 @@ def test_print_says_it_where_the_heads_are_until_they_are_off() -> None:
 def test_heads_of_two_kinds_share_a_line() -> None:
     model = attach(tiny_model("bert"), JatConfig(heads=1))
     attach(model, TripletConfig(layers=(1,)))
-    said = jat_graph.summary(model).splitlines()
+    said = joined(jat_graph.summary(model)).splitlines()
     assert said[2].endswith("hop weights (0, 1); triplet heads 1-3 of 4: pairs partner")
     assert "triplet" not in said[1] + said[3]
     detach(model, JatConfig)

@@ -1,16 +1,17 @@
 """How long a grid takes, before it is run."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from jat_graph.lab.studies import Estimate, estimate, estimate_cells
+from jat_graph.lab.studies import Estimate, estimate, estimate_cells, timing
 from jat_graph.lab.studies.curriculum import KIND
 from jat_graph.lab.studies.estimate import describe_total
 from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.records import Store
-from jat_graph.lab.studies.timing import TrainingJob
+from jat_graph.lab.studies.timing import STEP, TrainingJob
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.support import CONTENT, made_up
 from tests.lab.studies.test_fine_tuning_trials import TUNED
@@ -50,7 +51,10 @@ def test_trials_count_once(plans: Plans, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_lessons_count_once_for_all_arms(plans: Plans, tmp_path: Path) -> None:
+def test_lessons_count_once_for_all_arms(
+    plans: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "READING", math.inf)  # however busy the machine is
     plan = plans(kind=KIND, tasks=["1 layer", "pretrained"], **{KIND: LESSONS})
     found = {(entry.task, entry.arm): entry for entry in estimate_cells(plan, tmp_path)}
     for task in ("1 layer", "pretrained"):
@@ -106,6 +110,16 @@ def test_a_job_is_as_large_as_its_data(options: Options) -> None:
     assert half.size < every.size < 3 * half.size
     assert TrainingJob(options(epochs=6), JUMP).size == 2 * every.size
     assert 0 < every.time(60.0).seconds < 60
+
+
+def test_steps_and_batches_of_similar_length_count(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = TrainingJob(options(max_train_samples=32), JUMP)  # 3 epochs of 2 batches of 16
+    assert TrainingJob(options(max_train_samples=32, group_by_length=True), JUMP).size < job.size
+    size = job.size
+    monkeypatch.setattr(timing, "STEP", 0)
+    assert size == job.size + 6 * STEP
 
 
 def test_all_that_is_left_is_told_in_words() -> None:
