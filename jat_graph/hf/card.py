@@ -19,6 +19,14 @@ Once `jat_graph.hf` is imported, `from_pretrained` of transformers, its pipeline
 sentence-transformers load the model, too. Where it is not, its attention is "not supported".
 `attn_implementation="sdpa"` loads the weights without the heads."""
 
+ADAPTER_NOTE = """\
+This loads the base model, attaches the heads and adds the adapter. Loaded by PEFT alone the adapter
+sits on a model without the heads, and says other things."""
+TAGS = ("jat_graph", "jump-self-attention")
+
+# Lines of the template that PEFT writes, which nobody has filled in.
+_EMPTY = ("# Model Card for Model ID", "[More Information Needed]")
+
 # By which a card is known that may be replaced: whoever writes another one leaves it out.
 _MARK = "<!-- written by save_pretrained, and replaced by the next one -->"
 _TEXT = """\
@@ -26,7 +34,7 @@ _TEXT = """\
 {header}
 ---
 
-# A {architecture} with heads of jat_graph
+# {title}
 
 ```text
 {summary}
@@ -55,7 +63,7 @@ def header(*, jumps: bool = True, **known: Any) -> str:
     """Return what the Hub reads at the top of a card."""
     from huggingface_hub import ModelCardData
 
-    tags = ["jat_graph", "jump-self-attention"] if jumps else []
+    tags = list(TAGS) if jumps else []
     text: str = ModelCardData(library_name="transformers", tags=tags, **known).to_yaml()
     return text.strip()
 
@@ -78,13 +86,38 @@ def _card(model: PreTrainedModel, settings: dict[str, Any]) -> str:
     architecture = type(model).__name__
     return _TEXT.format(
         header=header(),
-        architecture=architecture,
+        title=f"A {architecture} with heads of jat_graph",
         summary=summary(model),
         loading=loading(architecture),
         note=NOTE,
         settings=settings_text(settings),
         mark=_MARK,
     )
+
+
+def write_adapter_card(
+    folder: str | Path, architecture: str, told: str, settings: dict[str, Any]
+) -> None:
+    """Say beside an adapter of PEFT which heads it was trained with; what somebody wrote stays."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    path, data = Path(folder, CARD_FILE), ModelCardData(library_name="peft")
+    if path.exists():
+        found = path.read_text(encoding="utf-8", errors="replace")
+        if _MARK not in found and not all(line in found for line in _EMPTY):
+            return
+        data = ModelCard(found).data
+    data["tags"] = sorted({*(data.get("tags") or ()), *TAGS})
+    card = _TEXT.format(
+        header=data.to_yaml().strip(),
+        title=f"An adapter of PEFT for a {architecture} with heads of jat_graph",
+        summary=told,
+        loading=loading(architecture),
+        note=ADAPTER_NOTE,
+        settings=settings_text(settings),
+        mark=_MARK,
+    )
+    write_text(path, card)
 
 
 @wraps(_stock)

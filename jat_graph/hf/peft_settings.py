@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from jat_graph.hf.card import write_adapter_card
+from jat_graph.hf.describing import summary
+
 if TYPE_CHECKING:
     from jat_graph.hf.interface import Attachment
 
@@ -22,14 +25,17 @@ def carry_settings(attachment: Attachment, base: nn.Module, prefix: str, keep_va
     trainers.
     """
     settings = {kind.name: config.to_dict() for kind, config in attachment.configs.items()}
+    said = type(base).__name__, summary(base), settings
     for adapter in _adapters(base):
         vars(adapter)["to_dict"] = partial(_with_settings, adapter, settings)
+        vars(adapter)["save_pretrained"] = partial(_save_with_card, adapter, said)
 
 
 def carry_nothing(base: nn.Module) -> None:
     """Let the adapters of a model save their own settings only."""
     for adapter in _adapters(base):
-        vars(adapter).pop("to_dict", None)
+        for name in ("to_dict", "save_pretrained"):
+            vars(adapter).pop(name, None)
 
 
 def _adapters(base: nn.Module) -> list[Any]:
@@ -39,3 +45,11 @@ def _adapters(base: nn.Module) -> list[Any]:
 
 def _with_settings(adapter: Any, settings: dict[str, Any]) -> dict[str, Any]:
     return {**type(adapter).to_dict(adapter), PLACE: settings}
+
+
+def _save_with_card(
+    adapter: Any, said: tuple[str, str, dict[str, Any]], save_directory: str, **options: Any
+) -> None:
+    """Save an adapter's settings; PEFT has left a card of empty lines there before."""
+    type(adapter).save_pretrained(adapter, save_directory, **options)
+    write_adapter_card(save_directory, *said)

@@ -3,12 +3,14 @@
 import copy
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers as hf
+from huggingface_hub import ModelCard
 
 from jat_graph.hf import (
     TripletConfig,
@@ -148,3 +150,22 @@ def test_an_adapter_of_no_model_wants_one(tmp_path: Path) -> None:
         from_pretrained(hf.AutoModel, tmp_path)
     again = from_pretrained(tiny_model("bert"), tmp_path).eval()
     assert torch.equal(run(again, inputs), run(model, inputs))
+
+
+def test_its_card_says_how_to_load_it(base: Path, tmp_path: Path) -> None:
+    model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")
+    folder = tmp_path / "adapter"
+    for _ in range(2):  # the second card is written over the first
+        model.save_pretrained(folder)
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    card = ModelCard(text)
+    assert card.data.library_name == "peft" and "jat_graph" in card.data.tags
+    assert "More Information Needed" not in text and "jump heads" in text
+    (lines,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(lines.replace("FOLDER", str(folder)), found)
+    assert torch.equal(run(found["model"].eval(), inputs), run(model, inputs))
+    (folder / "README.md").write_text("# Mine\n", encoding="utf-8")
+    model.save_pretrained(folder)
+    mine = (folder / "README.md").read_text(encoding="utf-8")
+    assert "# Mine" in mine and "jump heads" not in mine
