@@ -516,16 +516,3 @@ def check_config(config: object) -> None:
     """Refuse what is no config, with a ValueError."""
     if not isinstance(config, JatConfig):
         raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
-
-
-def check_calibration(density: float, config: JatConfig) -> None:
-    """Refuse what no thresholds can be measured for."""
-    if not isinstance(density, int | float) or not 0 < density < 1:
-        raise ValueError(f"density must be in (0, 1), got {density!r}")
-    if config.graph != "pairs":
-        raise ValueError(
-            f"graph must be 'pairs' to calibrate, got {config.graph!r}; "
-            "their threshold, in standard deviations, fits every head"
-        )
-    if config.vote_rate is not None:
-        raise ValueError(f"vote_rate must be None to calibrate, got {config.vote_rate}")

@@ -43,6 +43,19 @@ def check_field(name: str, value: Any) -> Any:
     return _CHECKS[name](value)
 
 
+def check_calibration(density: Any, graph: str, vote_rate: float | None) -> None:
+    """Refuse what no thresholds can be measured for."""
+    if not isinstance(density, int | float) or not 0 < density < 1:
+        raise ValueError(f"density must be in (0, 1), got {density!r}")
+    if graph != "pairs":
+        raise ValueError(
+            f"graph must be 'pairs' to calibrate, got {graph!r}; "
+            "their threshold, in standard deviations, fits every head"
+        )
+    if vote_rate is not None:
+        raise ValueError(f"vote_rate must be None to calibrate, got {vote_rate}")
+
+
 def check_heads(value: Any) -> int | str | tuple[int, ...]:
     """Return a number of heads, ``"all"``, ``"even:n"``, or indices."""
     if is_integer(value):
@@ -115,8 +128,10 @@ def _check_triple(value: Any) -> Triple:
 
 
 def _check_one_strength(value: Any) -> Strength:
+    if isinstance(value, str) and value != LEARNED:
+        raise ValueError(f"strength must be a number or {LEARNED!r}, got {value!r}")
     if isinstance(value, str):
-        return check_choice("strength", value, (LEARNED,))
+        return value
     return check_inside("strength", value, -math.inf, math.inf)
 
 

@@ -55,9 +55,9 @@ def check_picture(path: Path, name: str = "picture") -> None:
     check_target(path)
 
 
-def check_data_folder(folder: Path | None) -> None:
+def check_data_folder(folder: str | Path | None) -> None:
     """Refuse a folder of data that is not there."""
-    if folder is not None and not folder.is_dir():
+    if folder is not None and not Path(folder).is_dir():
         raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
 
 

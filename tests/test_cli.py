@@ -122,7 +122,7 @@ def test_no_traceback_from_a_real_process(
         ("train --model", "Option '--model' requires an argument"),
         ("eval --model x --task cola more", "Got unexpected extra argument(s) (more)"),
         ("plot -o x.png --pattern (window:4|global:1)&causal",
-         "pattern must join patterns with +, not |, got '(window:4|global:1)&causal'"),
+         "pattern must join patterns with +, not '|', got '(window:4|global:1)&causal'"),
     ],
 )  # fmt: skip
 def test_usage_errors_are_one_line(

@@ -217,7 +217,7 @@ def test_presets():
         ({"self_weight": math.inf}, "self_weight must be finite, got inf"),
         ({"graph": "webs"}, "graph must be one of pairs, stones, got 'webs'"),
         ({"hops": 2}, "hops needs a strength, or hop_weights, got hops=2"),
-        ({"strength": "much"}, "strength must be one of learned, got 'much'"),
+        ({"strength": "much"}, "strength must be a number or 'learned', got 'much'"),
         ({"strength": (1, 2)}, "strength must be three numbers, for queries, keys and values, got"),
         (
             {"strength": (1, 2, 3), "hops": 2},

@@ -21,7 +21,7 @@ LAYERS = (
     ("checks",),
     ("patterns",),
     ("config_fields",),
-    ("config",),
+    ("config", "triplet_config"),
     ("voting",),
     ("operators",),
     ("attention",),

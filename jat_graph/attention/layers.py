@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -82,6 +83,22 @@ class HeadLayers(nn.Module):
                 "conv gave two layers, for queries and keys: the strength of values must be 0, "
                 f"got {config.strength!r}"
             )
+
+    def try_on(self, size: int) -> None:
+        """Refuse what cannot be called on heads of a size, by a copy on two joined tokens."""
+        index = torch.tensor([[0, 1], [1, 0]])
+        graphs = HeadGraphs(2, index, torch.ones(2), None)
+        trial = deepcopy(self).eval()
+        for side, layer in enumerate(trial.layers):
+            try:
+                with torch.no_grad():
+                    trial(side, torch.zeros(2, size), graphs)
+            except (TypeError, RuntimeError, AssertionError, IndexError) as error:
+                why = (str(error).splitlines() or [type(error).__name__])[0]
+                raise ValueError(
+                    f"conv must give layers to call on heads of size {size} and a graph, got "
+                    f"{type(layer).__name__}: {why}"
+                ) from error
 
     def check_causal(self) -> None:
         """Refuse what would look ahead: all tokens of a hyperedge, and edges the other way."""

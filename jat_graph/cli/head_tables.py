@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from jat_graph.directions import isolated
+from jat_graph.directions import named
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
@@ -110,7 +110,7 @@ def _stone_name(stone: SteppingStone) -> str:
 
 def _token(token: Token) -> str:
     """A token with its position, as pencil₆."""
-    return isolated(token.text) + str(token.index).translate(_BELOW)
+    return named(token.text) + str(token.index).translate(_BELOW)
 
 
 def _stone_cells(stone: Stone) -> tuple[str, ...]:

@@ -76,14 +76,13 @@ def train_command(
             data_dir=None if data_dir is None else str(data_dir),
             **asdict(run) | {"trainer": dict(_read_setting(text) for text in run.trainer or ())},
         )
-        get_task(task)
-        check_data_folder(data_dir)
         jumps = density is not None or jat != JatOptions()
         _check_choice(base, compare_arms, seeds, arm, jumps, triplet != TripletOptions())
         check_folder = refuse_single_run if compare_arms else check_unused
         try:
-            _check_heads(options, jat, triplet, density)
-            join_others(options).on_main(lambda: check_folder(options))
+            processes = join_others(options)
+            processes.on_main(lambda: _check(options, jat, triplet, density))
+            processes.on_main(lambda: check_folder(options))
             from jat_graph.training import train
             from jat_graph.training.heads import name_of
 
@@ -111,16 +110,14 @@ def eval_command(
     ] = None,
 ) -> None:
     """Score a trained model on the dev sets of a task."""
-    from jat_graph.training.processes import is_main, one_voice
+    from jat_graph.training.processes import is_main, join_others, one_voice
 
     check_target(json_file)
     with one_voice():
         folder = None if data_dir is None else str(data_dir)
         given = {name: value for name, value in asdict(run).items() if value is not None}
-        get_task(task)
-        TrainingOptions(model, task, ".", folder, **given)  # which refuses what is wrong
-        check_heads(model, ())
-        check_data_folder(data_dir)
+        options = TrainingOptions(model, task, ".", folder, **given)
+        join_others(options).on_main(lambda: _check(options, JatOptions(), TripletOptions(), None))
         from jat_graph.training import evaluate
 
         metrics = evaluate(model, task, folder, **asdict(run), progress=has_terminal())
@@ -170,17 +167,20 @@ def _check_choice(
         )
 
 
-def _check_heads(
+def _check(
     options: TrainingOptions, jat: JatOptions, triplet: TripletOptions, density: float | None
 ) -> None:
-    """Refuse with nothing imported what can be refused so; a model's own heads are not known."""
-    from jat_graph.config import JatConfig, check_calibration
+    """Refuse what can be refused with nothing imported; a model's own heads are not known."""
+    from jat_graph.config import JatConfig
+    from jat_graph.config_fields import check_calibration
 
-    jump = jat.resolve(JatConfig())
+    jump = jat.resolve(JatConfig()) or JatConfig()
     if density is not None:
-        check_calibration(density, jump or JatConfig())
+        check_calibration(density, jump.graph, jump.vote_rate)
     told = jump if jat != JatOptions() or density is not None else None
     check_heads(options.model, (told, triplet.resolve()), options.depth)
+    get_task(options.task)
+    check_data_folder(options.data_dir)
 
 
 def _heads(

@@ -99,9 +99,9 @@ def write_adapter_card(
     folder: str | Path, architecture: str, told: str, settings: dict[str, Any]
 ) -> None:
     """Say beside an adapter of PEFT which heads it was trained with; what somebody wrote stays."""
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import CardData, ModelCard
 
-    path, data = Path(folder, CARD_FILE), ModelCardData(library_name="peft")
+    path, data = Path(folder, CARD_FILE), CardData(library_name="peft")
     if path.exists():
         found = path.read_text(encoding="utf-8", errors="replace")
         if _MARK not in found and not all(line in found for line in _EMPTY):

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from jat_graph.config import JatConfig, check_calibration
+from jat_graph.config import JatConfig
+from jat_graph.config_fields import check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
@@ -110,7 +111,7 @@ def calibrate(
         >>> model = jat_graph.attach(model, config)
     """
     config = config or attached_config(model) or JatConfig()
-    check_calibration(density, config)
+    check_calibration(density, config.graph, config.vote_rate)
     used, held_out = split_batches(batches)
     with _as_it_was(model) as put_on:
         table = _measure_table(model, put_on, used, density, config)

@@ -197,7 +197,9 @@ def _check_mask(mask: object, query: Tensor) -> None:
         raise ValueError(f"attention_mask must be a tensor, got {type(mask).__name__}")
     batch, heads, length = query.shape[:3]
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(f"attention_mask must be bool or additive floats, got {mask.dtype}")
+        raise ValueError(
+            f"attention_mask must be bool or additive floats, got {mask.dtype}: use mask.bool()"
+        )
     shape = tuple(mask.shape)
     if len(shape) == 2:
         fits = shape == (batch, length)

@@ -53,7 +53,9 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
 def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadLayers:
     """Return the layers of some heads."""
     made = conv(head_dim) if config.conv == GIVEN and conv else _build(config.conv, head_dim)
-    return HeadLayers(made, config)
+    layers = HeadLayers(made, config)
+    layers.try_on(head_dim)
+    return layers
 
 
 def _described(conv: ConvFactory) -> dict[str, Any] | None:

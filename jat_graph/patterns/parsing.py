@@ -53,7 +53,7 @@ def parse_pattern(spec: str) -> Pattern:
         raise ValueError(f"pattern must be text such as 'window:256', got {spec!r}")
     for wrong in "|,":
         if wrong in spec:
-            raise ValueError(f"pattern must join patterns with +, not {wrong}, got {spec!r}")
+            raise ValueError(f"pattern must join patterns with +, not {wrong!r}, got {spec!r}")
     tokens = TOKENS.findall(spec)[::-1]
     pattern = _read_union(tokens, spec)
     if tokens:

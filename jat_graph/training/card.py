@@ -8,6 +8,7 @@ from typing import Any
 
 from jat_graph.files import read_object, write_text
 from jat_graph.training.results import RunResult
+from jat_graph.training.storage import MODEL_FOLDER
 
 # Where things were on the machine, and what other parts of the card say.
 _ELSEWHERE = ("model", "task", "output_dir", "data_dir", "resume")
@@ -19,7 +20,7 @@ _TEXT = """\
 
 # {name} on {task}
 
-A `{architecture}` that began as `{name}` and was trained on `{task}` by `jat-graph train`, {heads}.
+A `{architecture}` that began {origin} and was trained on `{task}` by `jat-graph train`, {heads}.
 
 ## Load it
 
@@ -65,6 +66,7 @@ def model_card(result: RunResult, architecture: str) -> str:
     return _TEXT.format(
         header=_header(result),
         name=_name(result),
+        origin=_origin(result),
         task=result.task,
         architecture=architecture,
         heads="with heads of jat_graph" if jumps else "as it is",
@@ -116,6 +118,17 @@ def _scores(result: RunResult) -> Iterator[tuple[str, str, float]]:
 
 
 def _name(result: RunResult) -> str:
-    """Return a model's name on the Hub, or that of its folder."""
+    """Return a model's name on the Hub, or that of its folder, with the one above for ``model``."""
     model: str = result.options["model"]
-    return PurePath(Path(model).resolve()).name if Path(model).exists() else model
+    if not Path(model).exists():
+        return model
+    parts = PurePath(Path(model).resolve()).parts
+    return "/".join(parts[-2:] if parts[-1] == MODEL_FOLDER else parts[-1:])
+
+
+def _origin(result: RunResult) -> str:
+    """Say what a model began as, of a folder no more than is known of it."""
+    if result.options.get("from_scratch"):
+        return "with new weights"
+    where = "the model in the folder " if Path(result.options["model"]).exists() else ""
+    return f"as {where}`{_name(result)}`"

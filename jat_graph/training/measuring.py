@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.config import JatConfig, check_calibration
+from jat_graph.config import JatConfig
+from jat_graph.config_fields import check_calibration
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
@@ -177,7 +178,9 @@ def calibrate_once(options: TrainingOptions, heads: Heads, density: float) -> He
         config: dict[str, Any] | None = found.pop("config", None)
         if config is not None and found == asked:
             return JatConfig.from_dict(config)
-        changed = difference(found, asked)
+        wanted = dict(asked)
+        options_of = [part.pop("options", {}) for part in (found, wanted)]  # named without a prefix
+        changed = difference(*options_of) or difference(found, wanted)
         if config is not None and (folder / RUN_FILE).exists() | (folder / RESULTS_FILE).exists():
             raise ValueError(f"output_dir {folder} holds a run with {changed}: name another folder")
         with making_folder(folder):
@@ -207,7 +210,7 @@ def _measure(
     from jat_graph.training.arguments import check_device
 
     config = config or JatConfig()
-    check_calibration(density, config)
+    check_calibration(density, config.graph, config.vote_rate)
     check_device(options)
     if batches < 1:
         raise ValueError(f"batches must be a positive integer, got {batches}")

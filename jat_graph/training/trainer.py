@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
@@ -270,7 +271,21 @@ def score(
         metrics[name] = finite(scores)
         if said is not None:
             answers[name] = said
+            remark_on(name, said)
     return metrics, answers
+
+
+def remark_on(split: str, answers: Answers) -> None:
+    """Warn of a model that gives one answer to examples of which it should tell some apart."""
+    said, right = ({json.dumps(one) for one in side} for side in (answers.said, answers.right))
+    if len(said) == 1 and len(right) > 1:
+        logger.warning(
+            "%s: the model answers %s to all %d examples: it has learned nothing that tells them "
+            "apart; train longer, or with another learning rate",
+            split,
+            *said,
+            len(answers.said),
+        )
 
 
 def _metrics_on(

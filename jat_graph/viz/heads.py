@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 import textwrap
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.directions import isolated
+from jat_graph.directions import named
 from jat_graph.files import check_picture, replacing
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.viz.stones import JUMP_COLOUR, SIDE_SIGNS, draw_stones
@@ -37,7 +41,10 @@ TITLE = 0.25  # inches, of a panel's title
 MAX_LABEL = 16
 MOST_TOKENS = 48  # that a picture shows unless told otherwise
 MORE_TOKENS = 200  # than these make it too large for its file
+MISSING = r"Glyph \d+ .* missing from "  # how matplotlib begins to say it
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
+
+logger = logging.getLogger(__name__)
 
 
 def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
@@ -113,9 +120,27 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """
     path = Path(path)
     check_picture(path)
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, _one_line_for_glyphs():
         figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
     return path
+
+
+@contextmanager
+def _one_line_for_glyphs() -> Iterator[None]:
+    """Say in one line how many letters the font lacks; matplotlib has a warning for each."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.filterwarnings("always", message=MISSING)
+        yield
+    lacking = {str(said.message) for said in found if re.match(MISSING, str(said.message))}
+    for said in found:
+        if str(said.message) not in lacking:
+            warnings.warn_explicit(said.message, said.category, said.filename, said.lineno)
+    if lacking:
+        logger.warning(
+            "%d characters are drawn as boxes, as the font has none: install one that does, such "
+            "as Noto Sans CJK, and add it to matplotlib's rcParams['font.family']",
+            len(lacking),
+        )
 
 
 def new_figure(
@@ -235,7 +260,7 @@ def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
 def _shorten(token: str) -> str:
     """Cut long tokens and show dollar signs as they are (matplotlib would read mathematics)."""
     short = token if len(token) <= MAX_LABEL else token[: MAX_LABEL - 1] + "…"
-    return isolated(short.replace("$", r"\$"))
+    return named(short.replace("$", r"\$"))
 
 
 def _add_colour_bar(axis: Axes, image: AxesImage, name: str, side: float) -> None:

@@ -65,7 +65,7 @@ def draw_stones(
     axis.set_anchor("S")  # beside matrices, which their colour bars push down
     axis.set(xlim=(0, 1), ylim=(len(tokens) - 0.5, -0.5), xticks=[])
     left = len(report.stones) - len(stones)
-    axis.set_title("Stones" + (f" (and {left} more)" if left else ""), fontsize=10)
+    axis.set_title("Stones" + (f" ({left} more not drawn)" if left else ""), fontsize=10)
     axis.set_xlabel("i → key scored high (+) or low (−) → k", fontsize=9)
 
 
@@ -80,12 +80,21 @@ def _draw_ways(
 
 
 def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
-    """Return the stones of the jumps and those that most walks go over, in the text's order."""
+    """Return the stones of the jumps and those that most walks go over, in the text's order.
 
-    def share(stone: Stone) -> float:
-        return sum(share for _, share in steps[stone.token.index, stone.side])
+    The first are those by which each jump goes most, so that every jump is seen.
+    """
+    first = {
+        (stone.token.index, stone.side or 1)
+        for jump in report.jumps
+        for stone in sorted(jump.stones, key=lambda stone: -(stone.share or 0.0))[:1]
+    }
 
-    stones = sorted(report.stones, key=share, reverse=True)[:most]
+    def weight(stone: Stone) -> tuple[bool, float]:
+        place = stone.token.index, stone.side
+        return place in first, sum(share for _, share in steps[place])
+
+    stones = sorted(report.stones, key=weight, reverse=True)[:most]
     return sorted(stones, key=lambda stone: (stone.token.index, -stone.side))
 
 

@@ -380,7 +380,7 @@ def test_patterns_that_cannot_be_drawn_are_named(
         ),
         (
             ["plot", "--layer", "7", "--head", "0", "--output", "x.png", "--sentence", "book"],
-            "layer 7 must have jump heads, got only layers 0-1: heads 0-3",
+            "--layer must be one of the model's 2 layers, 0 to 1, got 7",
         ),
         (
             ["plot", "--layer", "0", "--head", "0", "--output", "x.jpg", "--sentence", "book"],
@@ -411,13 +411,17 @@ def test_wrong_use_is_named(
         (["calibrate", "--layers", "9"], "needs layer 9, but the model has 2 layers"),
         (["calibrate", "--output", "none/x.json"], "must be a file in a folder that is there"),
         (["plot", "-o", "x.jpg", "--layer", "0", "--head", "0"], "or .pdf, got 'x.jpg'"),
-        (["plot", "-o", "x.png", "--layer", "0", "--head", "7"], "head 7 must be a jump head"),
+        (
+            ["plot", "-o", "x.png", "--layer", "0", "--head", "7"],
+            "the model's 4 heads, 0 to 3, got 7",
+        ),
         (["plot", "-o", "x.png", "--length", "500"], "--length must be below 201, got 500"),
         (
             ["inspect", "--layer", "5"],
-            "layer 5 must have jump heads, got only layers 0-1: heads 0-3",
+            "--layer must be one of the model's 2 layers, 0 to 1, got 5",
         ),
-        (["inspect", "--head", "0,13"], "head 13 must be a jump head"),
+        (["inspect", "--head", "0,13"], "one of the model's 4 heads, 0 to 3, got 13"),
+        (["inspect", "--head", "3", "--heads", "2"], "head 3 must be a jump head"),
         (
             ["inspect", "--layer", "1", "--layers", "0"],
             "layer 1 must have jump heads, got only lay",

@@ -130,3 +130,18 @@ def test_only_jump_heads_have_layers() -> None:
     with pytest.raises(ValueError, match=r"or a factory .* got the class Linear"):
         attach(model, tiny_config(), conv=Linear)
     assert attached_config(model) is None
+
+
+@pytest.mark.parametrize(
+    ("conv", "message"),
+    [
+        (lambda size: GCNConv(2 * size, size), r"on heads of size 8 and a graph, got GCNConv: "),
+        (lambda size: GCNConv(size, 2 * size), r"GCNConv must give features \[2, 8\], got"),
+        (lambda size: Linear(size, size), r"on heads of size 8 and a graph, got Linear: "),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused_before_a_forward(conv: Any, message: str) -> None:
+    model = tiny_model("bert")
+    with pytest.raises(ValueError, match=message):
+        attach(model, tiny_config(), conv=conv)
+    assert attached_config(model) is None

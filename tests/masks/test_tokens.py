@@ -135,7 +135,7 @@ def test_heads_are_cut_where_there_are_some():
         (torch.ones(2, 3, 4, 5, dtype=torch.bool), r"got \[2, 3, 4, 5\]"),
         (torch.ones(2, 2, 5, 5, dtype=torch.bool), r"\[2\|1, 3\|1, 5, 5\], got \[2, 2, 5, 5\]"),
         (torch.ones(2, 1, 5, 1, dtype=torch.bool), r"got \[2, 1, 5, 1\]"),
-        (torch.ones(2, 5, dtype=torch.long), "must be bool or additive floats, got torch.int64"),
+        (torch.ones(2, 5, dtype=torch.long), "got torch.int64: use mask.bool()"),
         (torch.full((2, 5), math.nan), r"must hold finite biases or -inf, got NaN or \+inf"),
         (torch.full((2, 5), math.inf), r"must hold finite biases or -inf, got NaN or \+inf"),
         ([[True] * 5] * 2, "attention_mask must be a tensor, got list"),

@@ -90,6 +90,8 @@ def test_the_model_has_a_card(options: Options, heads: JatConfig | None) -> None
         assert result.metrics[found.dataset_split][found.metric_type] == found.metric_value
     settings = json.loads(re.findall(r"```json\n(.*?)```", card.text, re.DOTALL)[0])
     assert settings["heads"] == result.config
+    name = Path(chosen.model).name
+    assert f"that began as the model in the folder `{name}` and was trained" in card.text
     assert settings["training"]["learning_rate"] == chosen.learning_rate
     assert chosen.output_dir not in card.content and str(chosen.model) not in card.content
     (loading,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)

@@ -14,8 +14,9 @@ from jat_graph.training.arguments import training_arguments
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training
 from jat_graph.training.objectives import objective_for
+from jat_graph.training.objectives.base import Answers
 from jat_graph.training.processes import Processes
-from jat_graph.training.trainer import SeededLengthSampler, build_trainer
+from jat_graph.training.trainer import SeededLengthSampler, build_trainer, remark_on
 from tests.training.support import Options
 
 
@@ -67,3 +68,12 @@ def test_the_trainer_counts_accumulated_batches_once_and_prints_nothing(
     assert trainer.pop_callback(PrinterCallback) is None
     batches = [batch["input_ids"].shape[1] for batch in trainer.get_train_dataloader()]
     assert max(batches) <= 16 and len(set(batches)) >= 1
+
+
+def test_one_answer_to_all_is_remarked_on(caplog: pytest.LogCaptureFixture) -> None:
+    for said, right in (([0, 1], [0, 1]), ([1, 1], [1, 1]), ([[1], [2]], [[1], [1]])):
+        remark_on("validation", Answers(said, right))
+    assert not caplog.messages
+    remark_on("validation", Answers([1, 1, 1], [0, 1, 0]))
+    (line,) = caplog.messages
+    assert line.startswith("validation: the model answers 1 to all 3 examples")

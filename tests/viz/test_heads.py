@@ -1,5 +1,6 @@
 """The picture of a head: written whole, its labels inside, its jumps marked."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from jat_graph.inspection.reports import HeadReport, HeadView, Jump, SteppingStone, Token
 from jat_graph.viz import draw_head, save_figure
+from jat_graph.viz.heads import new_figure
 
 
 def made_up_view(length: int, jumps: int = 3) -> HeadView:
@@ -169,3 +171,13 @@ class TestSaving:
     def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="nowhere"):
             save_figure(Figure(), tmp_path / "nowhere" / "head.png")
+
+
+def test_letters_that_no_font_has_are_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    figure = new_figure(3, 2, heading="本の値段 \U000e0041")  # the last is in no font
+    with caplog.at_level(logging.WARNING, logger="jat_graph"):
+        save_figure(figure, tmp_path / "picture.png")
+    (line,) = caplog.messages
+    assert "characters are drawn as boxes" in line and "rcParams['font.family']" in line

@@ -137,3 +137,21 @@ def test_links_of_tokens_that_are_not_shown_are_left_out() -> None:
     ends = {tuple(line[[0, 2], 1]) for c in panel.collections for line in c.get_segments()}
     assert ends == {(0, 0), (3, 3), (0, 3)}
     assert "costs 2 +" in [text.get_text() for text in panel.texts]  # a stone may be any token
+
+
+def test_each_jump_has_a_stone_where_many_are_left_out() -> None:
+    view = made_up_view(30, stones=60)
+    stones = view.report.stones
+    weak = replace(
+        view.report.jumps[0],
+        stones=(SteppingStone(stones[-1].token, 1.5, 2.0, stones[-1].side, 0.05),),
+    )
+    many = replace(
+        view.report.jumps[0],
+        stones=tuple(SteppingStone(s.token, 1.5, 2.0, s.side, 0.2) for s in stones[:40]),
+    )
+    report = replace(view.report, jumps=(many, weak))
+    figure = draw_head(replace(view, report=report))
+    said = texts(figure)
+    assert "Stones (36 more not drawn)" in said
+    assert any(name.startswith(stones[-1].token.text) and name[-1] in "+−" for name in said)
