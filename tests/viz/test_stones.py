@@ -102,7 +102,7 @@ def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
     title = next(text for text in shown if text.startswith("Layer 2, head 5"))
     assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in title
     assert "θ = +0.5, +0, -0.25" in title
-    assert "Stones (and 4 more)" in shown
+    assert "Stones (4 more not drawn)" in shown
     notes = next(text for text in shown if text.startswith("Jumps by gain"))
     assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in notes
 
@@ -113,7 +113,7 @@ def test_stones_of_the_jumps_are_drawn_before_others() -> None:
     last_first = replace(view.report, stones=view.report.stones[::-1])
     shown = texts(draw_head(replace(view, report=last_first)))
     assert {"book 1 +", "book 1 −"} <= set(shown)
-    assert "Stones (and 6 more)" in shown
+    assert "Stones (6 more not drawn)" in shown
 
 
 def test_a_head_without_stones_is_drawn_and_said() -> None:
