@@ -16,6 +16,7 @@ from jat_graph.config_fields import (
     check_field,
     check_version,
     hops_by_position,
+    read_pattern,
     table_row,
     to_plain,
 )
@@ -257,8 +258,7 @@ class JatConfig:
             ValueError: If the version is newer than this library's, or a field is unknown.
         """
         settings = dict(settings)
-        version = settings.pop("version", CONFIG_VERSION)
-        check_version(version, CONFIG_VERSION)
+        check_version(settings.pop("version", CONFIG_VERSION), CONFIG_VERSION)
         return cls._preset(settings, {})
 
     def to_dict(self) -> dict[str, Any]:
@@ -309,11 +309,7 @@ class JatConfig:
         Returns:
             The pattern; None if scores are read everywhere.
         """
-        if self.pattern is None:
-            return None
-        from jat_graph.patterns.parsing import parse_pattern  # which needs torch
-
-        return parse_pattern(str(self.pattern))
+        return None if self.pattern is None else read_pattern(str(self.pattern))
 
     @property
     def takes_edges(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jat_graph.checks.numbers import (
     check_choice,
@@ -20,6 +20,9 @@ from jat_graph.checks.numbers import (
     check_number,
     is_integer,
 )
+
+if TYPE_CHECKING:
+    from jat_graph.patterns.base import Pattern
 
 HopWeights: TypeAlias = tuple[float, ...]
 Strength: TypeAlias = float | str  # how strongly one hop changes queries, keys or values
@@ -138,13 +141,19 @@ def _check_one_strength(value: Any) -> Strength:
 def check_pattern(value: Any) -> str:
     """Return the spec of a pattern, or of what a spec says, in its one form."""
     from jat_graph.patterns.base import Pattern  # which needs torch
-    from jat_graph.patterns.parsing import parse_pattern
 
     if isinstance(value, Pattern):
         return value.spec
     if not isinstance(value, str):
         raise ValueError(f"pattern must be a Pattern or its spec, got {value!r}")
-    return parse_pattern(value).spec
+    return read_pattern(value).spec
+
+
+def read_pattern(spec: str) -> Pattern:
+    """Return the pattern of a spec; the first one imports torch."""
+    from jat_graph.patterns.parsing import parse_pattern
+
+    return parse_pattern(spec)
 
 
 def check_conv(value: Any) -> dict[str, Any] | str:
