@@ -3,6 +3,8 @@
 Needs the extra ``probes``.
 """
 
+from jat_graph.probes.atlas.build import Atlas, context_atlas
+from jat_graph.probes.atlas.contexts import Context, read_contexts
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.geometry.distances import relation_distances, tree_distances
 from jat_graph.probes.geometry.pictures import draw_tree_arcs, draw_tree_plane
@@ -20,6 +22,8 @@ from jat_graph.probes.syntax.heads import best_heads
 from jat_graph.probes.viewing import view
 
 __all__ = [
+    "Atlas",
+    "Context",
     "Findings",
     "MarkedSentence",
     "MarkedWord",
@@ -27,10 +31,12 @@ __all__ = [
     "WordNet",
     "attention_probe",
     "best_heads",
+    "context_atlas",
     "draw_tree_arcs",
     "draw_tree_plane",
     "graphs_and_trees",
     "open_wordnet",
+    "read_contexts",
     "read_evaluation",
     "read_semcor",
     "read_treebank",

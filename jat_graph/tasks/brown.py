@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,13 +52,17 @@ def brown_text(tagged: str) -> str:
 
 
 def _words(block: str) -> list[str]:
-    words = []
+    return [word for word, _ in _tagged(block)]
+
+
+def _tagged(block: str) -> list[tuple[str, str]]:
+    pairs = []
     for pair in block.split():
         word, slash, tag = pair.rpartition("/")
         if not (word and slash and tag):
             raise ValueError(f"each word must have a tag behind a slash, got {pair!r}")
-        words.append(word)
-    return words
+        pairs.append((word, tag))
+    return pairs
 
 
 def _join(words: list[str]) -> str:
@@ -112,6 +117,19 @@ class BrownTask(ClassificationTask):
                 )
                 for split in splits
             }
+
+
+def tagged_sentences(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """Yield the words of each sentence with their tags, as the corpus writes both."""
+    with reading(path), ZipFile(path) as archive:
+        for name in _read_genres(path, archive):
+            for line in _read_member(path, archive, name).splitlines():
+                try:
+                    pairs = _tagged(line)
+                except ValueError as error:
+                    raise ValueError(f"{path}, {name}: {error}") from None
+                if pairs:
+                    yield pairs
 
 
 def _read_genres(path: Path, archive: ZipFile) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Many uses of one word as points in the plane, layer by layer."""
