@@ -281,15 +281,29 @@ def _powers_caption(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, An
         name: max((row for row in rows if row["map"] == name), key=lambda row: float(row["R²"]))
         for name in (UNPROBED, SQUARED, OWN)
     }
+    own = best[OWN]
+    others = [row for row in rows if row["map"] == OWN and row is not own]
+    alike = [f"{row['power']:g}" for row in others if _overlap(row, own)]
     return (
         f"How well a power of the distance between two words after layer {settings['layer']} is "
         f"the number of edges between them, on {settings['sentences']['test']} sentences. With a "
-        f"map trained for each power by itself, power {best[OWN]['power']:g} fits best (R² "
-        f"{best[OWN]['R²']:.2f}); without any map power {best[UNPROBED]['power']:g} (R² "
+        f"map trained for each power by itself, power {own['power']:g} fits best (R² "
+        f"{own['R²']:.2f}); {_unsure(alike)}without any map power {best[UNPROBED]['power']:g} (R² "
         f"{best[UNPROBED]['R²']:.2f}). A map trained for squares favours squares. R² is the share "
         "of the variance of d that d = distance^power / a explains, below 0 where the mean of d "
         "would do better; low and high are the ends of intervals of 95 % over sentences."
     )
+
+
+def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two intervals do."""
+    return bool(one["R² high"] >= other["R² low"] and other["R² high"] >= one["R² low"])
+
+
+def _unsure(powers: Sequence[str]) -> str:
+    if not powers:
+        return ""
+    return f"its interval overlaps with that of {' and '.join(powers)}; "
 
 
 def _relations_caption(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:

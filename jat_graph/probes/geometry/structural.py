@@ -87,8 +87,8 @@ def structural_probe(
         test: Sentences that are scored.
         folder: Where states and trained probes are kept; the same call finds them again.
         layers: After which layers, 0 for the embeddings. (default: None, all)
-        rank: Dimensions that B maps to; None for as many as states have, as the source's code
-            does, which reports no gain above 64 or 128. (default: 128)
+        rank: Dimensions that B maps to, no more than states have; None for all of them, as in the
+            source's code, while its paper sees no gain above 64 or 128. (default: 128)
         most: How many sentences of ``train`` to take, evenly over it; None for all.
             (default: 4000)
         epochs: At most so many. (default: 30)

@@ -69,13 +69,16 @@ def test_relations_are_counted_with_their_subtypes() -> None:
 
 
 def test_both_have_tables_and_pictures(tmp_path: Path) -> None:
-    own = tiny_model("bert"), tiny_tokenizer(), *SETS, tmp_path
+    given = tiny_model("bert"), tiny_tokenizer(), *SETS, tmp_path
     options = {"rank": 4, "epochs": 1}
-    powers = tree_distances(*own, powers=(1, 2), **options)
+    powers = tree_distances(*given, powers=(1, 2), **options)
     assert powers.table["map"].tolist() == ["none", "for squares", "for this power"] * 2
+    own = powers.table[powers.table["map"] == "for this power"]
+    unsure = own["R² low"].max() <= own["R² high"].min()
+    assert ("its interval overlaps with that of" in powers.caption) == unsure
     squares = powers.table[powers.table["power"] == 2].set_index("map").drop(columns="power")
     assert squares.loc["for squares"].equals(squares.loc["for this power"])
-    relations = relation_distances(*own, least=3, **options)
+    relations = relation_distances(*given, least=3, **options)
     assert set(relations.table["relation"]) == {"dep0", "dep1"}
     for found in (powers, relations):
         assert len(found.save(tmp_path / "out")) == 4
