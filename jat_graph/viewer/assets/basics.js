@@ -42,6 +42,9 @@ function picture(width, height, label, ...children) {
   return draw("svg", { ...size, role: "group", "aria-label": label }, ...children);
 }
 
+/** The width that there is for pictures; a window that is being closed has none. */
+const room = () => Math.max(280, byId("picture").clientWidth - 8);
+
 function button(text, onClick, attributes = {}) {
   const node = el("button", { type: "button", ...attributes }, text);
   node.addEventListener("click", onClick);

@@ -32,8 +32,8 @@ function headSummary(own) {
 function drawAll() {
   const heads = text().heads, layers = [...new Set(heads.map((own) => own.layer))];
   const columns = [...new Set(heads.map((own) => own.head))].sort((a, b) => a - b);
-  const room = byId("picture").clientWidth - 70;
-  const step = Math.max(30, Math.min(96, Math.floor(room / columns.length))), size = step - 6;
+  const step = Math.max(22, Math.min(96, Math.floor((room() - 66) / columns.length)));
+  const size = step - Math.min(6, step / 5);
   const full = fullColour(state.kind, heads);
   const items = heads.map((own, index) => smallMatrix(own, index,
     62 + columns.indexOf(own.head) * step, 26 + layers.indexOf(own.layer) * step, size, full));
@@ -62,10 +62,10 @@ function chosenLinks(links) {
 }
 
 /** Where the two columns of tokens stand: beside each other as far as there is room. */
-function columnsOf(names, room) {
+function columnsOf(names, width) {
   const label = 14 + 7.2 * Math.max(6, ...names.map((name) => Array.from(name).length));
   const edge = Math.min(170, label) + NUMBER;
-  const gap = Math.max(50, Math.min(210, room - 2 * edge));
+  const gap = Math.max(50, Math.min(210, width - 2 * edge));
   return { left: edge, right: edge + gap, width: 2 * edge + gap, label: edge - NUMBER };
 }
 
@@ -112,7 +112,7 @@ function besideTokens(links) {
 
 function drawLines(links, kind) {
   const { tokens, second } = text(), side = state.token?.side;
-  const columns = columnsOf(tokens.map((_, index) => token(index)), byId("picture").clientWidth - 8);
+  const columns = columnsOf(tokens.map((_, index) => token(index)), room());
   const beside = besideTokens(links), full = fullColour(kind, [head()]);
   const items = [0, 1].flatMap((own) => tokens.map((_, index) =>
     tokenLabel(index, own, columns, own === 1 - side ? beside.get(index) : undefined)));
@@ -139,10 +139,10 @@ function matrixNames(size, step, edge) {
 }
 
 function drawMatrix(links, kind, beside) {
-  const size = text().tokens.length, whole = byId("picture").clientWidth - 8;
-  const room = Math.min(520, whole - beside > 340 ? whole - beside - 40 : whole);
-  const edge = (room - 90) / size >= 11 ? 90 : 4;
-  const step = Math.min(24, Math.max(1, (room - edge) / size)), side = edge + size * step + 3;
+  const size = text().tokens.length, whole = room();
+  const width = Math.min(520, whole - beside > 340 ? whole - beside - 40 : whole);
+  const edge = (width - 90) / size >= 11 ? 90 : 4;
+  const step = Math.min(24, Math.max(1, (width - edge) / size)), side = edge + size * step + 3;
   const cells = Array.from(links.numbers, (value, n) => [links.columns[n], links.rows[n], value]);
   const cursor = draw("rect", { width: 1, height: 1, class: "ring", "vector-effect": "non-scaling-stroke" });
   const inside = draw("g", { transform: `translate(${edge} ${edge}) scale(${step})` },

@@ -85,7 +85,7 @@ function stoneLines(jump, left, right, middle, half) {
 function drawJumps() {
   const { jumps, numJumps } = head(), jump = jumpOf(state.pair);
   const ends = (end) => [...new Set(jumps.map((own) => own[end]))].sort((a, b) => a - b);
-  const width = Math.min(620, byId("picture").clientWidth - 8), edge = Math.min(150, 0.27 * width);
+  const width = Math.min(620, room()), edge = Math.min(150, 0.27 * width);
   const left = column(ends(0), edge, "end"), right = column(ends(1), width - edge, "start");
   const stones = jump ? jump[6] : [], rows = Math.max(left.size, right.size, 2 * stones.length, 3);
   const top = jump ? Math.max(40, (left.get(jump[0]).y + right.get(jump[1]).y) / 2 - 20 * stones.length) : 0;

@@ -30,7 +30,7 @@ function groupKey(groups, counts) {
 
 function drawMap() {
   const atlas = page.atlases[state.atlas], layer = atlas.layers[state.layer];
-  const width = Math.max(280, Math.min(860, byId("picture").clientWidth - 8)), height = Math.round(width * 0.6);
+  const width = Math.min(860, room()), height = Math.max(320, Math.round(width * 0.6));
   const counts = new Map(), edge = 24;
   atlas.points.forEach((_, n) => counts.set(layer.groups[n] ?? "", (counts.get(layer.groups[n] ?? "") ?? 0) + 1));
   const groups = [...counts.keys()].sort();

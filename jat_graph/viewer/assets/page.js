@@ -11,6 +11,8 @@ function offered() {
 function put(title, ...pictures) {
   byId("heading").textContent = title;
   byId("picture").replaceChildren(...pictures);
+  // Where nothing in it takes the focus, it does: so that it can be scrolled by keyboard.
+  byId("picture").tabIndex = byId("picture").querySelector("[tabindex]") ? -1 : 0;
 }
 const say = (words) => (byId("caption").textContent = words.trim());
 const detail = (...children) => byId("details").replaceChildren(...children.filter((child) => child !== null));
