@@ -39,8 +39,11 @@ def main() -> None:
     """Train each kind of heads on each seed and print what they reach."""
     args = read_arguments()
     try:
-        if args.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {args.seeds}")
+        for name in ("steps", "batch_size", "seeds"):
+            if getattr(args, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
+        if not args.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
         arms = {"plain": None, "jump": settings(args.threshold)}
         arms |= {name: settings(args.threshold, name) for name in args.conv}
         task = ListOpsTask(

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 MEASURED, TIMED, UNKNOWN = "finished cells", "timed steps", "nothing"
 # Seconds in which steps are timed, and in which data are read to guess what was not timed.
-TIMING, READING = 5.0, 10.0
+TIMING, READING = 4.0, 8.0
 
 Group: TypeAlias = tuple[str, str]  # a task and an arm
 
