@@ -38,20 +38,21 @@ LEVELS = {FIRST: ":", FREQUENT: "-."}
 
 def draw_senses(table: pd.DataFrame) -> Figure:
     """Draw F1 on all sets after each layer, and the two levels that need no model."""
-    figure = new_figure(7.2, 4.2, heading="Senses found, all sets together", size=11)
+    figure = new_figure(7.2, 4.4, heading="Senses found, all sets together", size=11)
     axis = figure.subplots()
     for method, (colour, marker, line) in STYLES.items():
         own = table[table["method"] == method]
         if len(own):
             layers = own["layer"].astype(int)
-            axis.fill_between(layers, own["low"], own["high"], color=colour, alpha=0.12, lw=0)
+            if method in (NEAREST, RANDOM):  # those of maps would lie on them
+                axis.fill_between(layers, own["low"], own["high"], color=colour, alpha=0.15, lw=0)
             axis.plot(layers, own[ALL], line, color=colour, marker=marker, ms=5, label=method)
     for method, line in LEVELS.items():
         level = float(table.loc[table["method"] == method, ALL].iloc[0])
         axis.axhline(level, color="black", ls=line, lw=1, label=method)
     label_layers(axis, table["layer"].dropna().astype(int).unique().tolist())
     axis.set_ylabel("F1 (band: 95 % interval)", fontsize=9)
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
 
 
@@ -66,7 +67,7 @@ def label_layers(axis: Axes, layers: list[int]) -> None:
 
 def draw_ratios(table: pd.DataFrame) -> Figure:
     """Draw the mean ratio after each layer: states as they are, and after the semantic probe."""
-    heading = "Cosine with the own sense, through that with another sense"
+    heading = "Cosine with the centroid of the own sense, divided by that with the other sense's"
     figure = new_figure(7.6, 3.6, heading=heading, size=11)
     kinds = table["states"].unique()
     for axis, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):

@@ -113,7 +113,7 @@ def similarity_ratio(
     """Ask how far another sense of a word in the same sentence draws a word from its own sense.
 
     A pair are two sentences with a word in two senses, each pair with another word. The ratio of a
-    word is its cosine with the centroid of its own sense through that with the centroid of the
+    word is its cosine with the centroid of its own sense divided by that with the centroid of the
     other one, and it is wrong where the other one is nearer. Both words of a pair are asked where
     each sentence stands alone, where the two are one sentence with "and" between them, and where
     a random sentence stands in the place of the other.

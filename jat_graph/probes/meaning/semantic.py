@@ -19,9 +19,9 @@ from jat_graph.probes.storage import Floats
 LEAST = 2  # occurrences of a sense, and senses of a word
 CLAMP = 0.1  # around the average before training, as in the source
 VALID_SHARE = 0.1  # of the texts
-BATCH, RATE = 512, 1e-3
-LOOKS, STEPS, PATIENCE = 20, 20, 3  # at the loss on other texts, steps from one to the next
-HELD_OUT = 4096  # triples of these texts
+BATCH, RATE = 256, 1e-3
+LOOKS, STEPS, PATIENCE = 15, 20, 3  # at the loss on other texts, steps from one to the next
+HELD_OUT = 2048  # triples of these texts
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from jat_graph.checks.numbers import check_flag, check_indices, check_integer
 from jat_graph.probes.controls import random_weights
 from jat_graph.probes.findings import Findings
-from jat_graph.probes.meaning.answers import ALL, AMBIGUOUS, METHODS, NEAREST, RANDOM, Answers
+from jat_graph.probes.meaning.answers import (
+    ALL,
+    AMBIGUOUS,
+    METHODS,
+    NEAREST,
+    PROBE,
+    RANDOM,
+    Answers,
+)
 from jat_graph.probes.meaning.marked import MarkedSentence
 from jat_graph.probes.meaning.pictures import draw_senses
 from jat_graph.probes.meaning.wordnet import WordNet
@@ -45,7 +53,8 @@ def sense_probe(
 
     The semantic probe is a linear map :math:`B` trained so that the mean cosine of words in
     different senses, less that of words in the same sense, is small; terms further than 0.1 from
-    their average before training have no part in it. A tenth of the texts says when to end.
+    their average before training have no part in it. A tenth of the texts says when to end, after
+    300 steps at the latest.
 
     Args:
         model: A model of transformers, with jump heads or without.
@@ -134,12 +143,16 @@ def _caption(table: pd.DataFrame, answers: Answers) -> str:
     own = table[table["method"] == NEAREST]
     best = own.loc[own[ALL].idxmax()]
     known = answers.counts
+    mapped = (
+        "The semantic probe is the mean over seeds, spread the distance between the best and the "
+        "worst; it says something where it beats the random map that it began as. "
+    )
     return (
-        f"Share of words whose sense the nearest centroid in SemCor finds (F1), after each layer; "
-        f"low and high are the ends of the 95 % interval over sentences, on all sets together. "
+        "Share of words whose sense the nearest centroid in SemCor finds (F1), after each layer; "
+        "low and high are the ends of the 95 % interval over sentences, on all sets together. "
         f"The best layer is {best['layer']}: {best[ALL]:.3f}. "
         f"Of {known[ALL]} words {known[AMBIGUOUS]} have several senses in the training "
-        f"(column {AMBIGUOUS}); only there can a model change anything. The probe is the mean over "
-        f"seeds, and spread the distance between the best and the worst. A model that tells "
-        f"senses apart need not use that."
+        f"(column {AMBIGUOUS}); only there can states change the answer. "
+        f"{mapped if PROBE in set(table['method']) else ''}"
+        "That senses can be told apart does not say that the model uses them."
     )
