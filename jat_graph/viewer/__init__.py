@@ -2,6 +2,7 @@
 
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView
 from jat_graph.viewer.heads import head_view
+from jat_graph.viewer.maps import map_view
 from jat_graph.viewer.names import hooked_tensors
 from jat_graph.viewer.page import Page
 
@@ -13,4 +14,5 @@ __all__ = [
     "Page",
     "head_view",
     "hooked_tensors",
+    "map_view",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jat_graph.viewer import Page
+from jat_graph.viewer import Page, map_view
 from jat_graph.viewer.content import PageContent
 from jat_graph.viewer.links import FILE_BYTES
 from tests.viewer.conftest import HOSTILE, Opened, made_up_atlas, made_up_page
@@ -135,7 +135,7 @@ def test_a_tree_has_its_arcs(opened: Opened) -> None:
 
 
 def test_a_map_shows_sentences_layer_by_layer(opened: Opened) -> None:
-    tab = opened(Page(PageContent("bank", atlases=(made_up_atlas(), made_up_atlas(5, "<i>")))))
+    tab = opened(map_view([made_up_atlas(), made_up_atlas(5, "<i>")]))
     points = tab.locator("#picture g[role=button]")
     assert points.count() == 30
     shapes = {tab.locator("path.dot").nth(n).get_attribute("d") for n in range(3)}

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph.viewer import AtlasPoint, Page, head_view
-from jat_graph.viewer.content import PageContent
+from jat_graph.viewer import AtlasPoint, Page, head_view, map_view
 from tests.viewer.conftest import HOSTILE, made_up_atlas, made_up_page
 
 
@@ -129,7 +128,10 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_an_atlas_alone_is_a_page() -> None:
-    record = data_of(Page(PageContent("bank", atlases=(made_up_atlas(),))))
+    record = data_of(map_view(made_up_atlas(), title="bank"))
+    with pytest.raises(ValueError, match="atlases must be one or more, got none"):
+        map_view([])
+    assert record["title"] == "bank"
     assert record["texts"] == []
     (atlas,) = record["atlases"]
     assert atlas["points"][3] == ["bank", "sentence 3 of a bank", 16, 20]
