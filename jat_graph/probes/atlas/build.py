@@ -18,10 +18,12 @@ from jat_graph.probes.atlas.maps import CLUSTER, AtlasMaps, LayerMap
 from jat_graph.probes.atlas.pictures import draw_atlas
 from jat_graph.probes.atlas.search import Uses, find_uses
 from jat_graph.probes.findings import Findings
+from jat_graph.probes.meaning.wordnet import WordNet
 from jat_graph.probes.storage import stream_states
 from jat_graph.probes.words import WordReader
 from jat_graph.progress import watched
-from jat_graph.viewer.content import AtlasView
+from jat_graph.viewer import AtlasView, Page
+from jat_graph.viewer.content import PageContent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -39,6 +41,18 @@ class Atlas(Findings):
 
     views: tuple[AtlasView, ...] = ()
 
+    @property
+    def page(self) -> Page:
+        """The maps as a page, which a notebook shows and ``save`` writes."""
+        return Page(PageContent(f"Uses of {self.settings['word']}", atlases=self.views))
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the table, the pictures, and the page as ``atlas.html``."""
+        files = super().save(folder)
+        path = Path(folder) / f"{self.name}.html"
+        self.page.save(path)
+        return [*files, path]
+
 
 def context_atlas(
     word: str,
@@ -49,6 +63,7 @@ def context_atlas(
     *,
     most: int = 1000,
     layers: Sequence[int] | None = None,
+    wordnet: WordNet | None = None,
     seed: int = 0,
     batch_size: int = 32,
 ) -> Atlas:
@@ -71,6 +86,7 @@ def context_atlas(
         folder: Where states are kept.
         most: Most sentences, 5 or more; of more an even sample is drawn. (default: 1000)
         layers: Layers to show; 0 is the embeddings. (default: None, all)
+        wordnet: From :func:`open_wordnet`, to say what senses are. (default: None, keys alone)
         seed: Seed of the sample, the layout and the clusters. (default: 0)
         batch_size: Most sentences that the model reads at a time. (default: 32)
 
@@ -97,7 +113,8 @@ def context_atlas(
     _check_enough(uses, "sentences that fit the model")
     rows = [directions(states[layer]) for layer in chosen]
     places, method = lay_out(rows, seed)
-    maps = AtlasMaps(uses, _layer_maps(uses, chosen, rows, places, seed))
+    layer_maps = _layer_maps(uses, chosen, rows, places, seed)
+    maps = AtlasMaps(uses, layer_maps, _definitions(uses, wordnet))
     names = {kind: f"atlas-{kind.replace(' ', '-')}" for kind in (CLUSTER, *maps.kinds)}
     return Atlas(
         name="atlas",
@@ -107,6 +124,14 @@ def context_atlas(
         figures={name: draw_atlas(maps, kind, method) for kind, name in names.items()},
         views=tuple(maps.views()),
     )
+
+
+def _definitions(uses: Uses, wordnet: WordNet | None) -> dict[str, str]:
+    if wordnet is None:
+        return {}
+    pairs = zip(uses.contexts, uses.places, strict=True)
+    keys = {own.senses[place] for own, place in pairs if own.senses is not None}
+    return {key: wordnet.definition(key) for key in keys if key is not None}
 
 
 def _check_layers(layers: Sequence[int] | None, model: PreTrainedModel) -> tuple[int, ...]:

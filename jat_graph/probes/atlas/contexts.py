@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from jat_graph.probes.meaning.marked import MarkedSentence
+from jat_graph.probes.meaning.semcor import FOLDER, read_semcor
+from jat_graph.probes.meaning.wordnet import open_wordnet
 from jat_graph.probes.sentences import read_treebank
 from jat_graph.tasks.brown import tagged_sentences
 from jat_graph.tasks.sources import read_text
@@ -57,6 +60,7 @@ UNIVERSAL = {
     "wrb": "ADV",
 }
 PUNCTUATION = "PUNCT"
+WORDNETS = {"n": "NOUN", "v": "VERB", "a": "ADJ", "r": "ADV"}
 
 _MARKS = {"``": '"', "''": '"'}  # as the Penn Treebank and Brown write quotation marks
 _TITLE = re.compile(r"^ *=.*= *$", re.MULTILINE)  # of WikiText
@@ -85,7 +89,9 @@ def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]
     """Read sentences from files, one at a time.
 
     A name that ends in ``.conllu`` or ``.conllu.gz`` is a treebank, ``.zip`` the Brown corpus as
-    NLTK packs it, both with parts of speech, and anything else is text, plain or packed by gzip.
+    NLTK packs it, both with parts of speech; ``.tar.gz`` or a folder with ``tagfiles`` is SemCor,
+    with senses, too, for which WordNet must be there. Anything else is text, plain or packed by
+    gzip.
     Of a folder the files are read whose names end in ``.txt``, ``.tokens`` or ``.conllu``, with
     ``.gz`` or without. Text is cut into sentences by Punkt, which learns the abbreviations from
     the text itself if that is long enough, and into words as the Penn Treebank does, so that
@@ -98,7 +104,7 @@ def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]
         The sentences, in their order.
 
     Raises:
-        ValueError: If there is no file, or one is damaged or of another form.
+        ValueError: If there is no file, one is damaged or of another form, or WordNet is missing.
         OSError: If a file cannot be read.
 
     Reference:
@@ -114,7 +120,7 @@ def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
+    if not path.is_dir() or _is_semcor(path):
         return [path]
     endings = TEXT_ENDINGS + TREE_ENDINGS
     found = sorted(file for file in path.iterdir() if file.name.endswith(endings))
@@ -123,12 +129,27 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
+def _is_semcor(path: Path) -> bool:
+    return path.name.endswith(".tar.gz") or any(path.glob(f"*/{FOLDER}"))
+
+
 def _read(path: Path) -> Iterator[Context]:
+    if _is_semcor(path):
+        return (_of_semcor(own) for own in read_semcor(path, open_wordnet()))
     if path.name.endswith(TREE_ENDINGS):
         return (Context(own.words, own.tags) for own in read_treebank(path))
     if path.suffix == ".zip":
         return (_of_brown(pairs) for pairs in tagged_sentences(path))
     return cut_text(read_text(path))
+
+
+def _of_semcor(sentence: MarkedSentence) -> Context:
+    tags: list[str | None] = [None] * len(sentence)
+    senses: list[str | None] = [None] * len(sentence)
+    for word in sentence.marked:
+        for place in word.places:
+            tags[place], senses[place] = WORDNETS[word.pos], word.senses[0]
+    return Context(sentence.words, tuple(tags), tuple(senses))
 
 
 def _of_brown(pairs: list[tuple[str, str]]) -> Context:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,12 @@ class AtlasMaps:
     Args:
         uses: The sentences.
         layers: What they are after each layer.
+        definitions: What senses are, by their keys. (default: nobody knows)
     """
 
     uses: Uses
     layers: tuple[LayerMap, ...]
+    definitions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def kinds(self) -> dict[str, list[str | None]]:
@@ -92,6 +94,9 @@ class AtlasMaps:
             name: [None if own is None else own[at] for own, at in zip(column, places, strict=True)]
             for name, column in columns.items()
         }
+        found[SENSE] = [
+            own and f"{own} {self.definitions.get(own, '')}".strip() for own in found[SENSE]
+        ]
         return {name: kinds for name, kinds in found.items() if any(kinds)}
 
     def groups(self, kind: str, layer: LayerMap) -> list[str]:

@@ -61,6 +61,24 @@ class WordNet:
             self._known[lemma, pos] = tuple(dict.fromkeys(sense.key() for sense in found))
         return self._known[lemma, pos]
 
+    def definition(self, key: str) -> str:
+        """Return what a sense is.
+
+        Args:
+            key: Its key.
+
+        Returns:
+            The definition of its synonym set.
+
+        Raises:
+            ValueError: If there is no such sense.
+        """
+        self.check_key(key, "key")
+        lemma, _, lexical = key.partition("%")
+        lemmas = self.reader.lemmas(lemma, PARTS_OF_SPEECH[lexical[:1]])
+        own = next(sense for sense in lemmas if sense.key() == key)
+        return str(own.synset().definition())
+
     def check_key(self, key: str, where: object) -> None:
         """Refuse a sense key that WordNet lacks.
 

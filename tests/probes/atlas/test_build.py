@@ -99,7 +99,9 @@ def test_the_same_call_gives_the_same(
 
 def test_files_are_written(atlas: Atlas, tmp_path: Path) -> None:
     names = {path.name for path in atlas.save(tmp_path)}
-    assert {"atlas.md", "atlas.json", "atlas-cluster.png", "atlas-sense.svg"} <= names
+    wanted = {"atlas.md", "atlas.json", "atlas.html", "atlas-cluster.png", "atlas-sense.svg"}
+    assert wanted <= names
+    assert "We saw money at the bank" in (tmp_path / "atlas.html").read_text(encoding="utf-8")
 
 
 def test_what_no_model_can_take_is_left_out(minilm: tuple[Any, Any], tmp_path: Path) -> None:

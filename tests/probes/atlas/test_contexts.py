@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.probes import Context, read_contexts
+from jat_graph.probes import Context, open_wordnet, read_contexts
 from jat_graph.probes.atlas.contexts import UNIVERSAL, cut_text, universal_tag
 
 TREE = """# text = Rivers run .
@@ -121,6 +121,25 @@ def test_nearly_all_tags_of_brown_are_known(data_dir: Path) -> None:
     found = read_contexts(data_dir / "nltk" / "brown.zip")
     tags = [tag for _, own in zip(range(3000), found, strict=False) for tag in own.tags or ()]
     assert len(tags) > 50_000 and tags.count("X") < 0.002 * len(tags)
+
+
+def test_semcor_gives_senses_and_their_parts_of_speech(tmp_path: Path) -> None:
+    folder = tmp_path / "semcor" / "brown1" / "tagfiles"
+    folder.mkdir(parents=True)
+    (folder / "br-a01").write_text(
+        "<s snum=1>\n<wf cmd=ignore pos=DT>The</wf>\n"
+        "<wf cmd=done pos=NN lemma=bank wnsn=1 lexsn=1:17:01::>bank</wf>\n<punc>.</punc>\n</s>\n"
+    )
+    try:
+        found = list(read_contexts(tmp_path / "semcor"))
+    except ValueError as error:
+        pytest.skip(str(error))
+    assert found == [
+        Context(("The", "bank", "."), (None, "NOUN", None), (None, "bank%1:17:01::", None))
+    ]
+    assert open_wordnet().definition("bank%1:17:01::").startswith("sloping land")
+    with pytest.raises(ValueError, match=r"sense keys of WordNet, got 'bank%9:17:01::'"):
+        open_wordnet().definition("bank%9:17:01::")
 
 
 def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
