@@ -46,6 +46,8 @@ def bench_command(
     Results are checked before anything is timed. A point that the JSON file holds is not measured
     again, so that a command can be interrupted and given once more.
     """
+    for target in (json_file, plot):
+        check_target(target)
     if name != COSTS:
         check_benchmark(name)
     elif lengths is not None or plot is not None:
@@ -54,8 +56,6 @@ def bench_command(
         check_choice("--device", device, ("cpu", "cuda"))
     wanted = None if lengths is None else _read_lengths(lengths)
     check_integer("--repeats", repeats, least=1)
-    for target in (json_file, plot):
-        check_target(target)
     if plot is not None:
         check_picture(plot, "--plot")
     import torch

@@ -12,7 +12,7 @@ from jat_graph.hf.interface import find_attachment, layer_state
 from jat_graph.hf.wording import numbers
 
 WIDTH = 80  # of a terminal
-DEEP = 24  # of these ``print(model)`` may leave free before what a module says, in a wrapper too
+DEEP = 20  # of these ``print(model)`` may leave free before what a module says, in a wrapper too
 
 
 def summary(model: nn.Module) -> str:

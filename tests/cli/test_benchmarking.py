@@ -81,7 +81,7 @@ def test_nothing_is_printed_where_a_check_fails(
         (["growth", "--lengths", "8"], "lengths must be whole numbers from 16 to .* got 8"),
         (["growth", "--lengths", ","], "lengths must be whole numbers from 16 to .* got none"),
         (["growth", "--repeats", "0"], "repeats must be at least 1, got 0"),
-        (["growth", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
+        (["growth", "--device", "tpu"], "--device must be one of cpu, cuda, got 'tpu'"),
         (
             ["growth", "--plot", "x.jpg"],
             r"--plot must be .* \.png, \.svg or \.pdf, got 'x\.jpg",

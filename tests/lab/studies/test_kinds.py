@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jat_graph.lab.grids import ON_A_MODEL
 from jat_graph.lab.studies import Record, grid_names, load_grid
 from jat_graph.lab.studies.grid import task_of
 from jat_graph.lab.studies.kinds import KINDS, Kind
@@ -49,3 +50,7 @@ def test_the_cells_of_every_grid_are_trained_on_a_task(name: str) -> None:
 
 def test_a_kind_is_there_for_a_grid_that_comes_with_the_library() -> None:
     assert {load_grid(name).kind for name in grid_names()} == set(KINDS)
+
+
+def test_the_kinds_that_need_a_model_are_those_that_make_none() -> None:
+    assert {name for name, kind in KINDS.items() if not kind.from_scratch} == set(ON_A_MODEL)
