@@ -230,22 +230,28 @@ def _draw_parse_words(axis: Axes, sentence: Sentence, where: Where) -> None:
 
 
 def _draw_plane_words(axis: Axes, sentence: Sentence, where: Where, side: float) -> None:
-    """Write the words over their points, higher where another word stands there already."""
-    taken: list[tuple[float, float, float]] = []
+    """Write the words beside their points, each where no other word or point is."""
+    taken = [(x, y, 2 * ASIDE) for x, y in where.values()]
     for word, (x, y) in sorted(where.items(), key=lambda item: item[1][1]):
         wide = _width(sentence.words[word])
-        up = y + LINE
-        while any(
-            abs(x - other) < (wide + own) / 2 and abs(up - height) < LINE
-            for other, height, own in taken
-        ):
-            up += 0.02
-        taken.append((x, up, wide))
+        aside, up = wide / 2 + 1.5 * ASIDE, 1.01 * LINE
+        around = [(x, y + up), (x + aside, y), (x - aside, y), (x, y - up)]
+        higher = [(x, y + up + step * LINE / 10) for step in range(45 * len(where))]
+        place = next(own for own in (*around, *higher) if _is_free(*own, wide, taken))
+        taken.append((*place, wide))
         axis.plot(x, y, "o", color="black", markersize=5, zorder=3)
-        _write(axis, sentence.words[word], (x, up))
+        _write(axis, sentence.words[word], place)
     axis.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
     axis.set_title(f"{PLANE}\n(dashed: joined there alone)", fontsize=10)
     axis.set_axis_off()
+
+
+def _is_free(x: float, y: float, wide: float, taken: Sequence[tuple[float, float, float]]) -> bool:
+    """Tell whether a word would hide none of those that are written: middles and widths."""
+    return all(
+        abs(x - other) >= (wide + own) / 2 or abs(y - height) >= LINE
+        for other, height, own in taken
+    )
 
 
 def _write(axis: Axes, word: str, place: tuple[float, float]) -> None:
