@@ -66,8 +66,10 @@ def label_layers(axis: Axes, layers: list[int]) -> None:
 
 
 def draw_ratios(table: pd.DataFrame) -> Figure:
-    """Draw the mean ratio after each layer: states as they are, and after the semantic probe."""
-    heading = "Cosine with the centroid of the own sense, divided by that with the other sense's"
+    """Draw the ratio after each layer: states as they are, and after the semantic probe."""
+    heading = (
+        "Mean cosine with the centroid of the own sense, divided by that with the other sense's"
+    )
     figure = new_figure(7.6, 3.6, heading=heading, size=11)
     kinds = table["states"].unique()
     for axis, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
@@ -82,7 +84,7 @@ def draw_ratios(table: pd.DataFrame) -> Figure:
         axis.axhline(1, color="black", lw=0.8)
         label_layers(axis, some["layer"].unique().tolist())
         axis.set_title(kind, fontsize=10)
-    figure.axes[0].set_ylabel("mean ratio (band: 95 % interval)", fontsize=9)
+    figure.axes[0].set_ylabel("ratio (band: 95 % interval)", fontsize=9)
     lines, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure

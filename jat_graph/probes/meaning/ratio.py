@@ -89,11 +89,14 @@ class AskedPairs:
 
 
 def _measures(words: Floats, own: Floats, other: Floats) -> dict[str, float]:  # [P, 2, D] each
-    """The mean ratio, and the share of words to which the other sense is nearer."""
+    """The ratio of mean cosines, and the share of words to which the other sense is nearer.
+
+    The mean of ratios would hang on the few words whose cosine is near 0.
+    """
     near, far = ((unit(words) * unit(middle)).sum(-1) for middle in (own, other))
     found: dict[str, float] = {}
-    for name, values in (("ratio", near / far), ("wrong", near < far)):
-        middle, low, high = resampled_ratio(values.sum(1), np.full(len(values), 2))
+    for name, above, below in (("ratio", near, far), ("wrong", near < far, np.ones_like(far))):
+        middle, low, high = resampled_ratio(above.sum(1), below.sum(1))
         found |= {name: float(middle), f"{name}_low": float(low), f"{name}_high": float(high)}
     return found
 
@@ -112,11 +115,11 @@ def similarity_ratio(
 ) -> Findings:
     """Ask how far another sense of a word in the same sentence draws a word from its own sense.
 
-    A pair are two sentences with a word in two senses, each pair with another word. The ratio of a
-    word is its cosine with the centroid of its own sense divided by that with the centroid of the
-    other one, and it is wrong where the other one is nearer. Both words of a pair are asked where
-    each sentence stands alone, where the two are one sentence with "and" between them, and where
-    a random sentence stands in the place of the other.
+    A pair are two sentences with a word in two senses, each pair with another word. The ratio is
+    the mean cosine of words with the centroid of their own sense, divided by the mean with that of
+    the other one; a word is wrong where the other one is nearer. Both words of a pair are asked
+    where each sentence stands alone, where the two are one sentence with "and" between them, and
+    where a random sentence stands in the place of the other.
 
     A word is left out of its own centroid: with it, a word alone would be near its sense merely
     because it is itself. In a decoder only the second word can see the other sentence.
@@ -135,7 +138,7 @@ def similarity_ratio(
         batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
-        For each layer, as states are and after the semantic probe: the mean ratio and the share of
+        For each layer, as states are and after the semantic probe: the ratio and the share of
         wrong words, each with its 95 % interval over pairs.
 
     Raises:
@@ -143,7 +146,7 @@ def similarity_ratio(
 
     Reference:
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 4.3, where
-        a word counts in its own centroid.
+        a word counts in its own centroid, and the mean of ratios is shown.
     """
     import pandas as pd
 
@@ -173,10 +176,11 @@ def _caption(table: pd.DataFrame) -> str:
     )
     return (
         "How much nearer words are to the centroid of their own sense in SemCor than to that of "
-        "another sense: the ratio of both cosines, and the share of words to which the other one "
-        "is nearer (wrong), where a sentence stands alone, joined to one with the other sense by "
-        f"'{JOINED_BY}', and joined to a random one; low and high are the ends of 95 % intervals "
-        f"over pairs. After layer {last['layer'].iloc[0]} the ratio is {alone['ratio']:.3f} alone, "
+        "another sense: the ratio of both mean cosines, and the share of words to which the other "
+        "one is nearer (wrong), where a sentence stands alone, joined to one with the other sense "
+        f"by '{JOINED_BY}', and joined to a random one; low and high are the ends of 95 % "
+        f"intervals over pairs. After layer {last['layer'].iloc[0]} the ratio is "
+        f"{alone['ratio']:.3f} alone, "
         f"{opposite['ratio']:.3f} with the other sense and {chance['ratio']:.3f} with a random "
         "sentence. Only what the other sense does beyond the random sentence is an effect of the "
         "sense."

@@ -63,7 +63,7 @@ def test_pairs_need_two_senses_and_a_sentence_without_the_word() -> None:
 
 
 def slow_rows(model: Any, layer: int, number: int) -> dict[str, tuple[float, float]]:
-    """The mean ratio and the share of wrong words, of states as they are."""
+    """The ratio of mean cosines and the share of wrong words, of states as they are."""
     states = [states_of(model, list(one.words))[layer] for one in TRAINING]
     words = [(row, word) for row, one in enumerate(TRAINING) for word in one.marked]
     own = [states[row][list(word.places)].mean(0) for row, word in words]
@@ -73,7 +73,7 @@ def slow_rows(model: Any, layer: int, number: int) -> dict[str, tuple[float, flo
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for number_, pair in enumerate(drawn.words.tolist()):
         three = [
             [states_of(model, list(one.words))[layer][list(w.places)].mean(0) for w in one.marked]
@@ -92,9 +92,9 @@ def slow_rows(model: Any, layer: int, number: int) -> dict[str, tuple[float, flo
                 ("with the other sense", three[0][side]),
                 ("with a random sentence", three[1 + side][0]),
             ):
-                found.setdefault(name, []).append(cosine(state, near) / cosine(state, far))
+                found.setdefault(name, []).append((cosine(state, near), cosine(state, far)))
     return {
-        name: (np.mean(some), np.mean([ratio < 1 for ratio in some]))
+        name: (sum(a for a, _ in some) / sum(b for _, b in some), np.mean([a < b for a, b in some]))
         for name, some in found.items()
     }
 
