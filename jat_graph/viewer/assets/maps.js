@@ -21,7 +21,7 @@ function describePoint(atlas, layer, index) {
 }
 
 function groupKey(groups, counts) {
-  return el("div", { class: "key" }, ...groups.flatMap((group, order) => [
+  return el("div", { class: "key" }, ...groups.flatMap((group, order) => !counts.has(group) ? [] : [
     draw("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": true },
       draw("path", { d: SHAPES[(order + Math.floor(order / 8)) % 8], class: `g${order % 8}` })),
     el("span", {}, `${group ? shown(group, 40) : "not known"} (${counts.get(group)})`),
@@ -33,7 +33,8 @@ function drawMap() {
   const width = Math.min(860, room()), height = Math.max(320, Math.round(width * 0.6));
   const counts = new Map(), edge = 24;
   atlas.points.forEach((_, n) => counts.set(layer.groups[n] ?? "", (counts.get(layer.groups[n] ?? "") ?? 0) + 1));
-  const groups = [...counts.keys()].sort();
+  // Of all layers: a group keeps its colour and its shape from layer to layer.
+  const groups = [...new Set(["", ...atlas.layers.flatMap((own) => own.groups)])].sort((a, b) => !a - !b || (a < b ? -1 : 1));
   const [xs, ys] = [0, 1].map((axis) => layer.places.map((own) => own[axis]));
   const scale = (value, all, room) => ((value - Math.min(...all)) / (Math.max(...all) - Math.min(...all) || 1)) * room;
   const at = (x, y) => [edge + scale(x, xs, width - 2 * edge), height - edge - scale(y, ys, height - 2 * edge)];
