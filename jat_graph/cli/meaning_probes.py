@@ -117,3 +117,51 @@ def ratio_command(
         return [found]
 
     report("ratio", probe, len(training), given)
+
+
+@gather(given=ProbeOptions, jat=JatOptions)
+def atlas_command(
+    given: ProbeOptions,
+    jat: JatOptions,
+    word: Annotated[str, typer.Option(help="The word, in any case; other forms are other words.")],
+    texts: Annotated[
+        list[Path],
+        typer.Option(
+            help="File or folder: texts, CoNLL-U, Brown as a .zip, SemCor as a .tar.gz; repeatable."
+        ),
+    ],
+    most: Annotated[int, typer.Option(min=5, help="Most sentences that have the word.")] = 1000,
+    layer: LayersOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Lay out the uses of a word in the plane, layer by layer: a page that one opens.
+
+    UMAP lays them out (extra atlas), or PCA without it. Colours are clusters, which are labelled
+    with the words that tell them apart, and parts of speech and senses where texts have them.
+    """
+    from jat_graph.probes import open_wordnet, read_contexts
+    from jat_graph.probes.atlas.search import find_uses
+
+    contexts = list(read_contexts(texts))
+    uses = find_uses(word, contexts, most, seed).contexts
+    senses = open_wordnet() if any(own.senses for own in uses) else None
+    model, tokenizer = given.load(jat)
+
+    def probe(run: Run) -> list[Findings]:
+        from jat_graph.probes import context_atlas
+
+        found = context_atlas(
+            word,
+            contexts if run.is_whole else run.some(uses),
+            model,
+            tokenizer,
+            run.folder,
+            most=most,
+            layers=layers_of(layer),
+            wordnet=senses,
+            seed=seed,
+            batch_size=given.batch_size,
+        )
+        return [found]
+
+    report("atlas", probe, len(uses), given)

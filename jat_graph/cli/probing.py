@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from jat_graph.cli.meaning_probes import ratio_command, senses_command
+from jat_graph.cli.meaning_probes import atlas_command, ratio_command, senses_command
 from jat_graph.cli.pages import PageCommand, PageGroup
 from jat_graph.cli.syntax_probes import attention_command, graphs_command, heads_command
 from jat_graph.cli.tree_probes import distance_command, tree_command
@@ -21,3 +21,4 @@ probe_app.command("tree", cls=PageCommand)(tree_command)
 probe_app.command("distance", cls=PageCommand)(distance_command)
 probe_app.command("senses", cls=PageCommand)(senses_command)
 probe_app.command("ratio", cls=PageCommand)(ratio_command)
+probe_app.command("atlas", cls=PageCommand)(atlas_command)

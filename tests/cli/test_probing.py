@@ -106,3 +106,16 @@ def test_wrong_input_is_refused_in_one_line(
         run(*call, *options)
     assert "\n" not in str(caught.value)
     assert not folder.exists()
+
+
+def test_an_atlas_is_a_page_too(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    call = ("probe", "atlas", "--model", tiny_model, "--word", "book", "--texts", treebank)
+    result = run(*call, "--layer", "1", "--output", folder)
+    page = (folder / "atlas.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "book by cluster" in page
+    assert "book by part of speech" in page
+    assert "atlas.html are in" in result.stdout
+    with pytest.raises(ValueError, match="word must stand in a sentence, got 'eraser' in none of"):
+        run(*call, "--word", "eraser")
