@@ -76,9 +76,9 @@ def stream_rows(
     home = Path(folder) / digest(own)[:16]
     home.mkdir(parents=True, exist_ok=True)
     path, progress = home / ROWS_FILE, home / PROGRESS_FILE
-    done = read_object(progress, "progress file")["batches"] if progress.exists() else 0
+    whole = shape[0], starts[-1], *shape[1:]
+    done = _done(home, whole) if progress.exists() else 0
     if not done:
-        whole = shape[0], starts[-1], *shape[1:]
         np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=whole)
     if done < len(plan.batches):
         _fill(path, progress, own, kept, _watched(reader, plan, done), rows_of, done)
@@ -102,6 +102,18 @@ def stream_states(
     chosen = None if keep is None else [list(places) for places in keep]
     settings = {"rows": "states", "keep": chosen}
     return stream_rows(folder, reader, sentences, rows_of, counts, (depth, width), settings)
+
+
+def _done(home: Path, shape: tuple[int, ...]) -> int:
+    """How many batches are in the rows, which must be there whole."""
+    done = read_object(home / PROGRESS_FILE, "progress file").get("batches")
+    try:
+        found = np.load(home / ROWS_FILE, mmap_mode="r", allow_pickle=False).shape
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{home} is damaged, delete it: {error}") from None
+    if not isinstance(done, int) or found != shape:
+        raise ValueError(f"{home} is damaged, delete it: {done!r} batches in rows {list(found)}")
+    return done
 
 
 def _watched(
