@@ -121,7 +121,7 @@ class Answers:
         )
         place = list(self._columns).index(ALL)
         own = dict(zip(self._columns, ratio.tolist(), strict=True))
-        interval = {"low": float(low[place]), "high": float(high[place])}
+        interval = {f"{ALL}_low": float(low[place]), f"{ALL}_high": float(high[place])}
         spread = float(np.ptp(of_seeds.mean(1))) if len(of_seeds) > 1 else None
         return {"method": method, "layer": layer, **own, **interval, "spread": spread}
 

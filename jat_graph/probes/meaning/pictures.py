@@ -45,7 +45,9 @@ def draw_senses(table: pd.DataFrame) -> Figure:
         if len(own):
             layers = own["layer"].astype(int)
             if method in (NEAREST, RANDOM):  # those of maps would lie on them
-                axis.fill_between(layers, own["low"], own["high"], color=colour, alpha=0.15, lw=0)
+                axis.fill_between(
+                    layers, own[f"{ALL}_low"], own[f"{ALL}_high"], color=colour, alpha=0.15, lw=0
+                )
             axis.plot(layers, own[ALL], line, color=colour, marker=marker, ms=5, label=method)
     for method, line in LEVELS.items():
         level = float(table.loc[table["method"] == method, ALL].iloc[0])

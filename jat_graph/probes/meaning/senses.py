@@ -149,7 +149,7 @@ def _caption(table: pd.DataFrame, answers: Answers) -> str:
     )
     return (
         "Share of words whose sense the nearest centroid in SemCor finds (F1), after each layer; "
-        "low and high are the ends of the 95 % interval over sentences, on all sets together. "
+        "behind that on all sets together is its 95 % interval over sentences. "
         f"The best layer is {best['layer']}: {best[ALL]:.3f}. "
         f"Of {known[ALL]} words {known[AMBIGUOUS]} have several senses in the training "
         f"(column {AMBIGUOUS}); only there can states change the answer. "

@@ -65,7 +65,7 @@ def test_the_table_follows_the_definition(
     for layer in (0, 2):
         nearest = rows.loc[("nearest centroid", layer)]
         assert nearest["all"] == pytest.approx(slow_f1(model, layer))
-        assert nearest["low"] <= nearest["all"] <= nearest["high"]
+        assert nearest["all_low"] <= nearest["all"] <= nearest["all_high"]
         control = rows.loc[("nearest centroid, random weights", layer)]
         assert control["all"] == pytest.approx(slow_f1(random_weights(model), layer))
     words = [word for some in TESTS.values() for one in some for word in one.marked]
