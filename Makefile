@@ -18,10 +18,10 @@ SETTINGS := pyproject.toml constraints.txt Makefile
 # time. Its modules must not be built together, for they share the file that tells ninja what to do.
 # torch-scatter switches ninja off; setuptools compiles several of its modules at a time where a file
 # says so, but not with nvcc, as they then share one compiler.
-PARALLEL := $(CURDIR)/$(DONE)/parallel.cfg
+PARALLEL := $(abspath $(DONE)/parallel.cfg)
 COUNT_JOBS := import os, torch; memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 COMPILE = { DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation $(1) torch-scatter \
-	&& PATH="$(CURDIR)/$(BIN):$$PATH" MAX_JOBS=$$(sed -n 's/parallel = //p' $(PARALLEL)) $(PIP) --no-build-isolation $(1) torch-sparse; }
+	&& PATH="$(abspath $(BIN)):$$PATH" MAX_JOBS=$$(sed -n 's/parallel = //p' $(PARALLEL)) $(PIP) --no-build-isolation $(1) torch-sparse; }
 
 # $(call or_say,sentence): what a failing step ends with.
 or_say = || { echo "make: $(1)" >&2; exit 1; }

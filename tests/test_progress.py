@@ -8,6 +8,12 @@ from jat_graph import progress
 from jat_graph.progress import silent, watched
 
 
+@pytest.fixture(autouse=True)
+def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what a command of an earlier test shows messages by."""
+    monkeypatch.setattr(logging.getLogger("jat_graph"), "handlers", [])
+
+
 def test_a_bar_counts_where_someone_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,9 +134,12 @@ def check_model(model: Any) -> None:
 
 def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     """All heads of a model."""
-    config = model.config
-    layers, heads = range(config.num_hidden_layers), range(config.num_attention_heads)
-    return tuple((layer, head) for layer in layers for head in heads)
+    layers, heads = (
+        getattr(model.config, f"num_{name}", 0) for name in ("hidden_layers", "attention_heads")
+    )
+    if not heads:
+        raise ValueError(f"model must have attention heads, got a {type(model).__name__} without")
+    return tuple((layer, head) for layer in range(layers) for head in range(heads))
 
 
 def jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import MambaConfig, MambaModel, PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.data.reading import Reading
@@ -166,6 +166,9 @@ def test_other_models_are_refused_in_one_line() -> None:
         reading(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="model must be one stack of layers, got a BartModel"):
         reading(tiny_model("bart"))
+    mamba = MambaModel(MambaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, state_size=2))
+    with pytest.raises(ValueError, match="model must have attention heads, got a MambaModel witho"):
+        reading(mamba)
 
 
 def test_attention_that_is_not_given_is_asked_for() -> None:
