@@ -53,12 +53,12 @@ class Reading:
         check_choice("nodes", nodes, NODES)
         check_choice("edges", edges, EDGES)
         check_model(model)
+        known = attention_heads(model) if edges == "attention" else jump_heads(model)
         depth = model.config.num_hidden_layers
         check_integer("layer", layer, least=-depth - 1, below=depth + 1)
         check_number("min_weight", min_weight, least=0.0)
         if max_neighbors is not None:
             check_integer("max_neighbors", max_neighbors, least=1)
-        known = attention_heads(model) if edges == "attention" else jump_heads(model)
         chosen = known if heads is None else _check_heads(heads, known, edges)
         return cls(nodes, edges, chosen, layer, float(min_weight), max_neighbors)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -59,26 +60,35 @@ def encode_texts(
             f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
         )
     encoded = tokenizer(
-        list(texts),
-        is_split_into_words=split,
+        # Given word by word, byte-level tokenizers would read "the bank" as "thebank".
+        [" ".join(text) if split else text for text in texts],
         truncation=True,
         max_length=_length(model, tokenizer, max_length),
         return_attention_mask=True,
+        return_offsets_mapping=split,
         verbose=False,
     )
+    offsets = encoded.pop("offset_mapping", None)
     inputs = {name: encoded[name] for name in encoded}
     empty = next((row for row, ids in enumerate(inputs["input_ids"]) if not ids), None)
     if empty is not None:
         raise ValueError(f"texts[{empty}] must have a token, got {texts[empty]!r}")
     if not by_words:
         return EncodedTexts(inputs, None, None)
+    if split:
+        words = [_words_at(*row) for row in zip(texts, offsets, strict=True)]
+        return EncodedTexts(inputs, words, [len(text) for text in texts])
     words = [
         [-1 if word is None else word for word in encoded.word_ids(row)]
         for row in range(len(texts))
     ]
-    if split:
-        return EncodedTexts(inputs, words, [len(text) for text in texts])
     return EncodedTexts(inputs, words, [max(row) + 1 for row in words])
+
+
+def _words_at(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the word of each token, by where it ends in the words with spaces between them."""
+    ends = list(accumulate(len(word) + 1 for word in words))  # with the space after it
+    return [bisect(ends, end - 1) if end > start else -1 for start, end in offsets]
 
 
 def _check_texts(texts: Texts) -> bool:

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from jat_graph.data.texts import encode_texts
 from tests.data.support import tiny_tokenizer
@@ -19,6 +21,17 @@ def test_words_are_those_of_strings_and_of_lists() -> None:
     assert strings == lists
     assert strings.words == [[-1, 0, 0, 1, -1], [-1, 0, 0, 0, -1]]
     assert strings.num_words == [2, 1] and strings.lengths == [5, 5]
+
+
+def test_words_of_a_byte_level_tokenizer_are_not_glued_together() -> None:
+    vocabulary = {"the": 0, "Ġbank": 1, "Ġ": 2, "bank": 3, "thebank": 4, "?": 5}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=64)
+    lists = encode_texts([["the", "bank"], ["bank", "the"]], MODEL, tokenizer, None, True)
+    assert lists.inputs["input_ids"] == [[0, 1], [3, 5]]
+    assert lists.words == [[0, 1], [0, 1]]
+    assert lists.inputs["input_ids"] == tokenizer(["the bank", "bank the"])["input_ids"]
 
 
 def test_a_batch_has_one_length_and_needs_no_padding() -> None:
