@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,13 +70,14 @@ def senses_command(
             run.folder,
             layers=layers_of(layer),
             rank=rank,
-            seeds=range(seeds),
+            seeds=range(seeds) if run.is_whole else (),
             controls=controls,
             batch_size=given.batch_size,
         )
         return [found]
 
-    report("senses", probe, len(training), given)
+    more = f"{seeds} trainings of the semantic probe for each layer" if seeds else None
+    report("senses", probe, len(training), given, more)
 
 
 @gather(given=ProbeOptions, jat=JatOptions)
@@ -97,18 +97,23 @@ def ratio_command(
     """
     from jat_graph.probes import open_wordnet, read_semcor
 
-    training = read_semcor(semcor, open_wordnet(wordnet))[: given.sentences]
+    senses = open_wordnet(wordnet)
+    training = read_semcor(semcor, senses)[: given.sentences]
     model, tokenizer = given.load(jat)
 
     def probe(run: Run) -> list[Findings]:
-        from jat_graph.probes import similarity_ratio
+        from jat_graph.probes import sense_probe, similarity_ratio
 
+        if not run.is_whole:  # a few sentences have too few senses: see how long they are read
+            few = run.some(training)
+            data = (few, {"few": few}, senses, run.folder)
+            return [sense_probe(model, tokenizer, *data, seeds=(), controls=False)]
         found = similarity_ratio(
             model,
             tokenizer,
-            run.some(training),
+            training,
             run.folder,
-            pairs=math.ceil(run.share * pairs),
+            pairs=pairs,
             layers=layers_of(layer),
             rank=rank,
             seed=seed,
@@ -116,7 +121,8 @@ def ratio_command(
         )
         return [found]
 
-    report("ratio", probe, len(training), given)
+    more = "a training of the semantic probe for each layer, and the pairs,"
+    report("ratio", probe, len(training), given, more)
 
 
 @gather(given=ProbeOptions, jat=JatOptions)

@@ -81,7 +81,7 @@ class ProbeOptions:
         typer.Option(help="Folder for tables, pictures and what was read. Default: probe-NAME."),
     ] = None
     sentences: Annotated[
-        int | None, typer.Option(min=2, help="Most sentences to read of each file.")
+        int | None, typer.Option(min=2, help="Most sentences to read of each file, evenly over it.")
     ] = None
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences read at a time.")] = 32
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how long it will take.")] = (
@@ -99,7 +99,7 @@ def layers_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:
-    """The sentences of one part of a treebank."""
+    """The sentences of one part of a treebank, or so many evenly over it: genres are in order."""
     from jat_graph.probes import read_treebank
 
     found = sorted(path for end in ("", ".gz") for path in folder.glob(f"*-{split}.conllu{end}"))
@@ -108,14 +108,22 @@ def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:
             f"--treebank must be a folder with one file *-{split}.conllu or .gz, "
             f"got {len(found)} in {folder}"
         )
-    return read_treebank(found[0], most=most)
+    sentences = read_treebank(found[0])
+    step = 1.0 if most is None else max(1.0, len(sentences) / most)
+    return [sentences[int(n * step)] for n in range(int(len(sentences) / step))]
 
 
-def report(name: str, probe: Probe, whole: int, options: ProbeOptions) -> None:
-    """Say how long a probe of so many sentences will take, run it, and write what it found."""
+def report(
+    name: str, probe: Probe, whole: int, options: ProbeOptions, more: str | None = None
+) -> None:
+    """Say how long a probe of so many sentences will take, run it, and write what it found.
+
+    ``more`` is what comes to it that a run of a few sentences does not tell.
+    """
     from jat_graph.training.estimate import describe_time
 
-    told = f"{whole} sentences: about {describe_time(_foresee(probe, whole))}, as a few have taken."
+    told = f"{whole} sentences: about {describe_time(_foresee(probe, whole))}, as a few have taken"
+    told += "." if more is None else f"; {more} come to it."
     Console(stderr=True).print(told, soft_wrap=True)
     if options.dry_run:
         return

@@ -4,11 +4,14 @@ import json
 import random
 from pathlib import Path
 
+import nltk.data
 import pytest
 from typer.testing import CliRunner
 
 from jat_graph.cli.app import app
+from jat_graph.cli.probe_options import read_split
 from tests.cli.conftest import Run
+from tests.probes.meaning.support import write_wordnet
 from tests.training.conftest import WORDS
 
 LABELS = ("nsubj", "obj", "det", "obl")
@@ -119,3 +122,62 @@ def test_an_atlas_is_a_page_too(run: Run, tiny_model: str, treebank: Path, tmp_p
     assert "atlas.html are in" in result.stdout
     with pytest.raises(ValueError, match="word must stand in a sentence, got 'eraser' in none of"):
         run(*call, "--word", "eraser")
+
+
+def _write_senses(folder: Path) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """WordNet, SemCor and an evaluation set in which the sense of a book goes with its words."""
+    draw = random.Random(0)
+    lines, instances, keys = [], [], []
+    for number in range(40):
+        lexical, other = draw.choice([("1:10:00::", "the"), ("1:06:01::", "computer")])
+        words = f"<wf cmd=ignore pos=DT>{other}</wf>\n" * draw.randint(1, 3)
+        book = f"<wf cmd=done pos=NN lemma=book wnsn=1 lexsn={lexical}>book</wf>\n"
+        lines.append(f"<s snum={number}>\n{words}{book}</s>\n")
+        name = f"d000.s{number:03}"
+        instance = f'<instance id="{name}.t000" lemma="book" pos="NOUN">book</instance>'
+        before = f'<wf lemma="{other}" pos="DET">{other}</wf>'
+        instances.append(f'<sentence id="{name}">{before}{instance}</sentence>')
+        keys.append(f"{name}.t000 book%{lexical}\n")
+    for place, name in enumerate(("br-a01", "br-a02")):
+        path = folder / "semcor3.0" / "brown1" / "tagfiles" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(lines[20 * place : 20 * place + 20])
+        text += "<s snum=99>\n<wf cmd=ignore pos=DT>a</wf>\n</s>\n"  # without a book
+        path.write_text(f"<context filename={name}>\n{text}</context>\n", encoding="utf-8")
+    sets = folder / "sets"
+    sets.mkdir()
+    text = f'<corpus lang="en" source="own"><text id="d000">{"".join(instances)}</text></corpus>'
+    (sets / "own.data.xml").write_text(text, encoding="utf-8")
+    (sets / "own.gold.key.txt").write_text("".join(keys), encoding="utf-8")
+    wordnet = write_wordnet(folder / "wordnet")
+    semcor = ("--semcor", folder / "semcor3.0", "--wordnet", wordnet)
+    return semcor, ("--evaluation", sets)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("senses", ("--seeds", 1)), ("ratio", ("--pairs", 1))]
+)
+def test_senses_are_asked_after(
+    name: str,
+    options: tuple[object, ...],
+    run: Run,
+    tiny_model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nltk.data, "path", list(nltk.data.path))
+    semcor, evaluation = _write_senses(tmp_path)
+    folder = tmp_path / "out"
+    given = (*semcor, *(evaluation if name == "senses" else ()), "--layer", "1", *options)
+    result = run("probe", name, "--model", tiny_model, *given, "--output", folder)
+    assert "semantic probe" in result.stderr
+    found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    assert found["rows"] and found["caption"] in result.stdout
+    assert list(folder.glob("*.png"))
+
+
+def test_a_share_of_a_treebank_is_taken_evenly(treebank: Path) -> None:
+    whole = read_split(treebank, "train", None)
+    assert read_split(treebank, "train", 10) == whole[::3]
+    assert read_split(treebank, "train", 99) == whole
+    assert len(read_split(treebank, "train", 7)) == 7
