@@ -75,9 +75,9 @@ def structural_probe(
     sentences of one length and then over lengths 5 to 50; root accuracy, the share of sentences
     whose word of least depth, punctuation aside, is the root.
 
-    Beside the model stand one with random weights, the words in a line (distance |i − j|, depth
-    i), and for a model with jump heads its base, and the difference to it on the same sentences.
-    Intervals are of 95 % over the sentences of ``test``.
+    Beside the model stand one with random weights, the words in a line (distance
+    :math:`|i - j|`, depth i), and for a model with jump heads its base, and the difference to it on
+    the same sentences. Intervals are of 95 % over the sentences of ``test``.
 
     Args:
         model: A model of transformers, with jump heads or without.
