@@ -1,6 +1,7 @@
 """Pages of help at several widths: every name whole, every option under its title."""
 
 import re
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -8,22 +9,28 @@ from typer.testing import CliRunner
 
 from jat_graph.cli.app import app
 
-COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+PROGRAM: Any = get_command(app)
+COMMANDS = sorted(
+    [(name,) for name in PROGRAM.commands if name != "probe"]
+    + [("probe", name) for name in PROGRAM.commands["probe"].commands]
+)
 
 
 def _page(words: list[str], columns: int) -> str:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(app, [*words, "--help"]).output
 
 
-def _names(command: str) -> list[str]:
-    parameters = get_command(app).commands[command].params  # type: ignore[attr-defined]
-    return [name for p in parameters for name in (*p.opts, *p.secondary_opts)]
+def _names(words: tuple[str, ...]) -> list[str]:
+    command = PROGRAM
+    for word in words:
+        command = command.commands[word]
+    return [name for p in command.params for name in (*p.opts, *p.secondary_opts)]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_name_is_whole_and_no_line_too_long(command: str, columns: int) -> None:
-    page = _page([command], columns)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_name_is_whole_and_no_line_too_long(command: tuple[str, ...], columns: int) -> None:
+    page = _page([*command], columns)
     words = set(re.split(r"[\s,]+", page))
     assert _names(command)
     assert not set(_names(command)) - words
@@ -58,4 +65,4 @@ def test_paragraphs_are_wrapped_anew() -> None:
 
 def test_the_program_lists_its_commands() -> None:
     page = _page([], 80)
-    assert set(COMMANDS) <= set(page.split("Commands:\n")[1].split())
+    assert set(PROGRAM.commands) <= set(page.split("Commands:\n")[1].split())

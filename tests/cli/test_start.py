@@ -28,7 +28,18 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
-COMMANDS = ("demo", "train", "eval", "experiment", "inspect", "calibrate", "plot", "view", "bench")
+COMMANDS = (
+    "demo",
+    "train",
+    "eval",
+    "experiment",
+    "inspect",
+    "calibrate",
+    "plot",
+    "view",
+    "bench",
+    "probe",
+)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +107,10 @@ def test_help_and_typos_load_nothing_that_works(tmp_path: Path, line: str, code:
 
 
 STARTING = """
-import sys
+import signal, sys
 from jat_graph import cli
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
 class Teller:
     def find_spec(self, name, *_):

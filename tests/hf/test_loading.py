@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from torch_geometric.nn import GCNConv
 from transformers import AutoModel, PreTrainedModel
 
 from jat_graph.config import JatConfig
@@ -193,7 +194,7 @@ def test_what_heads_have_learned_is_loaded_by_transformers(kind: str, tmp_path: 
 
 def test_what_no_settings_build_is_asked_for_in_one_line(tmp_path: Path) -> None:
     config = tiny_config(strength="learned")
-    model = attach(tiny_model("bert"), config, conv=lambda size: torch.nn.Identity())
+    model = attach(tiny_model("bert"), config, conv=lambda size: GCNConv(size, size))
     folder = saved(model, tmp_path)
     with pytest.raises(ValueError, match=r"conv") as caught:
         AutoModel.from_pretrained(folder, attn_implementation="jat")
