@@ -13,6 +13,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 DRAWS = 2000
+ENOUGH = 0.9  # of the drawings: a statistic that is undefined on more says nothing
 
 
 def resampled_ratio(
@@ -35,6 +36,7 @@ def resampled(
     """Return a statistic of Σ rows over sentences, and the ends of its 95 % interval.
 
     Sentences are drawn with replacement, all of a sentence together: its words are not independent.
+    The ends are NaN where the statistic is undefined on more than a tenth of the drawings.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.
@@ -45,7 +47,9 @@ def resampled(
     with np.errstate(divide="ignore", invalid="ignore"):
         found = statistic(values.sum(0)[None])[0]
         drawn = statistic(np.tensordot(counts, values, 1))
-    low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
+    enough = np.mean(~np.isnan(drawn), axis=0) >= ENOUGH
+    drawn = np.where(enough, drawn, 0.0)
+    low, high = np.where(enough, np.nanquantile(drawn, [tail, 1 - tail], axis=0), np.nan)
     return found, low, high
 
 

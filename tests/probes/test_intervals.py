@@ -49,3 +49,13 @@ def test_any_statistic_of_sums_has_its_interval() -> None:
     slope, low, high = resampled(rows, lambda sums: sums[:, 0] / sums[:, 1])
     assert slope == pytest.approx(np.linalg.lstsq(x[:, None], y)[0][0])
     assert (high - low) / 2 == pytest.approx(1.96 / 300**0.5, rel=0.15)  # its standard error
+
+
+def test_drawings_without_the_thing_are_passed_over_if_they_are_few() -> None:
+    """Of n sentences m have the thing: a drawing has none of them with (1 − m/n)ⁿ, about e⁻ᵐ."""
+    totals = np.zeros((60, 2))
+    totals[:5, 0] = totals[:1, 1] = 2  # 0.5 % and 37 % of the drawings have nothing
+    ratio, low, high = resampled_ratio(totals / 2, totals)
+    assert ratio.tolist() == [0.5, 0.5]
+    assert (low[0], high[0]) == (0.5, 0.5)
+    assert np.isnan([low[1], high[1]]).all()
