@@ -4,12 +4,13 @@ import re
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jat_graph.viewer import Page, map_view
+from jat_graph.viewer import AtlasLabel, Page, map_view
 from jat_graph.viewer.content import PageContent
 from jat_graph.viewer.links import FILE_BYTES
 from tests.viewer.conftest import HOSTILE, Opened, made_up_atlas, made_up_page
@@ -152,6 +153,22 @@ def test_a_map_shows_sentences_layer_by_layer(opened: Opened) -> None:
     tab.locator("select[name=Map]").select_option("1")
     points.nth(2).focus()
     assert tab.locator("#sentence h3").inner_text() == "<i>"
+
+
+def test_labels_of_a_map_lie_in_it_and_cover_none_another(opened: Opened) -> None:
+    atlas = made_up_atlas()
+    x, y = min(atlas.layers[0].places)  # the leftmost point
+    labels = [AtlasLabel(x, y, f"river, along, north {n}") for n in range(4)]
+    layer = replace(atlas.layers[0], labels=labels)
+    tab = opened(map_view(replace(atlas, layers=[layer])))
+    boxes = tab.evaluate(
+        "[...document.querySelectorAll('#picture text.label')].map((label) => label.getBBox())"
+        ".map((box) => [box.x, box.x + box.width, box.y, box.y + box.height])"
+    )
+    assert len(boxes) == 4
+    assert all(left >= 0 for left, *_ in boxes)
+    rows = sorted((top, bottom) for *_, top, bottom in boxes)
+    assert all(above[1] <= below[0] + 1e-3 for above, below in pairwise(rows))
 
 
 def test_the_keyboard_alone_opens_a_head_and_finds_stones(opened: Opened) -> None:

@@ -28,6 +28,20 @@ function groupKey(groups, counts) {
   ]));
 }
 
+/** Move labels that are drawn into the picture, and down from those above that they would cover. */
+function spread(labels, width) {
+  const placed = [];
+  for (const label of labels) {
+    const own = label.getBBox(), half = own.width / 2;
+    const x = Math.min(Math.max(own.x + half, half), Math.max(width - half, half));
+    const covers = ([left, top, wide]) => Math.abs(x - left) < (own.width + wide) / 2 && Math.abs(y - top) < own.height;
+    let y = Number(label.getAttribute("y"));
+    while (placed.some(covers)) y += own.height;
+    fill(label, { x: x.toFixed(1), y: y.toFixed(1) }, []);
+    placed.push([x, y, own.width]);
+  }
+}
+
 function drawMap() {
   const atlas = page.atlases[state.atlas], layer = atlas.layers[state.layer];
   const width = Math.min(860, room()), height = Math.max(320, Math.round(width * 0.6));
@@ -46,6 +60,7 @@ function drawMap() {
   });
   put(`${shown(atlas.title, 80)}: ${shown(layer.name, 40)}`, picture(width, height, "Map, a point for each sentence",
     ...items.map((item) => item.node), ...labels));
+  spread(labels, width);
   say([layer.caption, atlas.caption].filter(Boolean).join(" "));
   detail(el("div", { id: "sentence" }, el("p", {}, "Point at a place, or go there with the arrow keys, to read its sentence.")),
     el("h3", {}, "Groups"), groupKey(groups, counts));
