@@ -9,17 +9,21 @@ import typer
 
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.cli.probe_options import (
+    BatchOption,
     LayersOption,
     ProbeOptions,
     RankOption,
     Run,
     SeedOption,
+    evenly,
     layers_of,
     report,
 )
 
 if TYPE_CHECKING:
     from jat_graph.probes import Findings
+
+MOST = 1000  # uses of a word that are laid out
 
 SemcorOption = Annotated[
     Path, typer.Option(help="semcor3.0.tar.gz, or the folder that it unpacks to.")
@@ -45,6 +49,7 @@ def senses_command(
     controls: Annotated[
         bool, typer.Option("--controls/--no-controls", help="Also ask random weights.")
     ] = True,
+    batch_size: BatchOption = 32,
 ) -> None:
     """Find the senses of words by the nearest centroid of SemCor's senses: F1 for each layer.
 
@@ -55,7 +60,7 @@ def senses_command(
 
     senses = open_wordnet(wordnet)
     tests = read_evaluation(evaluation, senses)
-    training = read_semcor(semcor, senses)[: given.sentences]
+    training = evenly(read_semcor(semcor, senses), given.sentences)
     model, tokenizer = given.load(jat)
 
     def probe(run: Run) -> list[Findings]:
@@ -72,7 +77,7 @@ def senses_command(
             rank=rank,
             seeds=range(seeds) if run.is_whole else (),
             controls=controls,
-            batch_size=given.batch_size,
+            batch_size=batch_size,
         )
         return [found]
 
@@ -90,6 +95,7 @@ def ratio_command(
     layer: LayersOption = None,
     rank: RankOption = None,
     seed: SeedOption = 0,
+    batch_size: BatchOption = 32,
 ) -> None:
     """Ask how far another sense of a word in the same sentence draws it from its own.
 
@@ -98,7 +104,7 @@ def ratio_command(
     from jat_graph.probes import open_wordnet, read_semcor
 
     senses = open_wordnet(wordnet)
-    training = read_semcor(semcor, senses)[: given.sentences]
+    training = evenly(read_semcor(semcor, senses), given.sentences)
     model, tokenizer = given.load(jat)
 
     def probe(run: Run) -> list[Findings]:
@@ -117,7 +123,7 @@ def ratio_command(
             layers=layers_of(layer),
             rank=rank,
             seed=seed,
-            batch_size=given.batch_size,
+            batch_size=batch_size,
         )
         return [found]
 
@@ -136,9 +142,9 @@ def atlas_command(
             help="File or folder: texts, CoNLL-U, Brown as a .zip, SemCor as a .tar.gz; repeatable."
         ),
     ],
-    most: Annotated[int, typer.Option(min=5, help="Most sentences that have the word.")] = 1000,
     layer: LayersOption = None,
     seed: SeedOption = 0,
+    batch_size: BatchOption = 32,
 ) -> None:
     """Lay out the uses of a word in the plane, layer by layer: a page that one opens.
 
@@ -148,7 +154,7 @@ def atlas_command(
     from jat_graph.probes import open_wordnet, read_contexts
     from jat_graph.probes.atlas.search import find_uses
 
-    contexts = list(read_contexts(texts))
+    contexts, most = list(read_contexts(texts)), given.sentences or MOST
     uses = find_uses(word, contexts, most, seed).contexts
     senses = open_wordnet() if any(own.senses for own in uses) else None
     model, tokenizer = given.load(jat)
@@ -166,7 +172,7 @@ def atlas_command(
             layers=layers_of(layer),
             wordnet=senses,
             seed=seed,
-            batch_size=given.batch_size,
+            batch_size=batch_size,
         )
         return [found]
 

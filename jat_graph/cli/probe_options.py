@@ -39,6 +39,7 @@ LayersOption = Annotated[
     str | None,
     typer.Option("--layer", help="Layers to ask: 0,6 are the embeddings and the sixth. All."),
 ]
+BatchOption = Annotated[int, typer.Option(min=1, help="Sentences read at a time.")]
 LeastOption = Annotated[
     int, typer.Option(min=1, help="Relations that are there less often are left out.")
 ]
@@ -83,7 +84,6 @@ class ProbeOptions:
     sentences: Annotated[
         int | None, typer.Option(min=2, help="Most sentences to read of each file, evenly over it.")
     ] = None
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences read at a time.")] = 32
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how long it will take.")] = (
         False
     )
@@ -108,9 +108,13 @@ def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:
             f"--treebank must be a folder with one file *-{split}.conllu or .gz, "
             f"got {len(found)} in {folder}"
         )
-    sentences = read_treebank(found[0])
-    step = 1.0 if most is None else max(1.0, len(sentences) / most)
-    return [sentences[int(n * step)] for n in range(int(len(sentences) / step))]
+    return evenly(read_treebank(found[0]), most)
+
+
+def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
+    """So many of the items, evenly over them."""
+    step = 1.0 if most is None else max(1.0, len(items) / most)
+    return [items[int(n * step)] for n in range(int(len(items) / step))]
 
 
 def report(

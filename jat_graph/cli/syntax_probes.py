@@ -8,6 +8,7 @@ import typer
 
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.cli.probe_options import (
+    BatchOption,
     LeastOption,
     ProbeOptions,
     Run,
@@ -37,6 +38,7 @@ def attention_command(
     relations: Annotated[int, typer.Option(min=2, help="Relations that are told apart.")] = 30,
     examples: Annotated[int, typer.Option(min=10, help="Most pairs for a task and seed.")] = 6000,
     seeds: SeedsOption = 3,
+    batch_size: BatchOption = 32,
 ) -> None:
     """Tell from what all heads give two words whether they are related, and how.
 
@@ -59,7 +61,7 @@ def attention_command(
             relations=relations if run.is_whole else 2,
             examples=examples,
             seeds=range(seeds),
-            batch_size=given.batch_size,
+            batch_size=batch_size,
         )
         return [found]
 
@@ -74,6 +76,7 @@ def heads_command(
     maps: MapsOption = "attention",
     least: LeastOption = 50,
     seed: SeedOption = 0,
+    batch_size: BatchOption = 32,
 ) -> None:
     """Find the head that knows each relation best, beside the best fixed offset.
 
@@ -93,7 +96,7 @@ def heads_command(
             maps=maps,
             least=run.least(least),
             seed=seed,
-            batch_size=given.batch_size,
+            batch_size=batch_size,
         )
         return [found]
 
@@ -109,6 +112,7 @@ def graphs_command(
     density: Annotated[float, typer.Option(help="Share of pairs that each head joins.")] = 0.05,
     least: LeastOption = 50,
     seed: SeedOption = 0,
+    batch_size: BatchOption = 32,
 ) -> None:
     """Say how much more often than chance the words that jump heads join are related in the tree.
 
@@ -131,7 +135,7 @@ def graphs_command(
                 density=density,
                 least=run.least(least),
                 seed=seed,
-                batch_size=given.batch_size,
+                batch_size=batch_size,
             )
             for each in ("relations", "heads")
         ]

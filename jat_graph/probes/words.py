@@ -16,7 +16,7 @@ from torch import Tensor
 
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import Given, head_groups
-from jat_graph.checks.numbers import check_choice, check_integer
+from jat_graph.checks.numbers import check_choice, check_indices, check_integer
 from jat_graph.data.reading import Head, attention_heads, jump_heads
 from jat_graph.data.texts import EncodedTexts, encode_texts
 from jat_graph.hf import CapturedLayer, capture_scores
@@ -144,6 +144,17 @@ class WordPlan:
             raise ValueError("sentences must fit the model, got none that it can take whole")
         left_out = tuple(row for row, fits in enumerate(whole) if not fits)
         return cls(encoded, list(encoded.batches(kept, batch_size)), left_out)
+
+
+def check_layers(model: PreTrainedModel, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Return layers in rising order, 0 for the embeddings; None means all."""
+    depth = model.config.num_hidden_layers
+    if layers is None:
+        return tuple(range(depth + 1))
+    found = check_indices("layers", layers)
+    if found[-1] > depth:
+        raise ValueError(f"layers must be at most {depth}, got {found[-1]}")
+    return found
 
 
 def _membership(words: Tensor) -> Tensor:  # [n], -1 for tokens of no word -> [W, n]

@@ -3,9 +3,11 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import nltk.data
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from jat_graph.cli.app import app
@@ -114,7 +116,8 @@ def test_wrong_input_is_refused_in_one_line(
 def test_an_atlas_is_a_page_too(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     call = ("probe", "atlas", "--model", tiny_model, "--word", "book", "--texts", treebank)
-    result = run(*call, "--layer", "1", "--output", folder)
+    result = run(*call, "--layer", "1", "--sentences", 12, "--output", folder)
+    assert "12 sentences: about" in result.stderr
     page = (folder / "atlas.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "book by cluster" in page
@@ -181,3 +184,16 @@ def test_a_share_of_a_treebank_is_taken_evenly(treebank: Path) -> None:
     assert read_split(treebank, "train", 10) == whole[::3]
     assert read_split(treebank, "train", 99) == whole
     assert len(read_split(treebank, "train", 7)) == 7
+
+
+def test_no_probe_has_an_option_that_it_does_not_use() -> None:
+    commands: Any = get_command(app)
+    own = {
+        name: {option for p in command.params for option in p.opts}
+        for name, command in commands.commands["probe"].commands.items()
+    }
+    assert {name for name, options in own.items() if "--batch-size" not in options} == {
+        "tree",
+        "distance",
+    }
+    assert all("--sentences" in options for options in own.values())

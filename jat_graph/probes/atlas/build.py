@@ -20,7 +20,7 @@ from jat_graph.probes.atlas.search import Uses, find_uses
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.meaning.wordnet import WordNet
 from jat_graph.probes.storage import stream_states
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import watched
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import PageContent
@@ -105,7 +105,7 @@ def context_atlas(
     """
     check_integer("most", most, least=LEAST)
     check_integer("seed", seed, least=0, below=2**32)
-    chosen = _check_layers(layers, model)
+    chosen = check_layers(model, layers)
     reader = WordReader(model, tokenizer, batch_size=batch_size)
     uses = find_uses(word, contexts, most, seed)
     _check_enough(uses, "sentences")
@@ -132,15 +132,6 @@ def _definitions(uses: Uses, wordnet: WordNet | None) -> dict[str, str]:
     pairs = zip(uses.contexts, uses.places, strict=True)
     keys = {own.senses[place] for own, place in pairs if own.senses is not None}
     return {key: wordnet.definition(key) for key in keys if key is not None}
-
-
-def _check_layers(layers: Sequence[int] | None, model: PreTrainedModel) -> tuple[int, ...]:
-    depth = model.config.num_hidden_layers
-    if layers is None:
-        return tuple(range(depth + 1))
-    if not layers:
-        raise ValueError("layers must be at least one, got none")
-    return tuple(sorted({check_integer("layers", own, least=0, below=depth + 1) for own in layers}))
 
 
 def _check_enough(uses: Uses, what: str) -> None:

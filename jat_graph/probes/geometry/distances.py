@@ -13,11 +13,12 @@ from torch import Tensor
 from jat_graph.checks.numbers import check_finite, check_integer
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.geometry.measuring_pictures import draw_powers, draw_relations
-from jat_graph.probes.geometry.study import Study, Training, TreeSets, check_layers, settings_of
+from jat_graph.probes.geometry.study import Study, Training, TreeSets, settings_of
 from jat_graph.probes.geometry.training import DISTANCE, squared_distances
 from jat_graph.probes.geometry.trees import Floats, Tree
 from jat_graph.probes.intervals import resampled, resampled_ratio
 from jat_graph.probes.sentences import Sentence
+from jat_graph.probes.words import check_layers
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:

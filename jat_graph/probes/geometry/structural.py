@@ -20,7 +20,6 @@ from jat_graph.probes.geometry.study import (
     Study,
     Training,
     TreeSets,
-    check_layers,
     compared,
     settings_of,
 )
@@ -32,6 +31,7 @@ from jat_graph.probes.geometry.training import (
 )
 from jat_graph.probes.geometry.trees import Tree
 from jat_graph.probes.sentences import Sentence
+from jat_graph.probes.words import check_layers
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jat_graph.checks.numbers import check_indices, check_integer
+from jat_graph.checks.numbers import check_integer
 from jat_graph.data.storage import digest
 from jat_graph.files import replacing
 from jat_graph.hf import disabled
@@ -175,17 +175,6 @@ def compared(model: PreTrainedModel) -> Iterator[tuple[str, PreTrainedModel]]:
             yield BASE, model
     twin: Any = random_weights(model)
     yield RANDOM, twin.to(model.device)
-
-
-def check_layers(model: PreTrainedModel, layers: Sequence[int] | None) -> tuple[int, ...]:
-    """Return layers in rising order, 0 for the embeddings; None means all."""
-    depth = model.config.num_hidden_layers
-    if layers is None:
-        return tuple(range(depth + 1))
-    found = check_indices("layers", layers)
-    if found[-1] > depth:
-        raise ValueError(f"layers must be at most {depth}, got {found[-1]}")
-    return found
 
 
 def settings_of(study: Study, **more: Any) -> dict[str, Any]:

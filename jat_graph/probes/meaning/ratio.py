@@ -25,10 +25,10 @@ from jat_graph.probes.meaning.pairs import (
 )
 from jat_graph.probes.meaning.pictures import draw_ratios
 from jat_graph.probes.meaning.semantic import train_map
-from jat_graph.probes.meaning.senses import check_layers, check_rank
+from jat_graph.probes.meaning.senses import check_rank
 from jat_graph.probes.meaning.states import Integers, MarkedStates, read_states
 from jat_graph.probes.storage import Floats
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def similarity_ratio(
     """
     import pandas as pd
 
-    chosen, rank = check_layers(layers, model), check_rank(rank, model)
+    chosen, rank = check_layers(model, layers), check_rank(rank, model)
     check_integer("pairs", pairs, least=1)
     reader = WordReader(model, tokenizer, batch_size=batch_size)
     learned = read_states(folder, reader, training)

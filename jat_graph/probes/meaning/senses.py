@@ -21,7 +21,7 @@ from jat_graph.probes.meaning.answers import (
 from jat_graph.probes.meaning.marked import MarkedSentence
 from jat_graph.probes.meaning.pictures import draw_senses
 from jat_graph.probes.meaning.wordnet import WordNet
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def sense_probe(
     """
     import pandas as pd
 
-    chosen = check_layers(layers, model)
+    chosen = check_layers(model, layers)
     rank = check_rank(rank, model)
     seeds = check_indices("seeds", seeds) if len(seeds) else ()
     check_flag("controls", controls)
@@ -116,16 +116,6 @@ def sense_probe(
         },
         {"senses": draw_senses(table)},
     )
-
-
-def check_layers(layers: Sequence[int] | None, model: PreTrainedModel) -> tuple[int, ...]:
-    """Return layers of a model, 0 for its embeddings; all of them unless some are given."""
-    depth = model.config.num_hidden_layers
-    if layers is None:
-        return tuple(range(depth + 1))
-    chosen = check_indices("layers", layers)
-    check_integer("layers", chosen[-1], least=0, below=depth + 1)
-    return chosen
 
 
 def check_rank(rank: int | None, model: PreTrainedModel) -> int:

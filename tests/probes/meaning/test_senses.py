@@ -111,7 +111,7 @@ def test_states_are_read_once(
     [
         ({"rank": 0}, "rank must be at least 1"),
         ({"rank": 10_000}, "rank must be below"),
-        ({"layers": (99,)}, "layers must be below"),
+        ({"layers": (99,)}, r"^layers must be at most \d, got 99$"),
         ({"layers": ()}, "layers must be one or more indices"),
         ({"seeds": (1, 1)}, "seeds must not name an index twice"),
         ({"controls": 1}, "controls must be True or False"),
