@@ -10,6 +10,7 @@ import typer
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.cli.probe_options import (
     BatchOption,
+    ControlsOption,
     LayersOption,
     ProbeOptions,
     RankOption,
@@ -46,9 +47,7 @@ def senses_command(
     layer: LayersOption = None,
     rank: RankOption = None,
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of the semantic probe; 0 for none.")] = 3,
-    controls: Annotated[
-        bool, typer.Option("--controls/--no-controls", help="Also ask random weights.")
-    ] = True,
+    controls: ControlsOption = True,
     batch_size: BatchOption = 32,
 ) -> None:
     """Find the senses of words by the nearest centroid of SemCor's senses: F1 for each layer.

@@ -44,6 +44,10 @@ LeastOption = Annotated[
     int, typer.Option(min=1, help="Relations that are there less often are left out.")
 ]
 RankOption = Annotated[int | None, typer.Option(min=1, help="Dimensions that a probe maps to.")]
+ControlsOption = Annotated[
+    bool,
+    typer.Option("--controls/--no-controls", help="Also ask models that cannot know the answer."),
+]
 SeedOption = Annotated[int, typer.Option(help="Seed of all that is drawn.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="How often what is drawn is drawn anew.")]
 
@@ -135,11 +139,11 @@ def report(
     found = probe(Run(folder / ROWS_FOLDER))
     files = [path.name for findings in found for path in findings.save(folder)]
     for findings in found:
-        _show(findings)
+        show_findings(findings)
     Console().print(f"{', '.join(files)} are in {folder}.", soft_wrap=True)
 
 
-def _show(findings: Findings) -> None:
+def show_findings(findings: Findings) -> None:
     """Print a table, without intervals where they do not fit, and what it means."""
     from jat_graph.lab.tables import terminal_table
 

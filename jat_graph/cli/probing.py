@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from jat_graph.cli.comparing import compare_command
 from jat_graph.cli.meaning_probes import atlas_command, ratio_command, senses_command
 from jat_graph.cli.pages import PageCommand, PageGroup
 from jat_graph.cli.syntax_probes import attention_command, graphs_command, heads_command
@@ -22,3 +23,4 @@ probe_app.command("distance", cls=PageCommand)(distance_command)
 probe_app.command("senses", cls=PageCommand)(senses_command)
 probe_app.command("ratio", cls=PageCommand)(ratio_command)
 probe_app.command("atlas", cls=PageCommand)(atlas_command)
+probe_app.command("compare", cls=PageCommand)(compare_command)

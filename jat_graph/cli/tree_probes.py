@@ -8,6 +8,7 @@ import typer
 
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.cli.probe_options import (
+    ControlsOption,
     LayersOption,
     LeastOption,
     ProbeOptions,
@@ -41,11 +42,12 @@ def tree_command(
     rank: RankOption = 128,
     epochs: EpochsOption = 30,
     seeds: SeedsOption = 1,
+    controls: ControlsOption = True,
 ) -> None:
     """Ask how much of dependency trees is in the distances between the states of words.
 
     Trained on train, stopped by dev, scored on test, beside random weights, the words in a line
-    and, of a model with jump heads, its base.
+    and, of a model with jump heads, itself without its jumps.
     """
     splits = _read_splits(treebank, given.sentences)
     model, tokenizer = given.load(jat)
@@ -66,6 +68,7 @@ def tree_command(
             most=None,
             epochs=epochs,
             seeds=range(seeds),
+            controls=controls,
         )
         return [found]
 

@@ -5,6 +5,7 @@ Needs the extra ``probes``.
 
 from jat_graph.probes.atlas.build import Atlas, context_atlas
 from jat_graph.probes.atlas.contexts import Context, read_contexts
+from jat_graph.probes.comparing import compare_findings
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.geometry.distances import relation_distances, tree_distances
 from jat_graph.probes.geometry.pictures import draw_tree_arcs, draw_tree_plane
@@ -31,6 +32,7 @@ __all__ = [
     "WordNet",
     "attention_probe",
     "best_heads",
+    "compare_findings",
     "context_atlas",
     "draw_tree_arcs",
     "draw_tree_plane",

@@ -26,6 +26,8 @@ class Findings:
         table: The numbers, a row for each thing that was measured.
         settings: What they depend on, in JSON types.
         figures: Pictures by name. (default: none)
+        index: The columns that tell its rows apart, and so those of two models alike; none where a
+            row means nothing in another model's table. (default: none)
     """
 
     name: str
@@ -33,6 +35,7 @@ class Findings:
     table: pd.DataFrame
     settings: Mapping[str, Any]
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    index: tuple[str, ...] = ()
 
     def to_markdown(self, digits: int = 3) -> str:
         """Return the caption and the table in Markdown.
@@ -75,6 +78,7 @@ class Findings:
             "name": self.name,
             "caption": self.caption,
             "settings": dict(self.settings),
+            "index": list(self.index),
             "rows": rows,
         }
 

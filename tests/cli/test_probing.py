@@ -186,11 +186,41 @@ def test_a_share_of_a_treebank_is_taken_evenly(treebank: Path) -> None:
     assert len(read_split(treebank, "train", 7)) == 7
 
 
+def test_two_models_are_compared(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
+    call = ("probe", "tree", "--treebank", treebank, "--epochs", 1, "--layer", "1", "--rank", 8)
+    for name, more in (("base", ()), ("pairs", ("--preset", "paper"))):
+        folder = tmp_path / name / "seed-0"
+        run(*call, "--no-controls", "--model", tiny_model, "--output", folder, *more)
+    arms = [f"{name}={tmp_path}/{name}/*/tree.json" for name in ("base", "pairs")]
+    out = tmp_path / "out"
+    result = run("probe", "compare", "--arm", arms[0], "--arm", arms[1], "--output", out)
+    assert "UUAS of the probe 'tree' in each arm" in result.stdout
+    both = [json.loads((tmp_path / n / "seed-0/tree.json").read_text()) for n in ("base", "pairs")]
+    change = both[1]["rows"][0]["UUAS"] - both[0]["rows"][0]["UUAS"]
+    rows = json.loads((out / "compared.json").read_text())["rows"]
+    assert [row["change"] for row in rows[:2]] == [None, pytest.approx(change, abs=1e-5)]
+
+
+@pytest.mark.parametrize(
+    ("arms", "said"),
+    [
+        (["base"], "--arm must be NAME=FILES, got 'base'"),
+        (["base=nowhere/*.json"], r"--arm base must name files that exist, got nowhere/\*.json"),
+        (["a=x", "a=y"], "--arm must have names that differ, got a=x, a=y"),
+    ],
+)
+def test_wrong_arms_are_refused(run: Run, arms: list[str], said: str) -> None:
+    given = [part for arm in arms for part in ("--arm", arm)]
+    with pytest.raises(ValueError, match=said):
+        run("probe", "compare", *given)
+
+
 def test_no_probe_has_an_option_that_it_does_not_use() -> None:
     commands: Any = get_command(app)
     own = {
         name: {option for p in command.params for option in p.opts}
         for name, command in commands.commands["probe"].commands.items()
+        if name != "compare"  # which asks no model
     }
     assert {name for name, options in own.items() if "--batch-size" not in options} == {
         "tree",

@@ -12,7 +12,7 @@ from jat_graph.probes import Findings
 def test_tables_captions_and_pictures_are_written(tmp_path: Path) -> None:
     table = pd.DataFrame({"layer": [0, 1], "accuracy": [0.5, None]})
     figure = Figure(figsize=(1, 1))
-    found = Findings("heads", "What heads find.", table, {"seed": 0}, {"heads": figure})
+    found = Findings("heads", "What heads find.", table, {"seed": 0}, {"heads": figure}, ("layer",))
     files = found.save(tmp_path / "new" / "folder")
     assert [path.name for path in files] == ["heads.md", "heads.json", "heads.png", "heads.svg"]
     assert all(path.stat().st_size for path in files)
@@ -21,6 +21,7 @@ def test_tables_captions_and_pictures_are_written(tmp_path: Path) -> None:
         "name": "heads",
         "caption": "What heads find.",
         "settings": {"seed": 0},
+        "index": ["layer"],
         "rows": [{"layer": 0, "accuracy": 0.5}, {"layer": 1, "accuracy": None}],
     }
     lines = files[0].read_text().splitlines()

@@ -86,7 +86,8 @@ def tree_distances(
     by_edges = pairs.by_edges()
     settings = settings_of(study, layer=chosen, seed=seed, powers=list(asked))
     figures = {"distance": draw_powers(rows, by_edges)}
-    return Findings("distance", _powers_caption(rows, settings), _table(rows), settings, figures)
+    caption = _powers_caption(rows, settings)
+    return Findings("distance", caption, _table(rows), settings, figures, ("map", "power"))
 
 
 def relation_distances(
@@ -146,7 +147,7 @@ def relation_distances(
     settings = settings_of(study, layer=chosen, seed=seed, least=least)
     figures = {"relations": draw_relations(rows)}
     caption = _relations_caption(rows, settings)
-    return Findings("relations", caption, _table(rows), settings, figures)
+    return Findings("relations", caption, _table(rows), settings, figures, ("relation",))
 
 
 def _read(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from jat_graph.checks.numbers import check_indices, check_integer
+from jat_graph.checks.numbers import check_flag, check_indices, check_integer
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.geometry.measures import UUAS, Scores, depth_scores, tree_scores
 from jat_graph.probes.geometry.measuring_pictures import draw_measures
 from jat_graph.probes.geometry.pictures import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.geometry.study import (
-    BASE,
-    JUMPS,
+    MODEL,
+    OFF,
     Study,
     Training,
     TreeSets,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-CHAIN, DIFFERENCE = "words in a line", f"{JUMPS} − {BASE}"
+CHAIN, DIFFERENCE = "words in a line", f"{MODEL} − {OFF}"
 DRAWN = range(8, 15)  # words of a sentence that is drawn
 
 
@@ -63,6 +63,7 @@ def structural_probe(
     epochs: int = 30,
     seeds: Sequence[int] = (0,),
     drawn: int | None = None,
+    controls: bool = True,
 ) -> Findings:
     """Ask how much of dependency trees is in the distances between states of words.
 
@@ -76,8 +77,8 @@ def structural_probe(
     whose word of least depth, punctuation aside, is the root.
 
     Beside the model stand one with random weights, the words in a line (distance
-    :math:`|i - j|`, depth i), and for a model with jump heads its base, and the difference to it on
-    the same sentences. Intervals are of 95 % over the sentences of ``test``.
+    :math:`|i - j|`, depth i), and a model with jump heads without its jumps, and the difference to
+    that on the same sentences. Intervals are of 95 % over the sentences of ``test``.
 
     Args:
         model: A model of transformers, with jump heads or without.
@@ -95,6 +96,8 @@ def structural_probe(
         seeds: A probe is trained for each; scores are means over them. (default: (0,))
         drawn: Place in ``test`` of a sentence that is drawn. (default: None, one of 8 to 14 words
             of which as many edges are found as of all)
+        controls: Whether random weights and, of a model with jump heads, the model without its
+            jumps are asked as well; each takes as long as the model. (default: True)
 
     Returns:
         A row for each model and layer; pictures ``tree-layers``, ``tree-arcs`` and ``tree-plane``.
@@ -111,21 +114,20 @@ def structural_probe(
         check_integer("drawn", drawn, least=0, below=len(test))
     found: dict[_Place, list[Scores]] = {}
     studies: dict[str, Study] = {}
-    for name, own in compared(model):
+    for name, own in compared(model, check_flag("controls", controls)):
         study = studies[name] = Study.read(folder, own, tokenizer, sets, training)
         places = [(layer, seed) for layer in asked for seed in chosen]
         for layer, seed in watched(places, f"Training probes, {name}", len(places)):
             found.setdefault(_Place(name, layer), []).append(probe_scores(study, layer, seed))
-    first = next(iter(studies))
     means = {place: _mean(scores) for place, scores in found.items()}
-    rows = list(_rows(means, studies[first]))
-    best = max(asked, key=lambda layer: means[_Place(first, layer)].uuas)
-    row = _drawn_row(studies[first], means[_Place(first, best)], drawn)
+    rows = list(_rows(means, studies[MODEL]))
+    best = max(asked, key=lambda layer: means[_Place(MODEL, layer)].uuas)
+    row = _drawn_row(studies[MODEL], means[_Place(MODEL, best)], drawn)
     figures = {"tree-layers": draw_measures(rows)}
-    figures |= _sentence_figures(studies[first], best, chosen[0], row)
-    settings = settings_of(studies[first], layers=list(asked), seeds=list(chosen))
-    caption = _caption(settings, rows, best, first, found)
-    return Findings("tree", caption, _table(rows), settings, figures)
+    figures |= _sentence_figures(studies[MODEL], best, chosen[0], row)
+    settings = settings_of(studies[MODEL], layers=list(asked), seeds=list(chosen))
+    caption = _caption(settings, rows, best, found)
+    return Findings("tree", caption, _table(rows), settings, figures, ("model", "layer"))
 
 
 def probe_scores(study: Study, layer: int, seed: int) -> Scores:
@@ -167,8 +169,8 @@ def _rows(means: Mapping[_Place, Scores], study: Study) -> Iterator[dict[str, An
         yield {**place._asdict(), **scores.to_row()}
     yield {"model": CHAIN, "layer": None, **chain_scores(study.test.trees).to_row()}
     for place, scores in means.items():
-        if place.model == JUMPS:
-            change = scores - means[_Place(BASE, place.layer)]
+        if place.model == MODEL and (off := means.get(_Place(OFF, place.layer))) is not None:
+            change = scores - off
             yield {"model": DIFFERENCE, "layer": place.layer, **change.to_row()}
 
 
@@ -207,12 +209,11 @@ def _caption(
     settings: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     best: int,
-    first: str,
     found: Mapping[_Place, Sequence[Scores]],
 ) -> str:
     """Say what was measured, the best layer, and what that is to be held against."""
     values = {(row["model"], row["layer"]): row for row in rows}
-    own, line = values[first, best], values[CHAIN, None]
+    own, line = values[MODEL, best], values[CHAIN, None]
     sizes, left = settings["sentences"], settings["left_out"]["test"]
     spread = max(np.ptp([own.uuas for own in scores]) for scores in found.values())
     seeds = len(settings["seeds"])
@@ -221,7 +222,7 @@ def _caption(
         f"trained on {sizes['train']} sentences, stopped by {sizes['dev']}, scored on "
         f"{sizes['test']}"
         + (f" ({left} that the model cannot take whole are left out)" if left else "")
-        + f". Layer {best} of the {first} holds the most on these sentences: {own[UUAS]:.1%} of "
+        + f". Layer {best} of the model holds the most on these sentences: {own[UUAS]:.1%} of "
         f"the edges ({own['UUAS low']:.1%} to {own['UUAS high']:.1%}); words in a line have "
         f"{line[UUAS]:.1%}. Layer 0 knows words and their places alone, and random weights nothing "
         "that was learnt: what counts is what is above both. Low and high are the "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 VERSION = 1  # of how probes are trained
-MODEL, JUMPS, BASE, RANDOM = "model", "jump heads", "base", "random weights"
+MODEL, OFF, RANDOM = "model", "jumps off", "random weights"
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,16 @@ class Study:
         return self.folder / f"probe-{digest([own, trees, rows])[:16]}.npy"
 
 
-def compared(model: PreTrainedModel) -> Iterator[tuple[str, PreTrainedModel]]:
-    """Yield a model, its base if it has heads of ours, and one that knows nothing."""
-    if find_attachment(model) is None:
-        yield MODEL, model
-    else:
-        yield JUMPS, model
+def compared(
+    model: PreTrainedModel, controls: bool = True
+) -> Iterator[tuple[str, PreTrainedModel]]:
+    """Yield a model; as controls itself without its jumps, and one that knows nothing."""
+    yield MODEL, model
+    if not controls:
+        return
+    if find_attachment(model) is not None:
         with disabled(model):
-            yield BASE, model
+            yield OFF, model
     twin: Any = random_weights(model)
     yield RANDOM, twin.to(model.device)
 

@@ -165,7 +165,9 @@ def similarity_ratio(
         rows += asked.rows(layer, states, {AS_THEY_ARE: None, MAPPED: mapping})
     found = pd.DataFrame(rows)
     settings = {"pairs": len(asked.pairs), "rank": rank, "seed": seed}
-    return Findings("ratio", _caption(found), found, settings, {"ratio": draw_ratios(found)})
+    figures = {"ratio": draw_ratios(found)}
+    index = ("layer", "states", "sentence")
+    return Findings("ratio", _caption(found), found, settings, figures, index)
 
 
 def _caption(table: pd.DataFrame) -> str:

@@ -115,6 +115,7 @@ def sense_probe(
             "sentences_not_read": len(answers.tests.rows.left_out),
         },
         {"senses": draw_senses(table)},
+        ("method", "layer"),
     )
 
 

@@ -255,4 +255,5 @@ def _findings(
         table,
         settings | {"pairs": sizes},
         {"attention": draw_accuracies(table)},
+        ("task", "told from"),
     )

@@ -119,7 +119,8 @@ def best_heads(
         "the sentences and scored on the other; 95 % intervals over sentences. A head tells more "
         "of a relation than the order of words does where the interval of the gain is above 0."
     )
-    return Findings("heads", caption, table, settings, {"heads": draw_heads(table)})
+    figures = {"heads": draw_heads(table)}
+    return Findings("heads", caption, table, settings, figures, ("relation",))
 
 
 def head_hits(maps: Floats, heads: Integers) -> Floats:  # [C, W, W], [W] -> [2, W, C]

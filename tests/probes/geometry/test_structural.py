@@ -61,18 +61,21 @@ def test_jump_heads_stand_beside_their_base(tmp_path: Path) -> None:
     options = {"rank": 4, "epochs": 1, "layers": (1, 3), "drawn": 7}
     rows = structural_probe(model, tokenizer, *SETS, tmp_path, **options).table
     assert rows["model"].drop_duplicates().tolist() == [
-        "jump heads",
-        "base",
+        "model",
+        "jumps off",
         "random weights",
         "words in a line",
-        "jump heads − base",
+        "model − jumps off",
     ]
     values = rows.set_index(["model", "layer"])["DSpr"]
     for layer in (1, 3):
-        change = values["jump heads", layer] - values["base", layer]
-        assert values["jump heads − base", layer] == pytest.approx(change)
+        change = values["model", layer] - values["jumps off", layer]
+        assert values["model − jumps off", layer] == pytest.approx(change)
     plain = structural_probe(tiny_model("bert"), tokenizer, *SETS, tmp_path, **options).table
-    base = rows[rows["model"] == "base"].drop(columns="model").reset_index(drop=True)
+    alone = structural_probe(model, tokenizer, *SETS, tmp_path, **options, controls=False).table
+    assert alone["model"].tolist() == ["model", "model", "words in a line"]
+    assert alone[:2].equals(rows[:2])
+    base = rows[rows["model"] == "jumps off"].drop(columns="model").reset_index(drop=True)
     assert plain[:2].drop(columns="model").equals(base)
 
 
