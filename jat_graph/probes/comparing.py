@@ -97,7 +97,7 @@ def _check_alike(found: Mapping[str, Any], first: Mapping[str, Any], path: str |
 
 def _first_fraction(found: Mapping[str, Any]) -> str:
     first = found["rows"][0]
-    columns = [name for name in first if isinstance(first[name], float)]
+    columns = [str(name) for name in first if isinstance(first[name], float)]
     return next(name for name in columns if name not in found["index"])
 
 
@@ -162,7 +162,7 @@ def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], colum
         colour, marker = STYLES[number % len(STYLES)]
         ends = np.nan_to_num([own["change"] - own["low"], own["high"] - own["change"]])
         places = np.arange(len(rows)) + APART * ((number + 0.5) / len(others) - 0.5)
-        points = {"fmt": marker, "color": COLOURS[colour], "capsize": 2.5, "markersize": 4}
+        points: dict[str, Any] = {"fmt": marker, "color": COLOURS[colour], "capsize": 2.5}
         axis.errorbar(own["change"], places, xerr=ends, label=name, **points)
     axis.axvline(0, color="#666666", linestyle=":", linewidth=1.2)
     axis.set_yticks(range(len(rows)), rows.tolist(), fontsize=8)

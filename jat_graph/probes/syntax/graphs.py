@@ -169,14 +169,14 @@ def _findings(
 ) -> Findings:
     if each == RELATIONS:
         table = _relation_table(counts, heads, halves)
-        figures, index = {"graphs": draw_ratios(table)}, ("related",)
+        figures = {"graphs": draw_ratios(table)}
     else:
         shown = [name for name in (EDGE, SIBLINGS, SAME_TAG) if name in counts.kinds.pairs]
         ratios = {name: _ratios(counts.of(name)) for name in shown}
         table = _head_table(ratios, counts.density, heads)
         figures = {"graphs-heads": draw_head_grids(table, shown)}
-        index = ("related", "layer", "head")
     name = "graphs" if each == RELATIONS else "graphs-heads"
+    index = ("related",) if each == RELATIONS else ("related", "layer", "head")
     caption = _caption(each, counts.density)
     return Findings(name, caption, table, settings | {"each": each}, figures, index)
 
