@@ -63,8 +63,10 @@ def check_data_folder(folder: str | Path | None) -> None:
 
 def check_model_name(name: str) -> None:
     """Refuse a folder that is not there, which would be looked for on the Hub for long."""
+    path = Path(name)
     is_place = name.startswith((".", "/", "~", os.sep)) or name.endswith(("/", os.sep))
-    if not Path(name).is_dir() and (is_place or len(Path(name).parts) > 2):  # Hub: OWNER/NAME
+    is_deep = len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir())
+    if not path.is_dir() and (is_place or is_deep):  # the Hub's names are OWNER/NAME
         raise ValueError(
             f"model must be a folder or a Hub name to load, got {name!r}: no such folder"
         )

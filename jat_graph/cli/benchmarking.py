@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.files import check_picture, check_target
-from jat_graph.lab.speed import NAMES, check_benchmark
+from jat_graph.lab.speed import LONGEST, NAMES, check_benchmark, check_lengths
 from jat_graph.progress import has_terminal
 
 COSTS = "costs"
@@ -55,6 +55,8 @@ def bench_command(
     if device is not None:
         check_choice("--device", device, ("cpu", "cuda"))
     wanted = None if lengths is None else _read_lengths(lengths)
+    if wanted is not None:
+        check_lengths(name, wanted, LONGEST[name])
     check_integer("--repeats", repeats, least=1)
     if plot is not None:
         check_picture(plot, "--plot")

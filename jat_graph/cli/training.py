@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,7 +70,7 @@ def train_command(
     """
     from jat_graph.training.processes import join_others, one_voice
 
-    with one_voice():
+    with one_voice(), _naming_options():
         options = TrainingOptions(
             model=model,
             task=task,
@@ -124,6 +126,25 @@ def eval_command(
         _print_metrics(metrics)
         if json_file is not None and is_main():
             write_json(json_file, {"model": model, "task": task, "metrics": metrics})
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """Let what is said of a folder with other settings name them as the command line does."""
+    names = {field.name for kind in (RunOptions, JatOptions) for field in fields(kind)}
+    names |= {"data_dir", "density", "model", "task"}
+
+    def option(setting: re.Match[str]) -> str:
+        name = setting[1]
+        return f"--{name.replace('_', '-')} " if name in names else setting[0]
+
+    try:
+        yield
+    except ValueError as error:
+        named = re.sub(r"(?<= holds a run with )(\w+)[=.]", option, str(error))
+        if named == str(error):
+            raise
+        raise ValueError(named) from None
 
 
 def _say_how_to_go_on(options: TrainingOptions, compare_arms: bool) -> None:

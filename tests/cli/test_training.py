@@ -306,10 +306,12 @@ def test_a_folder_that_holds_a_run_is_refused_before_thresholds_are_measured(
         run(*words, "--density", "0.2")
     run(*words, "--density", "0.2", "--resume")
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == first
-    with pytest.raises(ValueError, match=r"holds a run with density=0.2, not 0.3"):
+    with pytest.raises(ValueError, match=r"holds a run with --density 0.2, not 0.3"):
         run(*words, "--density", "0.3", "--resume")
-    with pytest.raises(ValueError, match=r"holds a run with learning_rate=2e-05, not 0.01"):
+    with pytest.raises(ValueError, match=r"holds a run with --learning-rate 2e-05, not 0.01"):
         run(*words, "--density", "0.2", "--resume", "--learning-rate", "0.01")
+    with pytest.raises(ValueError, match=r"with --trainer max_grad_norm=None, not 0.5"):
+        run(*words, "--density", "0.2", "--resume", "--trainer", "max_grad_norm=0.5")
     with pytest.raises(ValueError, match="holds a single run"):
         run(*words, "--density", "0.2", "--compare")
 

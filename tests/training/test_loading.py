@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
+from jat_graph.files import check_model_name
 from jat_graph.tasks import get_task
 from jat_graph.training.loading import load_for_training, load_trained, trained_length
 from jat_graph.training.objectives import objective_for
@@ -57,6 +58,18 @@ def test_weights_missing_below_the_head_are_named(
     with caplog.at_level(logging.WARNING, logger="jat_graph"):
         load_for_training(objective(str(tmp_path), "cola"))
     assert "bert.pooler.dense.weight" in caplog.text
+
+
+def test_a_folder_that_lacks_the_model_is_not_asked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    check_model_name("owner/model")
+    with pytest.raises(ValueError, match="got 'runs/model': no such folder"):
+        check_model_name("runs/model")
+    (tmp_path / "runs" / "model").mkdir()
+    check_model_name("runs/model")
 
 
 def test_wrong_models_are_one_clear_line(tiny_model: str, tmp_path: Path) -> None:

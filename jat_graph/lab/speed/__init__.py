@@ -5,14 +5,29 @@ A benchmark is a module here, and is imported when it is asked for: its name cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jat_graph.lab.speed.series import Benchmark
 
-NAMES = ("kernels", "heads", "model", "memory", "graphs", "growth", "decoding", "long", "stones")
+# The longest input that a series of each is fit for.
+LONGEST = {
+    "kernels": 2**17,
+    "heads": 2**20,
+    "model": 2**16,
+    "memory": 2**20,
+    "graphs": 2**24,
+    "growth": 2**20,
+    "decoding": 2**14,
+    "long": 2**16,
+    "stones": 2**20,
+}
+NAMES = tuple(LONGEST)
+
+# Inputs below have too few keys and pairs for the shares that are asked of them.
+SHORTEST = 16
 
 
 class _Benchmarks(Mapping[str, "Benchmark"]):
@@ -43,3 +58,11 @@ def check_benchmark(name: str) -> None:
     """Refuse a name that is not a benchmark's, with nothing imported."""
     if name not in NAMES:
         raise ValueError(f"benchmark must be one of {', '.join(NAMES)}, got {name!r}")
+
+
+def check_lengths(name: str, lengths: Sequence[int], longest: int) -> None:
+    """Refuse numbers of tokens that no series of a benchmark is fit for, with nothing imported."""
+    bad = [length for length in lengths if not SHORTEST <= length <= longest]
+    if bad or not lengths:
+        wanted = f"whole numbers from {SHORTEST} to {longest} for {name!r}"
+        raise ValueError(f"lengths must be {wanted}, got {bad[0] if bad else 'none'}")

@@ -12,14 +12,11 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jat_graph.lab.machine import describe_machine, source_digest
-from jat_graph.lab.speed import find_benchmark
+from jat_graph.lab.speed import check_lengths, find_benchmark
 from jat_graph.lab.speed.results import Results, Row, read_results
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
 from jat_graph.lab.store import check_same
 from jat_graph.training.estimate import describe_time
-
-# Inputs below have too few keys and pairs for the shares that are asked of them.
-SHORTEST = 16
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +75,7 @@ def _points(
     found = benchmark.series(settings)
     if lengths is None:
         return [(series, length) for series in found for length in series.lengths]
-    largest = max(series.largest for series in found)
-    bad = [length for length in lengths if not SHORTEST <= length <= largest]
-    if bad or not lengths:
-        wanted = f"whole numbers from {SHORTEST} to {largest} for {benchmark.name!r}"
-        raise ValueError(f"lengths must be {wanted}, got {bad[0] if bad else 'none'}")
+    check_lengths(benchmark.name, lengths, max(series.largest for series in found))
     return [
         (series, length)
         for series in found

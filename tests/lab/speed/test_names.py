@@ -2,7 +2,7 @@
 
 import pytest
 
-from jat_graph.lab.speed import BENCHMARKS, find_benchmark
+from jat_graph.lab.speed import BENCHMARKS, LONGEST, find_benchmark
 from jat_graph.lab.speed.series import Settings
 
 
@@ -12,6 +12,7 @@ def test_each_has_its_name_and_series_told_apart() -> None:
         assert benchmark.name == name
         series = benchmark.series(Settings("cpu", 1))
         assert len({(one.what, one.against) for one in series}) == len(series) > 0
+        assert LONGEST[name] == max(one.largest for one in series)
         for one in series:
             assert 16 <= min(one.lengths) <= max(one.lengths) <= one.largest
 
