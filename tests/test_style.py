@@ -21,7 +21,7 @@ LAYERS = (
     ("checks",),
     ("patterns",),
     ("config_fields",),
-    ("config", "triplet_config"),
+    ("config", "filter_config", "triplet_config"),
     ("voting",),
     ("operators",),
     ("attention",),

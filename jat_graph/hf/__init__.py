@@ -5,6 +5,7 @@ then loads heads of ours, and whose ``save_pretrained`` writes a README.md about
 """
 
 import jat_graph.hf.card  # noqa: F401  # with which save_pretrained says what it saved
+from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
@@ -17,6 +18,7 @@ from jat_graph.triplet_config import TripletConfig
 
 __all__ = [
     "CapturedLayer",
+    "FilterConfig",
     "TripletConfig",
     "attach",
     "attached_config",

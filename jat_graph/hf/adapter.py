@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 from jat_graph.config import JatConfig
+from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.describing import show_heads
+from jat_graph.hf.filter_layer import FilterLayer
 from jat_graph.hf.interface import (
     STATE_ATTRIBUTE,
     Attachment,
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
-KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer)
+KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
 
 
 def attach(
     model: ModelT,
-    config: JatConfig | TripletConfig,
+    config: JatConfig | TripletConfig | FilterConfig,
     tokenizer: PreTrainedTokenizerBase | Sequence[int] | None = None,
     conv: ConvFactory | None = None,
 ) -> ModelT:
@@ -64,7 +66,8 @@ def attach(
 
     A :class:`jat_graph.hf.TripletConfig` places triplet heads, which the paper compares with, and
     their parameters. One model may have heads of both kinds, attached one after the other, if no
-    head is to be both, and nothing is limited to a pattern.
+    head is to be both, and nothing is limited to a pattern. A :class:`jat_graph.hf.FilterConfig`
+    places heads of GFSA or of attention diffusion in the same way, all those of a layer.
 
     Args:
         model: A model of transformers, or a PEFT model around one.
@@ -134,7 +137,8 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Args:
         model: What :func:`attach` got, or a wrapper around it.
-        config_class: ``JatConfig`` or ``TripletConfig``, to take off heads of one kind only.
+        config_class: ``JatConfig``, ``TripletConfig`` or ``FilterConfig``, to take off heads of one
+            kind only.
             (default: None, all kinds)
 
     Returns:

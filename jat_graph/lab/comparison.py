@@ -11,11 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jat_graph.config import JatConfig
 from jat_graph.files import read_object
 from jat_graph.lab.statistics import Difference, Summary, summarize, verdict
 from jat_graph.lab.store import fingerprint
-from jat_graph.lab.studies.arms import GridArm
+from jat_graph.lab.studies.arms import arm_of
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.estimate import describe_total, estimate_left
 from jat_graph.lab.studies.fine_tuning import record_of
@@ -27,7 +26,7 @@ from jat_graph.lab.studies.running import check_cells, finish_cell
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 from jat_graph.tasks import get_task
-from jat_graph.training.heads import BothHeads, Heads, name_of
+from jat_graph.training.heads import Heads, name_of
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
 from jat_graph.training.processes import join
@@ -62,7 +61,7 @@ class Arm:
     """One side of a comparison.
 
     Args:
-        config: Settings of the jump heads, of triplet heads, or of both
+        config: Settings of the jump heads, of triplet heads, of filter heads, or of the first two
             (:class:`jat_graph.training.BothHeads`); None is a model without. (default: None)
         options: What this arm's runs have in place of the common options, by name: ``max_length``,
             ``gradient_checkpointing`` … (default: nothing)
@@ -371,20 +370,10 @@ def _grid(task: str, arms: Mapping[str, Arm], seeds: Sequence[int], **more: Any)
         title=f"{task}: {', '.join(arms)}",
         kind="train",
         tasks=(task,),
-        arms=tuple(_grid_arm(name, arm) for name, arm in arms.items()),
+        arms=tuple(arm_of(name, arm.config, arm.options) for name, arm in arms.items()),
         seeds=tuple(seeds),
         **more,
     )
-
-
-def _grid_arm(name: str, arm: Arm) -> GridArm:
-    if arm.config is None:
-        return GridArm(name, options=arm.options)
-    if isinstance(arm.config, BothHeads):
-        jump, triplet = arm.config.jump.to_dict(), arm.config.triplet.to_dict()
-        return GridArm(name, "paper", jump, arm.options, triplets=triplet)
-    is_jump = isinstance(arm.config, JatConfig)
-    return GridArm(name, "paper" if is_jump else "triplet", arm.config.to_dict(), arm.options)
 
 
 def _read(arms: dict[str, Arm], store: Store) -> Comparison:

@@ -31,6 +31,7 @@ from jat_graph.reference.blocks import (
     reference_feature_attention,
     reference_source_to_token,
 )
+from jat_graph.reference.filters import reference_gfsa, reference_ppr
 from jat_graph.reference.incremental import reference_next_rows
 from jat_graph.reference.jump import (
     ReferenceGraph,
@@ -129,6 +130,7 @@ __all__ = [
     "reference_documents",
     "reference_feature_attention",
     "reference_fixed",
+    "reference_gfsa",
     "reference_global_tokens",
     "reference_graph",
     "reference_jump_attention",
@@ -140,6 +142,7 @@ __all__ = [
     "reference_num_samples",
     "reference_pairs",
     "reference_pattern_attention",
+    "reference_ppr",
     "reference_prune",
     "reference_quantile_threshold",
     "reference_relative_attention",

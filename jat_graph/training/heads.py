@@ -1,4 +1,4 @@
-"""The heads that a run places: jump heads, triplet heads, or both side by side."""
+"""The heads that a run places: jump heads, triplet heads, both, or filter heads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from jat_graph.config import JatConfig
+    from jat_graph.filter_config import FilterConfig
     from jat_graph.triplet_config import TripletConfig
 
 # Settings of the heads that a run places.
-Heads: TypeAlias = Union["JatConfig", "TripletConfig", "BothHeads"]
+Heads: TypeAlias = Union["JatConfig", "TripletConfig", "FilterConfig", "BothHeads"]
+# Those without a threshold.
+Others: TypeAlias = Union["TripletConfig", "FilterConfig"]
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,19 @@ class BothHeads:
         return {"jat": self.jump.to_dict(), "triplet": self.triplet.to_dict()}
 
 
-def join_kinds(jump: JatConfig | None, triplet: TripletConfig | None) -> Heads | None:
+def join_kinds(jump: JatConfig | None, other: Others | None) -> Heads | None:
     """Return the settings of heads of the kinds that there are."""
-    if jump is None or triplet is None:
-        return jump or triplet
-    return BothHeads(jump, triplet)
+    from jat_graph.triplet_config import TripletConfig
+
+    if jump is None or other is None:
+        return jump or other
+    if not isinstance(other, TripletConfig):
+        raise ValueError("filter heads must stand alone, got jump heads beside them")
+    return BothHeads(jump, other)
 
 
-def kinds_of(heads: Heads | None) -> tuple[JatConfig | None, TripletConfig | None]:
-    """Return the settings of jump heads and of triplet heads."""
+def kinds_of(heads: Heads | None) -> tuple[JatConfig | None, Others | None]:
+    """Return the settings of jump heads, and of triplet or filter heads."""
     from jat_graph.config import JatConfig
 
     if isinstance(heads, BothHeads):
@@ -65,5 +72,9 @@ def attach_heads(
 
 def name_of(heads: Heads | None) -> str:
     """Return what an arm with these heads is called where nothing is said."""
+    from jat_graph.filter_config import FilterConfig
+
+    if isinstance(heads, FilterConfig):
+        return heads.rule
     jump, triplet = kinds_of(heads)
     return "jump" if triplet is None else "triplet" if jump is None else "both"

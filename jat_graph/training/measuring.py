@@ -14,7 +14,7 @@ from jat_graph.config import JatConfig
 from jat_graph.config_fields import check_calibration
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
-from jat_graph.training.heads import Heads, attach_heads, join_kinds, kinds_of
+from jat_graph.training.heads import Heads, Others, attach_heads, join_kinds, kinds_of
 from jat_graph.training.loading import (
     check_heads,
     load_for_training,
@@ -42,7 +42,6 @@ from jat_graph.training.storage import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from jat_graph.triplet_config import TripletConfig
 
 CALIBRATION_BATCHES = 8
 
@@ -138,7 +137,7 @@ def calibrate_on_task(
     density: float = 0.05,
     *,
     batches: int = CALIBRATION_BATCHES,
-    beside: TripletConfig | None = None,
+    beside: Others | None = None,
 ) -> JatConfig:
     """Measure thresholds on training texts, with the pretrained model before any training.
 
@@ -204,7 +203,7 @@ def _measure(
     config: JatConfig | None,
     density: float,
     batches: int,
-    beside: TripletConfig | None,
+    beside: Others | None,
 ) -> JatConfig:
     from jat_graph.inspection.calibration import calibrate
     from jat_graph.training.arguments import check_device

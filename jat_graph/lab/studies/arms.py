@@ -9,13 +9,22 @@ from itertools import product
 from typing import Any, Literal
 
 from jat_graph.config import JatConfig
+from jat_graph.filter_config import RULES, FilterConfig
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys
-from jat_graph.training.heads import Heads, join_kinds, kinds_of
+from jat_graph.training.heads import BothHeads, Heads, join_kinds, kinds_of
 from jat_graph.training.options import TrainingOptions
 from jat_graph.triplet_config import TripletConfig
 
 HeadKind = Literal[
-    "none", "paper", "released", "released-efficient", "efficient", "stones", "triplet"
+    "none",
+    "paper",
+    "released",
+    "released-efficient",
+    "efficient",
+    "stones",
+    "triplet",
+    "gfsa",
+    "ppr",
 ]
 
 # Settings are checked on a model of this size before any model is loaded.
@@ -40,9 +49,11 @@ class GridArm:
         name: What the line is called.
         heads: ``"none"``; ``"paper"``, ``"released"`` and ``"released-efficient"``, the presets of
             :class:`jat_graph.JatConfig`, and so ``"stones"``; ``"efficient"``, the paper's with
-            its JAT† (Eq. 8); or ``"triplet"``. (default: "none")
-        settings: Fields of :class:`jat_graph.JatConfig` or :class:`jat_graph.hf.TripletConfig`;
-            layers and heads may be scaled to the model. (default: nothing)
+            its JAT† (Eq. 8); ``"triplet"``; or ``"gfsa"`` or ``"ppr"``, filter heads.
+            (default: "none")
+        settings: Fields of :class:`jat_graph.JatConfig`, :class:`jat_graph.hf.TripletConfig` or
+            :class:`jat_graph.hf.FilterConfig`; layers and heads may be scaled to the model.
+            (default: nothing)
         options: Fields of :class:`jat_graph.training.TrainingOptions` in place of the grid's;
             ``depth`` may be relative, as ``"-3"``. (default: nothing)
         tune: Choose ρ for each task on held-out training data; or the name of the arm whose choice
@@ -83,6 +94,8 @@ def build_heads(
         return None
     if arm.heads == "triplet":
         return _triplets(arm.settings, layers, heads)
+    if arm.heads in RULES:
+        return FilterConfig.from_dict({"rule": arm.heads, **_scaled(arm.settings, layers, heads)})
     settings = dict(arm.settings)
     if arm.heads.startswith("released"):
         settings.setdefault("layers", _RELEASED_LAYERS)
@@ -91,6 +104,19 @@ def build_heads(
         config = replace(config, threshold=threshold)
     beside = None if arm.triplets is None else _triplets(arm.triplets, layers, heads)
     return join_kinds(config, beside)
+
+
+def arm_of(name: str, heads: Heads | None, options: Mapping[str, Any]) -> GridArm:
+    """Return the arm that has these heads, on a model of the size at hand."""
+    if heads is None:
+        return GridArm(name, options=options)
+    if isinstance(heads, BothHeads):
+        jump, triplet = heads.jump.to_dict(), heads.triplet.to_dict()
+        return GridArm(name, "paper", jump, options, triplets=triplet)
+    settings = heads.to_dict()
+    if isinstance(heads, FilterConfig):
+        return GridArm(name, settings.pop("rule"), settings, options)
+    return GridArm(name, "paper" if isinstance(heads, JatConfig) else "triplet", settings, options)
 
 
 def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
@@ -188,10 +214,10 @@ def _misfit(arm: GridArm) -> str | None:
         return "max_eval_samples belongs to [training]: all arms are scored on the same examples"
     if arm.heads == "none" and (arm.settings or measured):
         return f"heads = 'none' takes no {'settings' if arm.settings else measured[0]}"
-    if arm.triplets is not None and arm.heads in ("none", "triplet"):
+    if arm.triplets is not None and arm.heads in ("none", "triplet", *RULES):
         return f"heads = {arm.heads!r} takes no triplets, which stand beside jump heads"
-    if arm.heads == "triplet" and measured:
-        return f"triplet heads have no threshold, so they take no {measured[0]}"
+    if arm.heads in ("triplet", *RULES) and measured:
+        return f"{arm.heads} heads have no threshold, so they take no {measured[0]}"
     if len(measured) == 2:
         return "tune and density exclude each other"
     fixed = [name for name in ("threshold", "vote_rate") if name in arm.settings]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from jat_graph.filter_config import RULES
 from jat_graph.hf import attached_config
 from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.cells import Cell, Plan
@@ -77,9 +78,10 @@ class Connections(FineTuning):
         counted = [*link_names(DIFFERENT), *link_names(ALL), *link_names(THINGS)]
         check_columns(grid, (*task_metrics(grid), *counted), where)
         for arm in grid.arms:
-            if arm.heads == "triplet" or arm.triplets is not None:
+            if arm.heads in ("triplet", *RULES) or arm.triplets is not None:
+                kind = arm.heads if arm.heads in RULES else "triplet"
                 raise ValueError(
-                    f"{where}: arm {arm.name!r} has triplet heads, which have no links to measure"
+                    f"{where}: arm {arm.name!r} has {kind} heads, which have no links to measure"
                 )
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:

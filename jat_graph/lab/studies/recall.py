@@ -14,6 +14,7 @@ import torch
 
 from jat_graph.checks.numbers import check_choice
 from jat_graph.config import JatConfig
+from jat_graph.filter_config import FilterConfig
 from jat_graph.lab.parsing import parse
 from jat_graph.lab.studies.arms import GridArm, build_heads
 from jat_graph.lab.studies.cells import SCRATCH, Cell, Plan
@@ -21,7 +22,13 @@ from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.small_reader import HEADS, ReaderTraining, SmallReader, learning_curve
+from jat_graph.lab.studies.small_reader import (
+    HEADS,
+    ReaderHeads,
+    ReaderTraining,
+    SmallReader,
+    learning_curve,
+)
 from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
 from jat_graph.training.estimate import TRAINING_TO_EVALUATION, Cost, time_step
 from jat_graph.training.options import TrainingOptions
@@ -44,7 +51,7 @@ class ReaderJob:
 
     setting: Setting
     training: ReaderTraining
-    heads: JatConfig | None
+    heads: ReaderHeads
     device: str
 
     size = 1.0  # all cells of a setting have as many steps
@@ -216,16 +223,16 @@ def _check_arm(arm: GridArm, task: RecallTask, where: str) -> None:
     if asked:
         raise ValueError(f"{where} must have no {asked[0]}: arms differ in their heads alone")
     if arm.heads == "triplet" or arm.triplets is not None:
-        raise ValueError(f"{where} must have jump heads or none, got triplet heads")
+        raise ValueError(f"{where} must have jump or filter heads or none, got triplet heads")
     try:
         SmallReader(task, 1, _heads(arm))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _heads(arm: GridArm) -> JatConfig | None:
+def _heads(arm: GridArm) -> ReaderHeads:
     heads = build_heads(arm, layers=1, heads=HEADS)
-    return heads if isinstance(heads, JatConfig) else None
+    return heads if isinstance(heads, JatConfig | FilterConfig) else None
 
 
 def _device(plan: Plan) -> str:

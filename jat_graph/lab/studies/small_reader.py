@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -13,9 +13,14 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_inside, check_integer
 from jat_graph.config import JatConfig
+from jat_graph.filter_config import FilterConfig
 from jat_graph.lab.parsing import STRICT
+from jat_graph.lab.studies.filter_attention import FilterSelfAttention
 from jat_graph.nn import JumpSelfAttention
+from jat_graph.nn.self_attention import SelfAttention
 from jat_graph.training import parameter_groups
+
+ReaderHeads: TypeAlias = JatConfig | FilterConfig | None
 
 if TYPE_CHECKING:
     from jat_graph.tasks.recall import IdSequences, RecallTask
@@ -56,7 +61,7 @@ class ReaderTraining:
 class SmallReader(torch.nn.Module):
     """A transformer of 64 features and 4 heads without positions: a token is the sum of its ids."""
 
-    def __init__(self, task: RecallTask, layers: int, config: JatConfig | None) -> None:
+    def __init__(self, task: RecallTask, layers: int, config: ReaderHeads) -> None:
         super().__init__()
         self.names = torch.nn.Embedding(task.num_names + 1, _CHANNELS, padding_idx=0)
         self.values = torch.nn.Embedding(task.values + 1, _CHANNELS, padding_idx=0)
@@ -96,9 +101,9 @@ def _draw(model: SmallReader) -> None:
 class _Layer(torch.nn.Module):
     """A layer that normalizes first."""
 
-    def __init__(self, config: JatConfig | None) -> None:
+    def __init__(self, config: ReaderHeads) -> None:
         super().__init__()
-        self.attention = JumpSelfAttention(_CHANNELS, HEADS, config)
+        self.attention = _attention(config)
         self.norm = torch.nn.LayerNorm(_CHANNELS)
         self.inner = torch.nn.Sequential(
             torch.nn.LayerNorm(_CHANNELS),
@@ -113,9 +118,15 @@ class _Layer(torch.nn.Module):
         return out
 
 
+def _attention(config: ReaderHeads) -> SelfAttention:
+    if isinstance(config, FilterConfig):
+        return FilterSelfAttention(_CHANNELS, HEADS, config)
+    return JumpSelfAttention(_CHANNELS, HEADS, config)
+
+
 def learning_curve(
     task: RecallTask,
-    config: JatConfig | None = None,
+    config: ReaderHeads = None,
     *,
     layers: int = 1,
     training: ReaderTraining | None = None,
@@ -129,7 +140,7 @@ def learning_curve(
 
     Args:
         task: What it learns, as :class:`jat_graph.tasks.PartnersTask`.
-        config: The settings of all its layers; None if no head jumps. (default: None)
+        config: The settings of all its layers; None for plain heads. (default: None)
         layers: Number of layers. (default: 1)
         training: How long it is trained, and how. (default: None, as they come)
         seed: Of the first weights and the training sequences. (default: 0)

@@ -143,11 +143,11 @@ def test_an_estimate_writes_nothing_and_knows_a_time(tmp_path: Path) -> None:
         ({"columns": ["accuracy_3"]}, "columns must be among accuracy, accuracy_1, accuracy_2"),
         (
             {"arms": [{"name": "A³", "heads": "triplet"}]},
-            "arm 'A³' must have jump heads or none, got triplet heads",
+            "arm 'A³' must have jump or filter heads or none, got triplet heads",
         ),
         (
             {"arms": [{"name": "both", "heads": "stones", "triplets": {}}]},
-            "arm 'both' must have jump heads or none, got triplet heads",
+            "arm 'both' must have jump or filter heads or none, got triplet heads",
         ),
         (
             {"arms": [{"name": "x", "options": {"epochs": 3}}]},

@@ -1,0 +1,220 @@
+"""Filter heads in pretrained models: the papers' formulas, the base, masks, saving, training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from jat_graph.attention.filters import filter_heads
+from jat_graph.config import JatConfig
+from jat_graph.hf import FilterConfig, attach, detach, disabled, from_pretrained, summary
+from jat_graph.reference import reference_gfsa, reference_ppr
+from jat_graph.training import parameter_groups
+from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_model
+
+BOTH = [FilterConfig(), FilterConfig("ppr")]
+ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "modernbert")
+HEAD_DIM = 8  # of the tiny models
+
+
+def move(model: nn.Module) -> nn.Module:
+    """Give weights that learned something."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if ".filter." in name:
+                weight.copy_(torch.randn(weight.shape, generator=generator) / 2)
+    return model
+
+
+def oracle(rows: Tensor, value: Tensor, config: FilterConfig, theta: Tensor | None) -> Tensor:
+    """Return what the papers' formulas say of one head."""
+    if theta is None:
+        assert config.restart is not None
+        return reference_ppr(rows, value, config.restart, config.order)
+    return reference_gfsa(rows, value, (theta[0], 1 + theta[1], theta[2]), config.order)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    length=st.integers(1, 9),
+    order=st.integers(1, 10),
+    rule=st.sampled_from(["gfsa", "ppr"]),
+    restart=st.floats(0.0, 1.0),
+    seed=st.integers(0, 99),
+)
+def test_fast_heads_are_the_formulas(
+    length: int, order: int, rule: str, restart: float, seed: int
+) -> None:
+    config = FilterConfig(rule, order, restart if rule == "ppr" else None)
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)  # noqa: E731
+    rows = (3 * draw(2, length, length)).softmax(-1)
+    given = [x.requires_grad_() for x in (rows, draw(2, length, 5), draw(3, 2))]
+    theta = given[2] if rule == "gfsa" else None
+    fast = filter_heads(lambda x: given[0] @ x, given[1][None], config, theta)[0]
+    slow = torch.stack(
+        [
+            oracle(given[0][h], given[1][h], config, None if theta is None else theta[:, h])
+            for h in range(2)
+        ]
+    )
+    assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+    used = given if rule == "gfsa" else given[:2]
+    weight = draw(*fast.shape)
+    grads = [torch.autograd.grad((weight * out).sum(), used) for out in (fast, slow)]
+    for one, other in zip(*grads, strict=True):
+        assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
+def test_low_precision_is_at_most_twice_as_wrong_as_the_formula(
+    config: FilterConfig, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    rows, value, theta = torch.randn(33, 33).softmax(-1), torch.randn(33, 8), torch.randn(3, 1)
+    used = theta if config.rule == "gfsa" else None
+    exact = oracle(rows.to(dtype).double(), value.to(dtype).double(), config, _first(used, dtype))
+    naive = oracle(rows.to(dtype), value.to(dtype), config, _first(used, dtype, dtype))
+    own = None if used is None else used.to(dtype)
+    fast = filter_heads(lambda x: rows.to(dtype) @ x, value.to(dtype)[None, None], config, own)
+    error = (fast[0, 0].double() - exact).abs().max()
+    assert fast.dtype == dtype
+    assert error <= 2 * (naive.double() - exact).abs().max()
+
+
+def _first(
+    theta: Tensor | None, dtype: torch.dtype, at: torch.dtype = torch.float64
+) -> Tensor | None:
+    return None if theta is None else theta[:, 0].to(dtype).to(at)
+
+
+@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
+@pytest.mark.parametrize("lengths", [(LENGTH,), (LENGTH, 7, 1)])
+def test_heads_of_a_model_are_the_formulas(config: FilterConfig, lengths: tuple[int, ...]) -> None:
+    model = move(attach(tiny_model("bert"), config)).double()
+    module: Any = model.encoder.layer[1].attention.self
+    seen: list[tuple[Tensor, Tensor]] = []
+    module.register_forward_hook(lambda _, args, out: seen.append((args[0], out[0])))
+    run(model, tiny_inputs("bert", lengths))
+    hidden, out = seen[0]
+    theta = module.filter() if config.rule == "gfsa" else None
+    with torch.no_grad():
+        query, key, value = (lin(hidden) for lin in (module.query, module.key, module.value))
+        for row, length in enumerate(lengths):
+            for head in range(4):
+                part = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+                q, k, v = (x[row, :length, part] for x in (query, key, value))
+                rows = (q @ k.T / HEAD_DIM**0.5).softmax(-1)
+                want = oracle(rows, v, config, None if theta is None else theta[:, head])
+                assert_close(out[row, :length, part], want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, "gpt2", "llama"])
+def test_gfsa_begins_as_the_base_to_the_bit_and_learns(name: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8))
+    base = run(model, inputs)
+    attach(model, FilterConfig())
+    assert torch.equal(run(model, inputs), base)
+    with torch.enable_grad():  # as in training
+        out = model(**inputs)[0]
+        out.square().sum().backward()
+    weights = [p for key, p in model.named_parameters() if ".filter." in key]
+    assert weights and all(p.grad is not None and p.grad.abs().sum() > 0 for p in weights)
+    moved = run(move(model), inputs)
+    assert not torch.allclose(moved, base, atol=1e-4)
+    with disabled(model):
+        assert torch.equal(run(model, inputs), base)
+    assert torch.equal(run(detach(model), inputs), base)
+    assert not any(".filter." in key for key in model.state_dict())
+
+
+def test_one_step_of_diffusion_without_restart_is_the_base() -> None:
+    model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
+    base = run(model, inputs)
+    assert torch.equal(run(attach(model, FilterConfig("ppr", 1, 0.0)), inputs), base)
+    detach(model)
+    assert not torch.allclose(run(attach(model, FilterConfig("ppr")), inputs), base, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padding_changes_nothing(config: FilterConfig, side: str) -> None:
+    model = move(attach(tiny_model("bert"), config)).double()
+    lengths, width = (LENGTH, 7, 1), LENGTH + 3
+    inputs = tiny_inputs("bert", lengths, side=side, padded_to=width)
+    whole = run(model, inputs)
+    for row, length in enumerate(lengths):
+        valid = place(length, width, side)
+        alone = {name: tensor[row : row + 1, valid] for name, tensor in inputs.items()}
+        assert_close(whole[row, valid], run(model, alone)[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_no_power_looks_ahead(config: FilterConfig, name: str) -> None:
+    model = move(attach(tiny_model(name), config)).double()
+    ids = torch.arange(5, 17)[None]
+    changed = ids.clone()
+    changed[0, 8:] = 40
+    one, other = (model(input_ids=x, use_cache=False)[0] for x in (ids, changed))
+    assert_close(one[:, :8], other[:, :8], rtol=1e-10, atol=1e-10)
+    with pytest.raises(ValueError, match="use_cache=False"):
+        model.generate(ids, max_new_tokens=2, do_sample=False)
+
+
+@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_model_comes_back_with_its_filters(
+    config: FilterConfig, name: str, tmp_path: Path
+) -> None:
+    model, inputs = move(attach(tiny_model(name), config)), tiny_inputs(name, (LENGTH, 8))
+    want = run(model, inputs)
+    model.save_pretrained(tmp_path)
+    for kind in (hf.AutoModel, type(model)):
+        loaded = from_pretrained(kind, tmp_path)
+        assert torch.equal(run(loaded, inputs), want)
+        assert summary(loaded) == summary(model)
+
+
+def test_the_summary_says_what_they_are() -> None:
+    model = attach(tiny_model("bert"), FilterConfig("ppr", 5, layers=(1, 2)))
+    assert "layers 1-2: filter heads 0-3 of 4: ppr, 5 steps, restart 0.15" in summary(model)
+    line = summary(attach(tiny_model("bert"), FilterConfig(order=4)))
+    assert "gfsa, order 4, at most 0 from the base" in line
+
+
+def test_their_weights_learn_as_strengths_do() -> None:
+    model = attach(tiny_model("bert"), FilterConfig())
+    groups = parameter_groups(model, lr=1e-4)
+    assert [p.shape for p in groups[2]["params"]] == [(3, 4)] * 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"rule": "nexus"}, "rule"),
+        ({"order": 0}, "order"),
+        ({"restart": 0.1}, "restart"),
+        ({"rule": "ppr", "restart": 1.5}, "restart"),
+        ({"rule": "ppr", "restart": float("nan")}, "restart"),
+        ({"layers": (1, 1)}, "layers"),
+    ],
+)
+def test_bad_fields_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        FilterConfig(**fields)
+
+
+def test_no_head_is_of_two_kinds() -> None:
+    model = attach(tiny_model("bert"), JatConfig(layers=(0,)))
+    with pytest.raises(ValueError, match="is a jump head"):
+        attach(model, FilterConfig())
+    attach(model, FilterConfig(layers=(1, 2)))
