@@ -39,12 +39,12 @@ def test_any_number_of_pairs_is_told(pairs: int, seed: int) -> None:
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(5, 32), st.integers(0, 2**32 - 1))
+@given(st.integers(8, 32), st.integers(0, 2**32 - 1))
 def test_names_need_few_dimensions(pairs: int, seed: int) -> None:
     """Directions of 64 dimensions are nearly at right angles, 128 of them as well."""
     draw = torch.Generator().manual_seed(seed)
     names = normalize(torch.randn(4 * pairs, 64, generator=draw), dim=-1)
-    assert share_of_right_answers(pairs, seed, names, JatConfig.stones(threshold=3.0)) > 0.95
+    assert share_of_right_answers(pairs, seed, names, JatConfig.stones(threshold=3.0)) > 0.97
 
 
 def test_without_the_walk_nothing_is_told() -> None:
