@@ -114,12 +114,14 @@ def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not several:
         raise ValueError("paths must name a file or folder, got none")
-    for path in several:
-        for file in _files(Path(path)):
-            yield from _read(file)
+    files = [file for path in several for file in _files(Path(path))]  # all, before any is read
+    for file in files:
+        yield from _read(file)
 
 
 def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise FileNotFoundError(f"texts must be files or folders that exist, got {path}")
     if not path.is_dir() or _is_semcor(path):
         return [path]
     endings = TEXT_ENDINGS + TREE_ENDINGS

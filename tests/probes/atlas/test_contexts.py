@@ -163,5 +163,8 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(b"text " * 99)[:-9])
     with pytest.raises(ValueError, match=r"a\.txt\.gz is cut off or damaged: "):
         list(read_contexts(packed))
-    with pytest.raises(FileNotFoundError):
-        list(read_contexts(tmp_path / "none.txt"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for wrong, said in ((empty, "must hold files"), (tmp_path / "none.txt", "exist, got .*none")):
+        with pytest.raises((ValueError, FileNotFoundError), match=said):
+            list(read_contexts([packed, wrong]))  # before the damaged one is read
