@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jat_graph.checks.numbers import check_choice
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.cli.probe_options import (
     BatchOption,
@@ -24,8 +25,18 @@ if TYPE_CHECKING:
 
 MAPS = ("attention", "scores", "propagated", "graph")
 
+
+def _check_maps(maps: str) -> str:
+    check_choice("--maps", maps, MAPS)
+    return maps
+
+
 MapsOption = Annotated[
-    str, typer.Option(help=f"What is looked at: attention, or of jump heads {', '.join(MAPS[1:])}.")
+    str,
+    typer.Option(
+        help=f"What is looked at: attention, or of jump heads {', '.join(MAPS[1:])}.",
+        callback=_check_maps,
+    ),
 ]
 
 
@@ -109,7 +120,9 @@ def graphs_command(
     jat: JatOptions,
     treebank: TreebankOption,
     maps: MapsOption = "graph",
-    density: Annotated[float, typer.Option(help="Share of pairs that each head joins.")] = 0.05,
+    density: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of pairs that each head joins.")
+    ] = 0.05,
     least: LeastOption = 50,
     seed: SeedOption = 0,
     batch_size: BatchOption = 32,

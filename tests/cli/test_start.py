@@ -83,6 +83,8 @@ COMMANDS = (
         ("inspect --model MODEL --sentence text --head 4", 2),
         ("plot --model MODEL --sentence text -o picture.png --layers 2", 2),
         ("plot --model m --sentence text -o picture.gif", 2),
+        ("probe heads --model m --treebank t --maps nosuch", 2),
+        ("probe graphs --model m --treebank t --density 3", 2),
         *((f"{command} --help", 0) for command in COMMANDS),
     ],
 )
