@@ -29,6 +29,16 @@ def check_device(options: TrainingOptions) -> None:
         )
 
 
+def precision_of(options: TrainingOptions) -> str:
+    """The numbers that a run computes in: of "auto" bf16 where the device multiplies in it."""
+    if options.mixed_precision != "auto":
+        return options.mixed_precision
+    if on_cpu(options):
+        return "bf16" if _multiplies_in_bf16() else "no"
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if on_gpu else "no"
+
+
 def _multiplies_in_bf16() -> bool:
     """Whether the CPU has instructions for it, such as avx512_bf16 and amx_bf16."""
     return any("bf16" in name and has for name, has in torch.cpu.get_capabilities().items())
@@ -84,8 +94,8 @@ def training_arguments(
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
         warmup_steps=options.warmup,  # below 1: a share of all steps
-        bf16=options.mixed_precision == "bf16",
-        fp16=options.mixed_precision == "fp16",
+        bf16=precision_of(options) == "bf16",
+        fp16=precision_of(options) == "fp16",
         train_sampling_strategy="group_by_length" if options.group_by_length else "random",
         eval_strategy=every if options.select_best else "no",
         eval_steps=options.save_steps,

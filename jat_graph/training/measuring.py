@@ -74,7 +74,7 @@ def evaluate(
             it. (default: None, as many as in the model's training; 128 where it does not say)
         stride: Tokens that neighbouring windows of a long context share. (default: 128)
         max_eval_samples: Evaluate on this many of each dev set. (default: None, all)
-        mixed_precision: ``"no"``, ``"bf16"`` or ``"fp16"``. (default: "no")
+        mixed_precision: ``"no"``, ``"auto"``, ``"bf16"`` or ``"fp16"``. (default: "no")
         device: ``"auto"`` or ``"cpu"``. (default: "auto")
         progress: Show a bar. (default: True)
 

@@ -28,7 +28,7 @@ _LATER = ("trainer", "strength_lr")
 # Tokens of one batch in evaluation, if nothing else is said: 64 sequences of 128.
 _EVAL_TOKENS = 8192
 
-_CHOICES = {"mixed_precision": ("no", "bf16", "fp16"), "device": ("auto", "cpu")}
+_CHOICES = {"mixed_precision": ("no", "auto", "bf16", "fp16"), "device": ("auto", "cpu")}
 _SHARES = ("warmup", "attention_dropout", "held_out")
 
 # With these of the Trainer's arguments examples would go unscored, or nothing could be scored.
@@ -71,7 +71,8 @@ class TrainingOptions:
         attention_dropout: Dropout of attention probabilities. On the CPU anything but 0 keeps SDPA
             from its fused kernel: time and memory become quadratic. (default: None, the model's)
         from_scratch: Draw all weights from the seed, by the model's configuration. (default: False)
-        mixed_precision: ``"no"``, ``"bf16"`` or ``"fp16"``. (default: "no")
+        mixed_precision: ``"no"``, ``"bf16"``, ``"fp16"``, or ``"auto"``: bf16 where the device
+            multiplies in it, else no. (default: "no")
         gradient_checkpointing: Recompute activations in the backward pass. (default: False)
         gradient_accumulation: Batches per optimizer step. (default: 1)
         select_best: Evaluate at every save and keep the weights that are best on the task's primary
@@ -132,7 +133,7 @@ class TrainingOptions:
     from_scratch: bool = _option(
         False, "Draw all weights; a folder with config.json and tokenizer is enough."
     )
-    mixed_precision: str = _option("no", "no, bf16 or fp16.", "bf16", "fp16")
+    mixed_precision: str = _option("no", "no, bf16, fp16, or auto: bf16 where it is fast.", "bf16", "fp16")
     gradient_checkpointing: bool = _option(
         False,
         "Less memory, more time.",

@@ -187,8 +187,10 @@ def _refusal(options: TrainingOptions, cpu: bool) -> str | None:
     """
     import torch
 
+    from jat_graph.training.arguments import precision_of
+
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if precision not in ("no", options.mixed_precision):
+    if precision not in ("no", precision_of(options)):
         return (
             f"mixed_precision must be what accelerate launch is told, {precision!r}, "
             f"got {options.mixed_precision!r}"

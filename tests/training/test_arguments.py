@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jat_graph.training import TrainingOptions
-from jat_graph.training.arguments import check_device
+from jat_graph.training.arguments import check_device, precision_of
 
 
 def _options(precision: str) -> TrainingOptions:
@@ -22,6 +22,7 @@ def _options(precision: str) -> TrainingOptions:
         ("bf16", {"avx512_bf16": True, "amx_bf16": False}, False),
         ("bf16", {"avx512_bf16": False, "amx_bf16": True}, False),
         ("no", {"avx512_bf16": False, "amx_bf16": False}, False),
+        ("auto", {"avx512_bf16": False, "amx_bf16": False}, False),
     ],
 )
 def test_a_cpu_without_bf16_is_named(
@@ -37,6 +38,18 @@ def test_a_cpu_without_bf16_is_named(
     assert [record.message for record in caplog.records] == [
         "mixed_precision='bf16' may be slower than 'no' here: this CPU does not multiply in it"
     ] * warned
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_auto_is_bf16_where_the_cpu_multiplies_in_it(
+    has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": has, "avx2": True})
+    assert precision_of(_options("auto")) == ("bf16" if has else "no")
+    assert {name: precision_of(_options(name)) for name in ("no", "bf16")} == {
+        "no": "no",
+        "bf16": "bf16",
+    }
 
 
 def test_fp16_needs_a_gpu() -> None:
