@@ -133,7 +133,9 @@ class TrainingOptions:
     from_scratch: bool = _option(
         False, "Draw all weights; a folder with config.json and tokenizer is enough."
     )
-    mixed_precision: str = _option("no", "no, bf16, fp16, or auto: bf16 where it is fast.", "bf16", "fp16")
+    mixed_precision: str = _option(
+        "no", "no, bf16, fp16, or auto: bf16 where it is fast.", "bf16", "fp16"
+    )
     gradient_checkpointing: bool = _option(
         False,
         "Less memory, more time.",

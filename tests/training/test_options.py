@@ -36,7 +36,7 @@ PLAIN = TrainingOptions(model="some/model", task="cola", output_dir="runs")
         ("attention_dropout", 1.0, "attention_dropout must be a share below 1, got 1.0"),
         ("attention_dropout", "none", "attention_dropout must be a finite number"),
         ("from_scratch", 1, "from_scratch must be True or False, got 1"),
-        ("mixed_precision", "fp8", "mixed_precision must be one of no, auto, bf16, fp16, got 'fp8'"),
+        ("mixed_precision", "fp8", "must be one of no, auto, bf16, fp16, got 'fp8'"),
         ("device", "cuda", "device must be one of auto, cpu, got 'cuda'"),
         ("held_out", 1.0, "held_out must be a share below 1, got 1.0"),
         ("held_out", -0.1, "held_out must be a finite number of at least 0, got -0.1"),

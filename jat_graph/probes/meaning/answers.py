@@ -93,8 +93,8 @@ class Answers:
         names = np.repeat(list(self.sets), list(self.sets.values()))[self.tests.sentence]
         whole = np.ones(len(names), bool)
         return {name: names == name for name in self.sets} | {
-            ALL: whole,
             AMBIGUOUS: self.choices.number > 1,
+            ALL: whole,  # at the end: its interval comes next
         }
 
     @cached_property

@@ -61,6 +61,7 @@ def test_the_table_follows_the_definition(
 ) -> None:
     model = tiny_model(name)
     found = probe(model, small_wordnet, tmp_path, seeds=(), layers=(0, 2))
+    assert " to " in found.cells()["all"][0]  # the interval stands beside what it is of
     rows = found.table.set_index(["method", "layer"])
     for layer in (0, 2):
         nearest = rows.loc[("nearest centroid", layer)]
