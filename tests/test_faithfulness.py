@@ -116,7 +116,8 @@ def test_a_product_equal_to_rho_votes_in_the_released_code_only(backend: str) ->
         )
         want = torch.tensor([[1.0, weight], [weight, 1.0]]).double() / (1 + weight)
         assert_close(operator.to_dense()[0, 0], want, rtol=0, atol=1e-12)
-    assert paper_vote(query[0, 0], key[0, 0], 6.0).sum(dim=-1).tolist() == [[0, 0], [0, 2]]
+    assert paper_vote(query[0, 0], key[0, 0], 6.0).sum(dim=-1).tolist() == [[0, 0], [0, 0]]
+    assert paper_vote(query[0, 0], key[0, 0], 5.9).sum(dim=-1).tolist() == [[0, 2], [2, 0]]
     assert released_adjacency(query, key, threshold=6.0)[0, 0, 0, 1] == 1
 
 

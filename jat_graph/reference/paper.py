@@ -16,15 +16,17 @@ from torch import Tensor
 def paper_vote(query: Tensor, key: Tensor, threshold: float) -> Tensor:
     r"""Return which keys j say that tokens i and k are alike.
 
-    .. math:: \mathcal J(i, k; j) = \mathbb 1\Big[\frac{(q_i k_j)(q_k k_j)}{D} > \rho\Big]
+    .. math::
+        \mathcal J(\cdot, \cdot; j) = [U_j - \mathrm{diag}(U_j)]_\rho, \qquad
+        (U_j)_{ik} = \frac{(q_i k_j)(q_k k_j)}{D}
 
-    Dividing the product by D is the same as scaling each score by :math:`1/\sqrt D`. The diagonal
-    i = k is left as the formula has it; :func:`paper_adjacency` drops it.
+    where :math:`[\cdot]_\rho` is 1 above rho and 0 elsewhere, so that no token votes for itself.
+    Dividing the product by D is the same as scaling each score by :math:`1/\sqrt D`.
 
     Args:
         query: Q.
         key: K.
-        threshold: Rho.
+        threshold: Rho, at least 0.
 
     Shapes:
         - query, key: ``[L, D]``
@@ -42,17 +44,16 @@ def paper_vote(query: Tensor, key: Tensor, threshold: float) -> Tensor:
         for k in range(length):
             for j in range(length):
                 product = query[i].dot(key[j]) * query[k].dot(key[j]) / width
-                votes[i, k, j] = float(product > threshold)
+                votes[i, k, j] = float(i != k and product > threshold)
     return votes
 
 
 def paper_adjacency(votes: Tensor) -> Tensor:
     r"""Return the share of the keys that vote for each pair.
 
-    .. math:: A_{ik} = \frac 1 L \sum_j \mathcal J(i, k; j), \qquad A_{ii} = 0
+    .. math:: A_{ik} = \frac 1 L \sum_j \mathcal J(i, k; j)
 
-    The paper does not say what becomes of i = k. Here the graph has no self-loops; Eq. 4 adds one
-    of weight 1 to every token.
+    Eq. 2 has no votes for i = k, so A has no self-loops; Eq. 4 adds one of weight 1 to every token.
 
     Args:
         votes: Votes of Eq. 2.
@@ -67,13 +68,7 @@ def paper_adjacency(votes: Tensor) -> Tensor:
     Reference:
         JAT paper, Eq. 3.
     """
-    length = votes.shape[0]
-    adjacency = votes.new_zeros(length, length)
-    for i in range(length):
-        for k in range(length):
-            if i != k:
-                adjacency[i, k] = votes[i, k].mean()
-    return adjacency
+    return votes.mean(dim=-1)
 
 
 def paper_normalized_adjacency(adjacency: Tensor) -> Tensor:

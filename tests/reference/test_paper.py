@@ -32,6 +32,13 @@ def test_vote_by_hand():
     assert paper_vote(PAIR, UNITS, 1.4)[0, 1].tolist() == [1.0, 1.0]
 
 
+def test_no_token_votes_for_itself():
+    scores = PAIR @ UNITS.T
+    assert (scores**2 / 2).max() > 1.5  # of token 0 with itself: it would vote
+    assert not paper_vote(PAIR, UNITS, 1.5).diagonal().any()
+    assert not paper_adjacency(paper_vote(PAIR, UNITS, 0.0)).diagonal().any()
+
+
 def test_adjacency_and_normalisation_by_hand():
     adjacency = paper_adjacency(paper_vote(PAIR, UNITS, 1.5))
     assert adjacency.tolist() == [[0.0, 0.5], [0.5, 0.0]]
