@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.hf.positions import most_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -109,7 +110,7 @@ def _length(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None
 ) -> int:
     """Return the most tokens of a text."""
-    positions = getattr(model.config, "max_position_embeddings", None) or 2**31 - 1
+    positions = most_positions(model.config) or 2**31 - 1
     room = min(tokenizer.model_max_length, positions)
     if max_length is None:
         return room

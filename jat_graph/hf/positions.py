@@ -14,7 +14,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.hf.modules import model_parts, transformer_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -146,6 +146,12 @@ def stretch_positions(
     return model
 
 
+def most_positions(config: PreTrainedConfig) -> int | None:
+    """How many tokens a model has positions for; None without a limit, as XLNet's -1 says."""
+    number: int | None = getattr(config, "max_position_embeddings", None)
+    return number if number is not None and number > 0 else None
+
+
 def position_tables(model: PreTrainedModel) -> Iterator[PositionTable]:
     """Yield the learned position tables of a model that its configuration counts."""
     seen: set[nn.Module] = set()
@@ -159,7 +165,7 @@ def position_tables(model: PreTrainedModel) -> Iterator[PositionTable]:
 
 
 def _is_counted(part: PreTrainedModel, rows: nn.Embedding) -> bool:
-    number = getattr(part.config, "max_position_embeddings", None)
+    number = most_positions(part.config)
     learned = "Sinusoidal" not in type(rows).__name__
     return learned and rows.num_embeddings - int(getattr(rows, "offset", 0)) == number
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jat_graph.config import JatConfig
 from jat_graph.hf import attached_config
 from jat_graph.hf.capture import jumping_heads
+from jat_graph.hf.positions import most_positions
 from jat_graph.inspection.choice import Indices, choose_heads, choose_tokens
 from jat_graph.inspection.reports import Token
 from jat_graph.inspection.tracing import HeadTrace, capture_batch
@@ -85,7 +86,7 @@ class Reading:
 
 def check_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, length: int) -> None:
     """Refuse a text of more tokens than a model takes."""
-    positions = getattr(model.config, "max_position_embeddings", None) or length
+    positions = most_positions(model.config) or length
     limit = min(tokenizer.model_max_length, positions)
     if length > limit:
         raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")

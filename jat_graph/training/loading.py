@@ -106,7 +106,9 @@ def _draw(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedMode
     path = objective.options.model
     if has_own_heads(config):
         raise ValueError(f"from_scratch needs a model without jump heads, got {path!r}")
-    limit = getattr(config, "max_position_embeddings", None)
+    from jat_graph.hf.positions import most_positions
+
+    limit = most_positions(config)
     if limit is not None and limit < objective.options.max_length:
         config.max_position_embeddings = objective.options.max_length
     try:
@@ -137,11 +139,10 @@ def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
 
 def _length(model: PreTrainedModel) -> int | None:
     """How many tokens a model takes; None if it has no limit."""
-    from jat_graph.hf.positions import position_tables
+    from jat_graph.hf.positions import most_positions, position_tables
 
     tables = [table.length for table in position_tables(model)]
-    limit: int | None = getattr(model.config, "max_position_embeddings", None)
-    return min(tables) if tables else limit
+    return min(tables) if tables else most_positions(model.config)
 
 
 def _auto_class(objective: Objective[Any]) -> Any:

@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    XLNetConfig,
+    XLNetModel,
+)
 
 from jat_graph.files import check_model_name
 from jat_graph.tasks import get_task
+from jat_graph.training import train
 from jat_graph.training.loading import load_for_training, load_trained, trained_length
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Objective
 from jat_graph.training.options import TrainingOptions
+from tests.training.support import Options
 
 
 def classifier(tiny_model: str, folder: Path, labels: int) -> str:
@@ -98,3 +106,20 @@ def test_a_model_remembers_the_length_of_its_training(tiny_model: str, tmp_path:
     assert trained_length(tiny_model) is None
     load_for_training(objective(tiny_model, "cola", max_length=24)).save_pretrained(tmp_path)
     assert trained_length(str(tmp_path)) == 24
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_xlnet_is_trained_which_has_no_limit_of_positions(
+    from_scratch: bool, options: Options, tiny_model: str, tmp_path: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    config = XLNetConfig(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
+    assert config.max_position_embeddings == -1
+    home = tmp_path / "xlnet"
+    XLNetModel(config).save_pretrained(home)
+    tokenizer.save_pretrained(home)
+    chosen = options(model=str(home), epochs=1, max_length=99, from_scratch=from_scratch)
+    assert train(chosen, None).metrics["validation"]
+    saved = tmp_path / "run" / "model"
+    assert AutoModel.from_pretrained(saved).config.max_position_embeddings == -1
+    assert AutoTokenizer.from_pretrained(saved).model_max_length == 99
