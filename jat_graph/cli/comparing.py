@@ -14,7 +14,7 @@ def compare_command(
         list[str],
         typer.Option(
             help="NAME=FILES: a probe's JSON files, one a training run, such as "
-            "'base=runs/base/*/heads.json'; give two or more, the first is compared with."
+            "'base=base/*/heads.json'; give two or more, the first is compared with."
         ),
     ],
     value: Annotated[

@@ -26,6 +26,7 @@ from jat_graph.hf.modules import AttentionModule, attention_modules, transformer
 from jat_graph.hf.silence import telling_hooks, with_silent_tokens
 from jat_graph.hf.switching import add_hooks, attached_parts, remove_hooks, switch_off, switch_on
 from jat_graph.hf.triplet_layer import TripletLayer
+from jat_graph.hf.wording import choice
 from jat_graph.patterns import Pattern
 from jat_graph.triplet_config import TripletConfig
 
@@ -256,8 +257,8 @@ def _kind_of(config: object) -> type[LayerHeads]:
     for kind in KINDS:
         if isinstance(config, kind.config_class):
             return kind
-    names = " or a ".join(kind.config_class.__name__ for kind in KINDS)
-    raise ValueError(f"config must be a {names}, got {type(config).__name__}")
+    names = choice(f"a {kind.config_class.__name__}" for kind in KINDS)
+    raise ValueError(f"config must be {names}, got {type(config).__name__}")
 
 
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
@@ -265,7 +266,7 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     attachment = find_attachment(model)
     wanted = [kind for kind in KINDS if config_class in (None, kind.config_class)]
     if attachment is None or not any(kind in attachment.configs for kind in wanted):
-        words = " or ".join(kind.word for kind in wanted)
+        words = choice(kind.word for kind in wanted)
         got = "plain " if attachment is None else ""
         raise ValueError(f"model must have {words} heads, got a {got}{type(model).__name__}")
     return attachment

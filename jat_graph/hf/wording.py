@@ -19,6 +19,12 @@ def numbers(indices: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
+def choice(words: Iterable[str]) -> str:
+    """Return what may be chosen: ``one, another or a third``."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def spread(values: Iterable[float]) -> str:
     """Return one number where all are equal, or the least and the largest."""
     written = [f"{value:.3g}" for value in sorted(values)]

@@ -76,9 +76,10 @@ def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
         attach(model, tiny_config())
     detach(model)
-    with pytest.raises(ValueError, match="must have jump or triplet heads, got a plain BertModel"):
+    wanted = "model must have jump, triplet or filter heads, got a plain BertModel"
+    with pytest.raises(ValueError, match=wanted):
         detach(model)
-    with pytest.raises(ValueError, match="must have jump or triplet heads"), disabled(model):
+    with pytest.raises(ValueError, match=wanted), disabled(model):
         pass
     assert attached_config(attach(model, tiny_config(heads=1))) == tiny_config(heads=1)
 
@@ -204,7 +205,8 @@ def test_an_encoder_may_look_anywhere_although_its_decoder_may_not() -> None:
 def test_what_is_no_model_or_no_config_is_refused() -> None:
     with pytest.raises(ValueError, match="must be a model of transformers, got Linear"):
         attach(nn.Linear(2, 2), tiny_config())
-    with pytest.raises(ValueError, match="config must be a JatConfig or a TripletConfig, got dict"):
+    wanted = "config must be a JatConfig, a TripletConfig or a FilterConfig, got dict"
+    with pytest.raises(ValueError, match=wanted):
         attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]
 
 
