@@ -18,7 +18,9 @@ from jat_graph.lab.studies.links import (
     ALL,
     DIFFERENT,
     EXAMPLE,
-    WHOLE,
+    MIXED,
+    SELF,
+    SPREADS,
     TypedText,
     link_names,
     measure_links,
@@ -44,8 +46,10 @@ Shares: TypeAlias = dict[str, dict[str, float | None]]
 LINKS_FILE = "links.json"
 SPLIT = "validation"
 
-# The three things of the paper's example.
-THINGS = "book, pencil, computer"
+# Pairs of the paper's example: among its three things, of the two that a third compares, and of
+# words with themselves.
+THINGS, FAR, ITSELF = "book, pencil, computer", "pencil, computer", "self, example"
+_FAR = EXAMPLE._replace(types=[kind if kind in FAR.split(", ") else None for kind in EXAMPLE.types])
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ class Connections(FineTuning):
     Figure 7 is about links between tokens of different entity types, so the model is trained for
     the entities first. ``connections.model = "pretrained"`` in the grid measures it as it comes,
     with the arm's heads, and trains nothing. Beside the dev set the paper's example is measured,
-    "Book cost more than pencil. Book cost less than computer.", where the types are its three
-    things: that is Figure 2. :func:`jat_graph.lab.studies.links.count_links` says what is counted.
+    "Book cost more than pencil. Book cost less than computer.": links among its three things, those
+    of pencil and computer alone, and of words with themselves. That is Figure 2.
+    :func:`jat_graph.lab.studies.links.count_links` says what is counted.
     """
 
     def check(self, grid: Grid, where: str) -> None:
@@ -75,7 +80,9 @@ class Connections(FineTuning):
             if not isinstance(task, TaggingTask):
                 kind = "tasks of connections must be of named entities, as wnut17"
                 raise ValueError(f"{where}: {kind}, got {task.name!r}")
-        counted = [*link_names(DIFFERENT), *link_names(ALL), *link_names(THINGS)]
+        kinds = (DIFFERENT, MIXED, ALL, SELF)
+        counted = [name for kind in kinds for name in link_names(kind)]
+        counted += [f"{kind} > {name}" for kind in (THINGS, FAR, ITSELF) for name in SPREADS]
         check_columns(grid, (*task_metrics(grid), *counted), where)
         for arm in grid.arms:
             if arm.heads in ("triplet", *RULES) or arm.triplets is not None:
@@ -88,7 +95,7 @@ class Connections(FineTuning):
         """Train a tagger and measure its links.
 
         Beside the scores of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on
-        have a share by what is counted; those of the example are among all layers'.
+        have a share by what is counted, of the dev set and of the paper's example.
         """
         chosen = choose_heads(cell, plan, folder, progress)
         if not _is_trained(plan.grid):
@@ -164,10 +171,14 @@ def _measure(
     if attached_config(model) is None:
         model.set_attn_implementation("eager")  # SDPA gives no probabilities
     shares = measure_links(model, tokenizer, texts, max_length=options.max_length)
-    example = measure_links(model, tokenizer, [EXAMPLE])[WHOLE]
-    for what, share in example.items():
-        if what.startswith(DIFFERENT):
-            shares.setdefault(WHOLE, {})[what.replace(DIFFERENT, THINGS)] = share
+    for text, kind, shown in (
+        (EXAMPLE, DIFFERENT, THINGS),
+        (_FAR, DIFFERENT, FAR),
+        (EXAMPLE, SELF, ITSELF),
+    ):
+        for layer, found in measure_links(model, tokenizer, [text]).items():
+            row = shares.setdefault(layer, {})
+            row |= {f"{shown} > {name}": found[f"{kind} > {name}"] for name in SPREADS}
     return shares
 
 

@@ -1,9 +1,11 @@
 """Links between the words of a text: which pairs a head joins, directly or through a third.
 
 A head **links** word i to word k if the probability with which i attends to k is above
-mean + c · std. Mean and standard deviation are those of this head on this text, over all ordered
-pairs of different words. A word is its first word piece; special tokens and other pieces are left
-out, before the mean is taken.
+mean + c · std. Mean and standard deviation are those of one text, over all pairwise probabilities
+of the model: of all layers, heads and pairs of words, a word with itself too. A word is its first
+word piece; special tokens and other pieces are left out, before the mean is taken. Much attention
+rests on special tokens: with them the standard deviation is more than twice the mean, and every
+pair is above mean − ½ std, of which the paper prints 70.5 %.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
 
 # How far above the mean a probability must be to make a link, in standard deviations.
 SPREADS: Mapping[str, float] = {"mean + std": 1.0, "mean + ½ std": 0.5, "mean − ½ std": -0.5}
-STONES = "mean + std"  # the links that stepping stones are made of
+STONES = "mean + std"  # the links that stepping stones are made of, and p of Definition 3.1
+TRIPLES = ("δ", "otherwise", "bridged")
 
-DIFFERENT, ALL = "different types", "all words"
+# Kinds of pairs: two entities, an entity and a word that is none, any two words, one word alone.
+DIFFERENT, MIXED, ALL, SELF = "different types", "entity and other", "all words", "self"
 WHOLE = "all layers"
 
 
@@ -40,23 +44,17 @@ EXAMPLE = TypedText(
 
 
 def find_links(rows: Tensor, spread: float) -> Tensor:  # [..., n, n], [..., n, n]
-    r"""Say which pairs of words a head links.
+    r"""Say which words a head links, a word with itself too.
 
-    .. math:: \mathrm{link}_{ik} = \mathbb 1[P_{ik} > \mu + c\,\sigma], \qquad i \ne k
+    .. math:: \mathrm{link}_{ik} = \mathbb 1[P_{ik} > \mu + c\,\sigma]
 
-    μ and σ are mean and standard deviation (of the population) of the head's own P over i ≠ k.
+    μ and σ are mean and standard deviation (of the population) over all that is given.
 
     Reference:
-        The thresholds of Figures 2 and 7 of the JAT paper, mean + std and mean ± ½ std. Over which
-        numbers it takes the mean is not known; this is the library's choice.
+        The thresholds of Figures 2 and 7 of the JAT paper, mean + std and mean ± ½ std, over all
+        pairwise self-attention scores of the model. Probabilities of words stand for them here.
     """
-    pairs = _pairs(rows)
-    values = rows[..., pairs].double()  # [..., n (n - 1)]
-    mean = values.mean(dim=-1, keepdim=True)
-    std = values.std(dim=-1, keepdim=True, correction=0)
-    links = torch.zeros_like(rows, dtype=torch.bool)
-    links[..., pairs] = values > mean + spread * std
-    return links
+    return rows.double() > _cut(rows, spread)
 
 
 def find_stepping_stones(links: Tensor) -> Tensor:  # [..., n, n], [..., n, n]
@@ -66,40 +64,66 @@ def find_stepping_stones(links: Tensor) -> Tensor:  # [..., n, n], [..., n, n]
         The JAT paper's motivation: i and k both look at j. Here a look is a link; in Eq. 2 it is a
         large score.
     """
-    looks = links.float()
-    return (looks @ looks.mT > 0) & _pairs(links)
+    return count_thirds(links) > 0
+
+
+def count_thirds(links: Tensor) -> Tensor:  # [..., n, n], [..., n, n]
+    """Count the third words that both words of a pair are linked to; none for a word alone."""
+    different = _pairs(links)
+    looks = (links & different).double()  # k is neither i nor j
+    return (looks @ looks.mT).long() * different
 
 
 def link_names(kind: str) -> tuple[str, ...]:
     """Return what is counted of a kind of pairs."""
-    return (*(f"{kind} > {name}" for name in SPREADS), f"δ, {kind}")
+    names = tuple(f"{kind} > {name}" for name in SPREADS)
+    return names if kind == SELF else (*names, *(f"{what}, {kind}" for what in TRIPLES))
 
 
 def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:  # [layers, 2]
     r"""Count the links of one text, layer by layer.
 
-    Two kinds of pairs are counted: words of ``"different types"``, and ``"all words"`` that differ.
-    For each of them and each c, how many pairs are linked. And for each of them δ:
+    Four kinds of ordered pairs are counted: words of ``"different types"``, ``"entity and other"``,
+    a word with a type and one without, ``"all words"`` that differ, and ``"self"``, a word with
+    itself. For each of them and each c, how many pairs are linked.
 
-    .. math:: \delta = P(\exists j: \mathrm{link}_{ij}, \mathrm{link}_{kj} \mid
-        \text{neither } \mathrm{link}_{ik} \text{ nor } \mathrm{link}_{ki})
+    Definition 3.1 is about three words, i, j and k, all different, and "high" is a probability of
+    at least p = mean + std:
 
-    that is, of the pairs that no direct link joins at mean + std, how many have a stepping stone:
-    the share of what attention leaves apart that a jump could join.
+    .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
+        \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
+
+    Both are shares of ordered triples, so that a pair with two such k counts twice. In the triples
+    of both together each pair is there as often as any other: the share of all pairs,
+    ``"> mean + std"``, is what chance gives. The definition holds for every δ that is below the
+    share named so and at most 1 − otherwise.
+
+    ``"bridged"`` is no number of the paper's: of the pairs that no direct link joins at mean + std,
+    how many have a stepping stone. It is what attention leaves apart and a jump could join.
+
+    Args:
+        rows: Probabilities of all layers and heads, ``[layers, H, n, n]``.
+        types: The type of each of the n words.
+
+    Returns:
+        By name, and for each layer, how many were found and among how many.
 
     Reference:
-        Figures 2 and 7 of the JAT paper. δ is this library's reading of its Definition 3.1, whose
-        text was not at hand: do not take the number for the paper's own.
+        Figures 2 and 7 and Definition 3.1 of the JAT paper. The definition is of one head's scores;
+        here probabilities stand for them, whose p is the figures'.
     """
     found = {name: find_links(rows, spread) for name, spread in SPREADS.items()}
-    direct, stones = found[STONES], find_stepping_stones(found[STONES])
-    apart = ~(direct | direct.mT)
+    high = rows.double() >= _cut(rows, SPREADS[STONES])
+    thirds = count_thirds(high)
+    others = (len(types) - 2 - thirds) * _pairs(high)
+    direct = found[STONES]
+    apart, stones = ~(direct | direct.mT), find_stepping_stones(direct)
     counted = {}
-    for kind, pairs in {DIFFERENT: _different(types), ALL: _pairs(rows)}.items():
-        *linked, delta = link_names(kind)
-        for name, links in zip(linked, found.values(), strict=True):
-            counted[name] = _count(links, pairs)
-        counted[delta] = _count(stones, apart & pairs)
+    for kind, pairs in _kinds(types).items():
+        shares = [(links, pairs) for links in found.values()]
+        shares += [(high, thirds * pairs), (high, others * pairs), (stones, apart & pairs)]
+        for name, (some, among) in zip(link_names(kind), shares, strict=kind != SELF):
+            counted[name] = _count(some, among)
     return counted
 
 
@@ -165,20 +189,30 @@ def _first_pieces(encoded: BatchEncoding, words: Sequence[str]) -> dict[int, int
     return places
 
 
+def _cut(rows: Tensor, spread: float) -> Tensor:
+    """Return mean + c · std over all that is given."""
+    values = rows.double()
+    return values.mean() + spread * values.std(correction=0)
+
+
 def _pairs(rows: Tensor) -> Tensor:
     """Return where two words differ, bool ``[n, n]``."""
     return ~torch.eye(rows.size(-1), dtype=torch.bool, device=rows.device)
 
 
-def _different(types: Sequence[str | None]) -> Tensor:
-    """Return where two words have types that differ, bool ``[n, n]``."""
-    return torch.tensor([[None not in (a, b) and a != b for b in types] for a in types])
+def _kinds(types: Sequence[str | None]) -> dict[str, Tensor]:
+    """Return where the pairs of each kind are, bool ``[n, n]``."""
+    typed = torch.tensor([kind is not None for kind in types])
+    differ = torch.tensor([[a != b for b in types] for a in types])
+    both = typed & typed[:, None]
+    alone = torch.eye(len(types), dtype=torch.bool)
+    return {DIFFERENT: both & differ, MIXED: typed ^ typed[:, None], ALL: ~alone, SELF: alone}
 
 
 def _count(found: Tensor, among: Tensor) -> Tensor:
-    """Count pairs layer by layer: those that are found, and those that are looked at."""
-    among = among.expand_as(found)
-    return torch.stack([(found & among).sum(dim=(1, 2, 3)), among.sum(dim=(1, 2, 3))], dim=-1)
+    """Count layer by layer: those that are found, and those that are looked at, by weights."""
+    weights = among.expand_as(found).long()
+    return torch.stack([(found * weights).sum(dim=(1, 2, 3)), weights.sum(dim=(1, 2, 3))], dim=-1)
 
 
 def _shares(totals: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:

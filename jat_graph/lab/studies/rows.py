@@ -215,7 +215,12 @@ class Scores:
 
 
 def _printed(grid: Grid, place: Place, arm: GridArm) -> float | None:
-    """Return the number that the paper prints; one without a metric is of the primary one."""
+    """Return the number that the paper prints; one without a metric is of the primary one.
+
+    It is of a dev set as a whole, and so none of one of its layers.
+    """
+    if _SPLIT.fullmatch(place.split):
+        return None
     found = grid.paper.scores.get(arm.name, {}).get(place.task)
     if isinstance(found, Mapping):
         return found.get(place.metric)

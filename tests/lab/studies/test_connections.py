@@ -15,6 +15,7 @@ from jat_graph.lab.studies.grid import Grid, load_grid
 from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.records import Store
 from jat_graph.lab.studies.results import Results
+from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.lab.studies.running import finish_cell
 
 KIND = KINDS["connections"]
@@ -78,8 +79,9 @@ def test_a_cell_is_trained_and_measured_once(
     assert set(record.scores["validation"]) == {"f1", "precision", "recall"}
     assert len(record.answers["validation"]["said"]) == 12
     layer, whole = record.scores["layer 1"], record.scores["all layers"]
-    things = [name for name in whole if name.startswith("book, pencil, computer > ")]
-    assert len(layer) == 8 and len(things) == 3 and set(layer) | set(things) == set(whole)
+    assert set(layer) == set(whole) and len(layer) == 30
+    examples = [name for name in whole if "pencil" in name or "example" in name]
+    assert len(examples) == 9 and layer["self, example > mean + std"] is not None
     assert all(share is not None and 0 <= share <= 1 for share in layer.values())
     assert not (folder / "model").exists()
     assert json.dumps(record.to_dict(), allow_nan=False)
@@ -122,6 +124,19 @@ def test_a_pretrained_model_is_measured_as_it_comes(plan: Plans, tmp_path: Path)
     fewer = plan(connections={"model": "pretrained"}, training={"max_eval_samples": 4})
     few = KIND.run_cell(Cell("wnut17", "base", 0), fewer, tmp_path / "few", False)
     assert few.examples == {"validation": 4}
+
+
+def test_the_papers_number_is_of_all_layers(plan: Plans, tmp_path: Path) -> None:
+    name = "self, example > mean + std"
+    quoted = {"model": "m", "base": {"wnut17": {name: 15.0}}}
+    untrained = plan(connections={"model": "pretrained"}, columns=[name], paper=quoted)
+    record = KIND.run_cell(Cell("wnut17", "base", 0), untrained, tmp_path, False)
+    rows = experiment_rows(Results(untrained.grid, "", "tiny", None, {}, {}, (record,)))
+    assert [(row.split, row.paper) for row in rows] == [
+        ("all layers", 15.0),
+        ("layer 1", None),
+        ("layer 2", None),
+    ]
 
 
 @pytest.mark.parametrize(

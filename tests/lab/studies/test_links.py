@@ -19,24 +19,31 @@ from jat_graph.lab.studies.links import (
     count_links,
     find_links,
     find_stepping_stones,
+    link_names,
     measure_links,
 )
 
-# Mean 0.3 and standard deviation 0.1915 off the diagonal, which is left out.
-HEAD = torch.tensor([[[0.9, 0.6, 0.3], [0.1, 0.9, 0.2], [0.5, 0.1, 0.9]]])
+# Mean 0.4 and standard deviation 0.3127, with the diagonal.
+HEAD = torch.tensor([[[0.9, 0.6, 0.3], [0.1, 0.8, 0.1], [0.5, 0.1, 0.2]]])
 
 
 @pytest.mark.parametrize(
     ("spread", "want"),
     [
-        (1.0, [[0, 1, 0], [0, 0, 0], [1, 0, 0]]),  # above 0.491
-        (0.5, [[0, 1, 0], [0, 0, 0], [1, 0, 0]]),  # above 0.396
-        (-0.5, [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),  # above 0.204
-        (-1.5, [[0, 1, 1], [1, 0, 1], [1, 1, 0]]),
+        (1.0, [[1, 0, 0], [0, 1, 0], [0, 0, 0]]),  # above 0.686
+        (0.5, [[1, 1, 0], [0, 1, 0], [0, 0, 0]]),  # above 0.543
+        (-0.5, [[1, 1, 1], [0, 1, 0], [1, 0, 0]]),  # above 0.244
+        (-1.5, [[1, 1, 1], [1, 1, 1], [1, 1, 1]]),
     ],
 )
 def test_links_by_hand(spread: float, want: list[list[int]]) -> None:
     assert find_links(HEAD.double(), spread)[0].int().tolist() == want
+
+
+def test_mean_and_std_are_those_of_all_heads_together() -> None:
+    loud, quiet = torch.full((3, 3), 0.9), torch.full((3, 3), 0.1)
+    links = find_links(torch.stack([loud, quiet]), 0.5)
+    assert links[0].all() and not links[1].any()
 
 
 def test_equal_probabilities_are_no_links() -> None:
@@ -52,42 +59,62 @@ def test_stepping_stones_by_hand() -> None:
 
 
 def test_shares_by_hand() -> None:
-    rows = torch.full((1, 3, 3), 0.1)
-    rows[0, 0, 2] = rows[0, 1, 2] = 0.8  # book and pencil look at "more"
-    counts = count_links(torch.stack([rows, HEAD]), ["book", "pencil", None])
-    assert counts["different types > mean + std"].tolist() == [[0, 2], [1, 2]]
-    assert counts["all words > mean + std"].tolist() == [[2, 6], [2, 6]]
-    assert counts["all words > mean − ½ std"].tolist() == [[2, 6], [3, 6]]
-    assert counts["δ, different types"].tolist() == [[2, 2], [0, 0]]
-    assert counts["δ, all words"].tolist() == [[2, 2], [0, 2]]
+    rows = torch.full((1, 1, 3, 3), 0.1)
+    rows[..., 2, 2] = rows[..., 0, 2] = rows[..., 1, 2] = 0.9  # book and pencil look at "more"
+    counts = count_links(rows, ["book", "pencil", None])
+    assert counts["different types > mean + std"].tolist() == [[0, 2]]
+    assert counts["entity and other > mean + std"].tolist() == [[2, 4]]
+    assert counts["all words > mean + std"].tolist() == [[2, 6]]
+    assert counts["self > mean + std"].tolist() == [[1, 3]]
+    assert counts["bridged, different types"].tolist() == [[2, 2]]
+    assert counts["δ, all words"].tolist() == [[0, 2]]  # they do not look at each other
+    assert counts["otherwise, all words"].tolist() == [[2, 4]]
+    rows[..., 0, 1] = 0.9  # book looks at pencil, too
+    counts = count_links(rows, ["book", "pencil", None])
+    assert counts["δ, all words"].tolist() == [[1, 2]]
+    assert counts["otherwise, all words"].tolist() == [[2, 4]]
+    assert counts["bridged, different types"].tolist() == [[0, 0]]
 
 
-def counted_plainly(rows: Sequence[Tensor], types: Sequence[str | None]) -> dict[str, list[int]]:
+def test_p_itself_is_high() -> None:
+    counts = count_links(torch.full((1, 1, 3, 3), 0.25), [None] * 3)  # all are the mean, std 0
+    assert counts["δ, all words"].tolist() == [[6, 6]]
+    assert counts["all words > mean + std"].tolist() == [[0, 6]]
+
+
+KINDS = ("different types", "entity and other", "all words", "self")
+
+
+def kinds_of(types: Sequence[str | None], i: int, j: int) -> list[str]:
+    """Say what kinds of pairs words i and j are."""
+    if i == j:
+        return ["self"]
+    entities = (types[i] is not None) + (types[j] is not None)
+    two = ["different types"] if entities == 2 and types[i] != types[j] else []
+    return ["all words", *two, *(["entity and other"] if entities == 1 else [])]
+
+
+def counted_plainly(layers: Tensor, types: Sequence[str | None]) -> dict[str, list[int]]:
     """Count as the definitions say, pair by pair; all layers together."""
-    totals: dict[str, list[int]] = {}
-    for kind in ("different types", "all words"):
-        totals |= {f"{kind} > {name}": [0, 0] for name in SPREADS}
-        totals[f"δ, {kind}"] = [0, 0]
-    for head in torch.cat(list(rows)).double():
-        n = len(head)
-        values = torch.stack([head[i, k] for i in range(n) for k in range(n) if i != k])
-        mean, std = values.mean(), values.std(correction=0)
-        for i, k in product(range(n), repeat=2):
-            if i == k:
-                continue
-            kinds = ["all words"]
-            if types[i] is not None and types[k] is not None and types[i] != types[k]:
-                kinds.append("different types")
-            cut = mean + std
-            apart = head[i, k] <= cut and head[k, i] <= cut
-            others = [j for j in range(n) if j not in (i, k)]
-            stone = any(head[i, j] > cut and head[k, j] > cut for j in others)
-            for kind in kinds:
-                for name, spread in SPREADS.items():
-                    totals[f"{kind} > {name}"][0] += bool(head[i, k] > mean + spread * std)
-                    totals[f"{kind} > {name}"][1] += 1
-                totals[f"δ, {kind}"][0] += bool(apart and stone)
-                totals[f"δ, {kind}"][1] += bool(apart)
+    totals: dict[str, list[int]] = {name: [0, 0] for kind in KINDS for name in link_names(kind)}
+
+    def note(name: str, is_so: Tensor | bool) -> None:
+        totals[name][0] += bool(is_so)
+        totals[name][1] += 1
+
+    heads, words = layers.double().flatten(0, 1), range(len(types))
+    mean, std = heads.mean(), heads.std(correction=0)
+    p = mean + std
+    for head, i, j in product(heads, words, words):
+        for kind, (name, spread) in product(kinds_of(types, i, j), SPREADS.items()):
+            note(f"{kind} > {name}", head[i, j] > mean + spread * std)
+        others = [k for k in words if k not in (i, j)] if i != j else []
+        for kind, k in product(kinds_of(types, i, j), others):
+            both = head[i, k] >= p and head[j, k] >= p
+            note(f"{'δ' if both else 'otherwise'}, {kind}", head[i, j] >= p)
+        if i != j and head[i, j] <= p and head[j, i] <= p:
+            for kind in kinds_of(types, i, j):
+                note(f"bridged, {kind}", any(head[i, k] > p and head[j, k] > p for k in others))
     return totals
 
 
@@ -122,7 +149,7 @@ def test_a_model_is_measured_layer_by_layer(tiny: BertModel, tiny_model: str) ->
     assert list(shares) == ["all layers", "layer 1", "layer 2"]
     encoded = tokenizer(" ".join(TEXT.words), return_tensors="pt")
     with torch.no_grad():
-        rows = [row[0, :, 1:-1, 1:-1] for row in tiny(**encoded, output_attentions=True).attentions]
+        rows = torch.cat(tiny(**encoded, output_attentions=True).attentions)[..., 1:-1, 1:-1]
     for name, (some, of) in counted_plainly(rows, TEXT.types).items():
         assert shares["all layers"][name] == pytest.approx(some / of)
 
@@ -142,6 +169,7 @@ def test_a_text_is_cut_and_types_nobody_has_are_undefined(tiny: BertModel, tiny_
     short = TypedText(TEXT.words[:3], TEXT.types[:3])
     assert cut == measure_links(tiny, tokenizer, [short])
     assert all(found["different types > mean + std"] is None for found in cut.values())
+    assert all(found["entity and other > mean + std"] is not None for found in cut.values())
 
 
 def test_models_without_probabilities_are_refused(tiny: BertModel, tiny_model: str) -> None:
