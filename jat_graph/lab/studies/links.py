@@ -81,7 +81,9 @@ def link_names(kind: str) -> tuple[str, ...]:
 
 
 def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:  # [layers, 2]
-    r"""Count the links of one text, layer by layer.
+    r"""Count the links of one text, layer by layer: how many are found, and among how many.
+
+    The rows are the probabilities of all layers and heads, ``[layers, H, n, n]``.
 
     Four kinds of ordered pairs are counted: words of ``"different types"``, ``"entity and other"``,
     a word with a type and one without, ``"all words"`` that differ, and ``"self"``, a word with
@@ -100,13 +102,6 @@ def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
 
     ``"bridged"`` is no number of the paper's: of the pairs that no direct link joins at mean + std,
     how many have a stepping stone. It is what attention leaves apart and a jump could join.
-
-    Args:
-        rows: Probabilities of all layers and heads, ``[layers, H, n, n]``.
-        types: The type of each of the n words.
-
-    Returns:
-        By name, and for each layer, how many were found and among how many.
 
     Reference:
         Figures 2 and 7 and Definition 3.1 of the JAT paper. The definition is of one head's scores;
