@@ -52,12 +52,15 @@ class Paper:
     Args:
         model: The paper's model. (default: "")
         scores: ``scores[arm][task]``: a number, or numbers by metric. (default: nothing)
+        quoted: Names in ``scores`` that are no arms: rows of a table that are not run.
+            (default: none)
     """
 
     __pydantic_config__ = STRICT
 
     model: str = ""
     scores: Mapping[str, Mapping[str, float | Mapping[str, float]]] = field(default_factory=dict)
+    quoted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,11 +198,12 @@ def _fields(content: Mapping[str, Any], where: str) -> dict[str, Any]:
     # A table in it is for the task of its name, but one is an option itself.
     of_tasks = {k for k, v in training.items() if isinstance(v, Mapping) and k != "trainer"}
     paper = dict(check_table(content, "paper", where))
+    said = {name: paper.pop(name) for name in ("model", "quoted") if name in paper}
     return {name: content[name] for name in known if name in content} | {
         "kind": kind,
         "training": {k: v for k, v in training.items() if k not in of_tasks},
         "task_training": {k: v for k, v in training.items() if k in of_tasks},
-        "paper": {"model": paper.pop("model", ""), "scores": paper},
+        "paper": said | {"scores": paper},
         "own": check_table(content, kind, where),
         "content": content,
     }
@@ -227,6 +231,10 @@ def _check_grid(grid: Grid, where: str) -> None:
     for arm in grid.arms:
         check_arm(arm, f"{where}, arm {arm.name!r}")
         _check_chooser(grid, arm, f"{where}, arm {arm.name!r}")
+    for name in grid.paper.quoted:
+        if name not in grid.paper.scores or name in [arm.name for arm in grid.arms]:
+            wanted = "names of its tables that are no arms"
+            raise ValueError(f"{where}, [paper]: quoted must be {wanted}, got {name!r}")
     KIND_CHECKS[grid.kind](grid, where)
 
 

@@ -227,6 +227,17 @@ def _printed(grid: Grid, place: Place, arm: GridArm) -> float | None:
     return found if place.metric == task_of(grid, place.task).primary_metric else None
 
 
+def quoted_rows(grid: Grid, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows, and after those of each measure what the paper prints of models not run."""
+    for group in group_rows(rows, lambda row: row.place):
+        yield from group
+        row, is_mean = group[0], group[0].task == MEAN  # which the paper takes over other tasks
+        for arm in [] if is_mean else map(GridArm, grid.paper.quoted):
+            number = _printed(grid, Place(row.task, row.split, row.metric), arm)
+            if number is not None:
+                yield Row(row.task, row.split, row.metric, arm, {}, paper=number)
+
+
 def group_rows(rows: Sequence[Row], key: Callable[[Row], str]) -> list[list[Row]]:
     """The rows that share a name, together."""
     groups: dict[str, list[Row]] = {}

@@ -15,6 +15,7 @@ from jat_graph.lab.studies.rows import (
     experiment_rows,
     group_rows,
     number_label,
+    quoted_rows,
     reference_arm,
 )
 from jat_graph.lab.studies.strengths import STRENGTHS_LINE, strengths_frame
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 WORDS = ("measure", "arm")  # columns of words
+QUOTED = "quoted"  # in the place of a score
 _CHANCE = 0.05  # share of intervals that lie off 0 by chance
 
 
@@ -34,7 +36,8 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
         return "No cell is finished yet."
     lines = [*finding_lines(results, rows), *caption_lines(results, rows)]
     plain = [row for row in rows if row.number is None or row.paper is not None]
-    tables = [markdown(text_frame(results, plain), WORDS)] if plain else []
+    shown = list(quoted_rows(results.grid, plain))
+    tables = [markdown(text_frame(results, shown), WORDS)] if plain else []
     if numbered := [row for row in rows if row.number is not None]:
         tables.append(markdown(_numbered_frame(results, numbered), WORDS))
         where = f"In the table by {number_label(results.grid, numbered[0])}"
@@ -155,6 +158,8 @@ def _cells(results: Results, row: Row) -> dict[str, str]:
 
 
 def _score(results: Results, row: Row) -> str:
+    if not row.values:
+        return QUOTED
     if row.summary is None:
         return "undefined"
     text = show_score(row.summary.mean, row.metric)
@@ -212,6 +217,9 @@ def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
         lines.append(f"The paper's numbers{where} are those of {grid.paper.model}.")
     elif grid.source:
         lines.append(f"In the paper: {grid.source}.")
+    if grid.paper.quoted:
+        names = ", ".join(grid.paper.quoted)
+        lines.append(f"Quoted from the paper and not run here: {names}.")
     lines += kind_of(grid).caption(results).remarks
     if grid.budget:
         lines.append(f"Budget: {grid.budget}.")

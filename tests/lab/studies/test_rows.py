@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jat_graph.lab.statistics import Interval, paired_difference
-from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows, reference_arm
-from jat_graph.lab.studies.tables import caption_lines
+from jat_graph.lab.studies.rows import MEAN, Row, experiment_rows, quoted_rows, reference_arm
+from jat_graph.lab.studies.tables import caption_lines, experiment_markdown
 from jat_graph.lab.tables import SECONDS, is_share
 from tests.lab.studies import made_up
 
@@ -62,6 +62,28 @@ def test_the_papers_numbers_stand_beside() -> None:
     assert (other.paper, other.paper_change) == (None, None)
     mean = find(rows, MEAN, "JAT")
     assert (mean.paper, mean.paper_change) == (pytest.approx(81.9), pytest.approx(2.75))
+
+
+def test_what_the_paper_quotes_stands_after_each_measure() -> None:
+    scores = {"base": {"rte": 69.3, "stsb": 89.0}, "ELMo": {"rte": 53.4, "stsb": 70.4}}
+    grid = made_up.grid(paper={"quoted": ["ELMo", "CBOW"], **scores, "CBOW": {"rte": 54.2}})
+    results = made_up.results(grid)
+    rows = list(quoted_rows(grid, experiment_rows(results)))
+    assert [row.arm.name for row in rows[:6]] == ["base", "JAT", "JAT†", "ELMo", "CBOW", "base"]
+    quoted = [(row.task, row.arm.name, row.paper) for row in rows if not row.values]
+    assert quoted == [("rte", "ELMo", 53.4), ("rte", "CBOW", 54.2), ("stsb", "ELMo", 70.4)]
+    table = experiment_markdown(results, experiment_rows(results))
+    (line,) = [line for line in table.splitlines() if "ELMo" in line and "rte" in line]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["rte, accuracy", "ELMo", "quoted", "-", "-", "53.4", "-"]
+    assert "- Quoted from the paper and not run here: ELMo, CBOW." in table
+
+
+@pytest.mark.parametrize("name", ["JAT", "XLNet"])
+def test_what_is_quoted_has_numbers_and_is_no_arm(name: str) -> None:
+    wanted = f"quoted must be names of its tables that are no arms, got '{name}'"
+    with pytest.raises(ValueError, match=wanted):
+        made_up.grid(paper={"quoted": [name], "JAT": {"rte": 73.3}})
 
 
 def test_the_mean_is_that_of_the_tasks() -> None:
