@@ -50,6 +50,14 @@ def check_look(model: str, chosen: Mapping[str, Any]) -> None:
                 )
 
 
+def check_states(model: str, layers: Iterable[int]) -> None:
+    """Refuse layers of states, 0 for the embeddings, that a model lacks."""
+    count = _first(_settings(model), LAYERS)
+    for layer in layers:
+        if count is not None and not 0 <= layer <= count:
+            raise ValueError(f"--layer must be 0 to {count}, the model's layers, got {layer}")
+
+
 def _settings(model: str) -> dict[str, Any]:
     """What a local folder says of its model, if that has one stack of layers."""
     try:

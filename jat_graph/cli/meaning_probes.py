@@ -55,6 +55,7 @@ def senses_command(
     Beside it stand the most frequent sense, WordNet's first one, random weights, and the semantic
     probe, a linear map that is trained to tell senses apart.
     """
+    layers = layers_of(layer, given.model)
     from jat_graph.probes import open_wordnet, read_evaluation, read_semcor
 
     senses = open_wordnet(wordnet)
@@ -72,7 +73,7 @@ def senses_command(
             {name: run.some(sentences) for name, sentences in tests.items()},
             senses,
             run.folder,
-            layers=layers_of(layer),
+            layers=layers,
             rank=rank,
             seeds=range(seeds) if run.is_whole else (),
             controls=controls,
@@ -100,6 +101,7 @@ def ratio_command(
 
     Of two sentences alone, joined by "and", and joined to a random one.
     """
+    layers = layers_of(layer, given.model)
     from jat_graph.probes import open_wordnet, read_semcor
 
     senses = open_wordnet(wordnet)
@@ -119,7 +121,7 @@ def ratio_command(
             training,
             run.folder,
             pairs=pairs,
-            layers=layers_of(layer),
+            layers=layers,
             rank=rank,
             seed=seed,
             batch_size=batch_size,
@@ -150,6 +152,7 @@ def atlas_command(
     UMAP lays them out (extra atlas), or PCA without it. Colours are clusters, which are labelled
     with the words that tell them apart, and parts of speech and senses where texts have them.
     """
+    layers = layers_of(layer, given.model)
     from jat_graph.probes import open_wordnet, read_contexts
     from jat_graph.probes.atlas.search import find_uses
 
@@ -168,7 +171,7 @@ def atlas_command(
             tokenizer,
             run.folder,
             most=most,
-            layers=layers_of(layer),
+            layers=layers,
             wordnet=senses,
             seed=seed,
             batch_size=batch_size,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 import typer
 from rich.console import Console
 
+from jat_graph.cli.beforehand import check_states
 from jat_graph.cli.inputs import ModelOption, load_model
 from jat_graph.cli.option_texts import numbers
 from jat_graph.cli.options import JatOptions
@@ -97,9 +98,11 @@ class ProbeOptions:
         return load_model(self.model, jat)
 
 
-def layers_of(text: str | None) -> tuple[int, ...] | None:
-    """Layers of states, 0 for the embeddings."""
-    return None if text is None else numbers("layer", text, int)
+def layers_of(text: str | None, model: str) -> tuple[int, ...] | None:
+    """Layers of states that the model has, 0 for the embeddings."""
+    layers = None if text is None else numbers("layer", text, int)
+    check_states(model, layers or ())
+    return layers
 
 
 def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jat_graph.cli.beforehand import check_states
 from jat_graph.cli.options import JatOptions, gather
 from jat_graph.cli.probe_options import (
     ControlsOption,
@@ -49,6 +50,7 @@ def tree_command(
     Trained on train, stopped by dev, scored on test, beside random weights, the words in a line
     and, of a model with jump heads, itself without its jumps.
     """
+    layers = layers_of(layer, given.model)
     splits = _read_splits(treebank, given.sentences)
     model, tokenizer = given.load(jat)
 
@@ -63,7 +65,7 @@ def tree_command(
             dev,
             test,
             run.folder,
-            layers=layers_of(layer),
+            layers=layers,
             rank=rank,
             most=None,
             epochs=epochs,
@@ -92,6 +94,7 @@ def distance_command(
 
     One table over powers of the distance, one over relations, of the sentences of test.
     """
+    check_states(given.model, () if layer is None else (layer,))
     splits = _read_splits(treebank, given.sentences)
     model, tokenizer = given.load(jat)
 

@@ -113,6 +113,27 @@ def test_wrong_input_is_refused_in_one_line(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("senses", ("--semcor", "--evaluation")),
+        ("ratio", ("--semcor",)),
+        ("atlas", ("--texts", "--word")),
+        ("tree", ("--treebank",)),
+        ("distance", ("--treebank",)),
+    ],
+)
+def test_a_layer_that_the_model_lacks_is_refused_before_data_are_read(
+    name: str, data: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    missing = [part for option in data for part in (option, str(tmp_path / "missing"))]
+    command = ["probe", name, "--model", tiny_model, *missing, "--layer", "99"]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, ValueError)
+    assert "--layer must be 0 to " in str(result.exception)  # and not that data are missing
+    assert "got 99" in str(result.exception)
+
+
 def test_an_atlas_is_a_page_too(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     call = ("probe", "atlas", "--model", tiny_model, "--word", "book", "--texts", treebank)
