@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.pictures import check_most_tokens
 from jat_graph.cli.beforehand import check_heads, check_look
 from jat_graph.cli.head_tables import head_tables, threshold_table
 from jat_graph.cli.inputs import (
@@ -211,6 +212,7 @@ def _heads_figure(
     """One head, or the graphs of several."""
     from jat_graph.config import JatConfig
 
+    check_most_tokens("--length", most_tokens)
     texts, chosen = given.read("plot"), look.resolve()
     if len(texts) > 1:
         raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --sentence")
@@ -219,9 +221,7 @@ def _heads_figure(
     from jat_graph.inspection.reading import Reading
     from jat_graph.inspection.text import graphs_of, view_of
     from jat_graph.viz import draw_graphs, draw_head
-    from jat_graph.viz.heads import check_most_tokens
 
-    check_most_tokens("--length", most_tokens)
     loaded, tokenizer = load_model(model, jat, JatConfig(), look)
     reading = Reading.of(loaded, tokenizer, texts[0], **chosen)
     if len(reading.heads) == 1:

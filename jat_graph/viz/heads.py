@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.pictures import check_most_tokens
 from jat_graph.directions import named
 from jat_graph.files import check_picture, replacing
 from jat_graph.inspection.reports import StoneReport
@@ -40,7 +40,6 @@ LINE = 1 / 60  # inches for each point of a heading's size
 TITLE = 0.25  # inches, of a panel's title
 MAX_LABEL = 16
 MOST_TOKENS = 48  # that a picture shows unless told otherwise
-MORE_TOKENS = 200  # than these make it too large for its file
 MISSING = r"Glyph \d+ .* missing from "  # how matplotlib begins to say it
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
@@ -94,11 +93,6 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
 def _side(tokens: int) -> float:
     """Return how large a panel is, in inches."""
     return max(LEAST_SIDE, INCHES_PER_TOKEN * tokens)
-
-
-def check_most_tokens(name: str, most: int) -> None:
-    """Refuse a number of tokens that no picture could show."""
-    check_integer(name, most, least=1, below=MORE_TOKENS + 1)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:

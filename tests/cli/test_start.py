@@ -51,6 +51,7 @@ COMMANDS = (
         ("nonsense", 2),
         ("train --nonsense", 2),
         ("bench nosuch", 2),
+        ("plot --model MODEL --text words --length 500 -o picture.png", 2),
         ("bench long --lengths abc", 2),
         ("bench long --lengths 5", 2),
         ("bench kernels --lengths 512,131073", 2),
