@@ -105,7 +105,7 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
     """A column by what tells rows apart; words in a line, of no layer, are the same in all."""
     import pandas as pd
 
-    rows = pd.DataFrame(found["rows"]).dropna(subset=found["index"])
+    rows = pd.DataFrame(found["rows"]).dropna(subset=found["index"]).convert_dtypes()
     numbers = [name for name in rows.select_dtypes("number") if name not in found["index"]]
     if column not in numbers:
         raise ValueError(f"value must be one of {', '.join(numbers)}, got {column!r}")

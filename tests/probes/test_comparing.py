@@ -76,6 +76,16 @@ def test_another_column_one_run_and_rows_without_a_value(tmp_path: Path) -> None
     ]
 
 
+def test_layers_stay_whole_numbers_beside_a_row_without_one(tmp_path: Path) -> None:
+    files = [write(tmp_path / name, [0.5, 0.25, 1.0]) for name in "ab"]
+    for path in files:
+        found = json.loads(path.read_text())
+        found["rows"].append({"model": "line", "layer": None, "UUAS": 0.4})
+        path.write_text(json.dumps(found))
+    found = compare_findings({"base": files[:1], "other": files[1:]})
+    assert found.table["layer"].map(str).tolist() == ["0", "0", "3", "3", "6", "6"]
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     one, two = (write(tmp_path / name, [0.5, 0.25, 1.0]) for name in "ab")
     later = write(tmp_path / "c", [0.5, 0.25, 1.0], seed=1)
