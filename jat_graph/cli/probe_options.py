@@ -120,8 +120,8 @@ def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:
 
 def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
     """So many of the items, evenly over them."""
-    step = 1.0 if most is None else max(1.0, len(items) / most)
-    return [items[int(n * step)] for n in range(int(len(items) / step))]
+    count = len(items) if most is None else min(most, len(items))
+    return [items[n * len(items) // count] for n in range(count)]
 
 
 def report(

@@ -1,5 +1,6 @@
 """probe, from a treebank to tables, pictures and captions."""
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import nltk.data
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from jat_graph.cli.app import app
-from jat_graph.cli.probe_options import read_split
+from jat_graph.cli.probe_options import evenly, read_split
 from tests.cli.conftest import Run
 from tests.probes.meaning.support import write_wordnet
 from tests.training.conftest import WORDS
@@ -132,6 +135,15 @@ def test_a_layer_that_the_model_lacks_is_refused_before_data_are_read(
     assert isinstance(result.exception, ValueError)
     assert "--layer must be 0 to " in str(result.exception)  # and not that data are missing
     assert "got 99" in str(result.exception)
+
+
+@given(st.integers(0, 3000), st.integers(1, 3000))
+def test_as_many_sentences_are_read_as_are_asked_for_evenly(there: int, most: int) -> None:
+    taken = evenly(range(there), most)
+    assert len(taken) == min(there, most)
+    steps = {after - before for before, after in itertools.pairwise(taken)}
+    assert not steps or max(steps) - min(steps) <= 1
+    assert evenly(range(there), None) == list(range(there))
 
 
 def test_an_atlas_is_a_page_too(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
