@@ -8,7 +8,7 @@ from typing import Any
 
 import nltk.data
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -137,6 +137,7 @@ def test_a_layer_that_the_model_lacks_is_refused_before_data_are_read(
     assert "got 99" in str(result.exception)
 
 
+@example(there=9, most=7)
 @given(st.integers(0, 3000), st.integers(1, 3000))
 def test_as_many_sentences_are_read_as_are_asked_for_evenly(there: int, most: int) -> None:
     taken = evenly(range(there), most)
