@@ -46,6 +46,7 @@ from jat_graph.reference.keys import (
     reference_voting_keys,
 )
 from jat_graph.reference.masks import ReferenceMask, reference_mask
+from jat_graph.reference.nexus import reference_nexus
 from jat_graph.reference.paper import (
     paper_adjacency,
     paper_factored_scores,
@@ -137,6 +138,7 @@ __all__ = [
     "reference_local_blocks",
     "reference_mask",
     "reference_next_rows",
+    "reference_nexus",
     "reference_normalize",
     "reference_num_keys",
     "reference_num_samples",

@@ -25,11 +25,14 @@ HeadKind = Literal[
     "triplet",
     "gfsa",
     "ppr",
+    "nexus",
 ]
 
 # Settings are checked on a model of this size before any model is loaded.
 _LAYERS = _HEADS = 12
 _MANY = 10**6
+
+_NEXUS = "they project queries and keys again, which an attention function cannot do"
 
 # What RoBERTa-base and BERT-base have; the released code's layers are named for it.
 _RELEASED_LAYERS = "2,3,7,8,11/12"
@@ -49,8 +52,8 @@ class GridArm:
         name: What the line is called.
         heads: ``"none"``; ``"paper"``, ``"released"`` and ``"released-efficient"``, the presets of
             :class:`jat_graph.JatConfig`, and so ``"stones"``; ``"efficient"``, the paper's with
-            its JAT† (Eq. 8); ``"triplet"``; or ``"gfsa"`` or ``"ppr"``, filter heads.
-            (default: "none")
+            its JAT† (Eq. 8); ``"triplet"``; ``"gfsa"`` or ``"ppr"``, filter heads; or
+            ``"nexus"``, which small models from scratch alone can have. (default: "none")
         settings: Fields of :class:`jat_graph.JatConfig`, :class:`jat_graph.hf.TripletConfig` or
             :class:`jat_graph.hf.FilterConfig`; layers and heads may be scaled to the model.
             (default: nothing)
@@ -92,6 +95,8 @@ def build_heads(
     """
     if arm.heads == "none":
         return None
+    if arm.heads == "nexus":
+        raise ValueError(f"heads must not be 'nexus' here: {_NEXUS}")
     if arm.heads == "triplet":
         return _triplets(arm.settings, layers, heads)
     if arm.heads in RULES:
@@ -184,6 +189,8 @@ def check_arm(arm: GridArm, where: str) -> None:
         raise ValueError(f"{where}: {why}")
     try:
         resolve_depth(arm.options.get("depth"), _MANY)
+        if arm.heads == "nexus":  # which some kinds of grids refuse
+            return
         heads = build_heads(arm, layers=_LAYERS, heads=_HEADS)
         jump, triplet = kinds_of(heads)
         if jump and triplet and jump.pattern is not None:
@@ -212,9 +219,9 @@ def _misfit(arm: GridArm) -> str | None:
         return f"line must be a text, got {arm.line!r}"
     if "max_eval_samples" in arm.options:
         return "max_eval_samples belongs to [training]: all arms are scored on the same examples"
-    if arm.heads == "none" and (arm.settings or measured):
-        return f"heads = 'none' takes no {'settings' if arm.settings else measured[0]}"
-    if arm.triplets is not None and arm.heads in ("none", "triplet", *RULES):
+    if arm.heads in ("none", "nexus") and (arm.settings or measured):
+        return f"heads = {arm.heads!r} takes no {'settings' if arm.settings else measured[0]}"
+    if arm.triplets is not None and arm.heads in ("none", "triplet", "nexus", *RULES):
         return f"heads = {arm.heads!r} takes no triplets, which stand beside jump heads"
     if arm.heads in ("triplet", *RULES) and measured:
         return f"{arm.heads} heads have no threshold, so they take no {measured[0]}"

@@ -7,22 +7,23 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
 from jat_graph.checks.numbers import check_choice
-from jat_graph.config import JatConfig
-from jat_graph.filter_config import FilterConfig
 from jat_graph.lab.parsing import parse
 from jat_graph.lab.studies.arms import GridArm, build_heads
 from jat_graph.lab.studies.cells import SCRATCH, Cell, Plan
 from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
+from jat_graph.lab.studies.neighbour_attention import NexusConfig
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.small_reader import (
+    CHANNELS,
     HEADS,
     ReaderHeads,
     ReaderTraining,
@@ -31,6 +32,7 @@ from jat_graph.lab.studies.small_reader import (
 )
 from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
 from jat_graph.training.estimate import TRAINING_TO_EVALUATION, Cost, time_step
+from jat_graph.training.heads import BothHeads
 from jat_graph.training.options import TrainingOptions
 
 REPORTED = "test"
@@ -39,10 +41,11 @@ _MOST = 10  # steps that are timed at most
 
 @dataclass(frozen=True)
 class Setting:
-    """What a cell's task says: how deep the model is, and the sequences."""
+    """What a cell's task says: how deep and wide the model is, and the sequences."""
 
     layers: int
     task: RecallTask
+    channels: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class ReaderJob:
             replace(self.setting.task, test_size=1),
             self.heads,
             layers=self.setting.layers,
+            channels=self.setting.channels,
             training=replace(self.training, steps=_MOST, every=1, batch_size=rows),
             device=self.device,
         )
@@ -81,9 +85,10 @@ class ReaderJob:
 class Recall(Kind):
     """A small model from scratch learns a task of ids and is tested on the way.
 
-    A cell's task names the number of layers and the sequences, as ``"1 layer, 5 pairs"``. The table
-    of the kind's name has the fields of :class:`jat_graph.experiments.ReaderTraining`. Beside the
-    last test, ``scores["step 100"]`` and so on have the ones on the way.
+    A cell's task names the number of layers and the sequences, as ``"1 layer, 5 pairs"``, and the
+    number of features if it is not 64, as ``"1 layer, 5 pairs, 128 features"``. The table of the
+    kind's name has the fields of :class:`jat_graph.experiments.ReaderTraining`. Beside the last
+    test, ``scores["step 100"]`` and so on have the ones on the way.
     """
 
     from_scratch = True
@@ -100,8 +105,9 @@ class Recall(Kind):
         settings = [self.setting(name, where) for name in grid.tasks]
         sizes = {f"accuracy_{size}" for setting in settings for size in setting.task.sizes}
         check_columns(grid, ("accuracy", *sorted(sizes)), where)
-        for arm in grid.arms:
-            _check_arm(arm, settings[0].task, f"{where}, arm {arm.name!r}")
+        by_width = {setting.channels: setting for setting in settings}
+        for arm, setting in product(grid.arms, by_width.values()):
+            _check_arm(arm, setting, f"{where}, arm {arm.name!r}")
 
     def check_plan(self, plan: Plan) -> None:
         """Refuse a model and a device that are none of ours."""
@@ -114,10 +120,11 @@ class Recall(Kind):
 
     def setting(self, name: str, where: str) -> Setting:
         """Read the name of a setting."""
-        found = re.fullmatch(rf"([1-9]\d?) layers?, ([1-9]\d*) {self.unit}", name)
+        width = r"(?:, ([1-9]\d*) features)?"
+        found = re.fullmatch(rf"([1-9]\d?) layers?, ([1-9]\d*) {self.unit}{width}", name)
         if found is None:
             raise ValueError(f"{where}: tasks must be '1 layer, 5 {self.unit}' …, got {name!r}")
-        return Setting(int(found[1]), self.make(int(found[2])))
+        return Setting(int(found[1]), self.make(int(found[2])), int(found[3] or CHANNELS))
 
     def run_cell(self, cell: Cell, plan: Plan, folder: Path, progress: bool) -> Record:
         """Train and test a model; it is not kept."""
@@ -129,6 +136,7 @@ class Recall(Kind):
                 setting.task,
                 heads,
                 layers=setting.layers,
+                channels=setting.channels,
                 training=training,
                 seed=cell.seed,
                 device=device,
@@ -217,22 +225,24 @@ def _mean_curve(records: Sequence[Record], metric: str) -> list[tuple[int, float
     return list(zip(steps, map(fmean, scores), strict=True))
 
 
-def _check_arm(arm: GridArm, task: RecallTask, where: str) -> None:
+def _check_arm(arm: GridArm, setting: Setting, where: str) -> None:
     """Refuse what a small model's layers cannot have, or what sets arms apart beside them."""
     asked = [name for name in ("options", "tune", "density") if getattr(arm, name)]
     if asked:
         raise ValueError(f"{where} must have no {asked[0]}: arms differ in their heads alone")
-    if arm.heads == "triplet" or arm.triplets is not None:
-        raise ValueError(f"{where} must have jump or filter heads or none, got triplet heads")
+    if arm.triplets is not None:
+        raise ValueError(f"{where} must have heads of one kind, got triplet heads beside others")
     try:
-        SmallReader(task, 1, _heads(arm))
+        SmallReader(setting.task, 1, _heads(arm), setting.channels)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
 def _heads(arm: GridArm) -> ReaderHeads:
+    if arm.heads == "nexus":
+        return NexusConfig()
     heads = build_heads(arm, layers=1, heads=HEADS)
-    return heads if isinstance(heads, JatConfig | FilterConfig) else None
+    return None if isinstance(heads, BothHeads) else heads  # which no arm has
 
 
 def _device(plan: Plan) -> str:

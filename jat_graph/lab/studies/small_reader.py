@@ -15,18 +15,24 @@ from jat_graph.checks.numbers import check_inside, check_integer
 from jat_graph.config import JatConfig
 from jat_graph.filter_config import FilterConfig
 from jat_graph.lab.parsing import STRICT
-from jat_graph.lab.studies.filter_attention import FilterSelfAttention
+from jat_graph.lab.studies.neighbour_attention import (
+    FilterSelfAttention,
+    NexusConfig,
+    NexusSelfAttention,
+    TripletSelfAttention,
+)
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.nn.self_attention import SelfAttention
 from jat_graph.training import parameter_groups
+from jat_graph.triplet_config import TripletConfig
 
-ReaderHeads: TypeAlias = JatConfig | FilterConfig | None
+ReaderHeads: TypeAlias = JatConfig | FilterConfig | TripletConfig | NexusConfig | None
 
 if TYPE_CHECKING:
     from jat_graph.tasks.recall import IdSequences, RecallTask
 
 HEADS = 4
-_CHANNELS = 64
+CHANNELS = 64
 _TESTED = 50  # sequences at a time, as soft votes take much memory for each
 
 
@@ -59,15 +65,17 @@ class ReaderTraining:
 
 
 class SmallReader(torch.nn.Module):
-    """A transformer of 64 features and 4 heads without positions: a token is the sum of its ids."""
+    """A transformer of 4 heads without positions: a token is the sum of its ids."""
 
-    def __init__(self, task: RecallTask, layers: int, config: ReaderHeads) -> None:
+    def __init__(
+        self, task: RecallTask, layers: int, config: ReaderHeads, channels: int = CHANNELS
+    ) -> None:
         super().__init__()
-        self.names = torch.nn.Embedding(task.num_names + 1, _CHANNELS, padding_idx=0)
-        self.values = torch.nn.Embedding(task.values + 1, _CHANNELS, padding_idx=0)
-        self.layers = torch.nn.ModuleList(_Layer(config) for _ in range(layers))
+        self.names = torch.nn.Embedding(task.num_names + 1, channels, padding_idx=0)
+        self.values = torch.nn.Embedding(task.values + 1, channels, padding_idx=0)
+        self.layers = torch.nn.ModuleList(_Layer(config, channels) for _ in range(layers))
         self.answer = torch.nn.Sequential(
-            torch.nn.LayerNorm(_CHANNELS), torch.nn.Linear(_CHANNELS, task.values)
+            torch.nn.LayerNorm(channels), torch.nn.Linear(channels, task.values)
         )
         _draw(self)
 
@@ -101,15 +109,15 @@ def _draw(model: SmallReader) -> None:
 class _Layer(torch.nn.Module):
     """A layer that normalizes first."""
 
-    def __init__(self, config: ReaderHeads) -> None:
+    def __init__(self, config: ReaderHeads, channels: int) -> None:
         super().__init__()
-        self.attention = _attention(config)
-        self.norm = torch.nn.LayerNorm(_CHANNELS)
+        self.attention = _attention(config, channels)
+        self.norm = torch.nn.LayerNorm(channels)
         self.inner = torch.nn.Sequential(
-            torch.nn.LayerNorm(_CHANNELS),
-            torch.nn.Linear(_CHANNELS, 2 * _CHANNELS),
+            torch.nn.LayerNorm(channels),
+            torch.nn.Linear(channels, 2 * channels),
             torch.nn.GELU(),
-            torch.nn.Linear(2 * _CHANNELS, _CHANNELS),
+            torch.nn.Linear(2 * channels, channels),
         )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -118,10 +126,14 @@ class _Layer(torch.nn.Module):
         return out
 
 
-def _attention(config: ReaderHeads) -> SelfAttention:
+def _attention(config: ReaderHeads, channels: int) -> SelfAttention:
     if isinstance(config, FilterConfig):
-        return FilterSelfAttention(_CHANNELS, HEADS, config)
-    return JumpSelfAttention(_CHANNELS, HEADS, config)
+        return FilterSelfAttention(channels, HEADS, config)
+    if isinstance(config, TripletConfig):
+        return TripletSelfAttention(channels, HEADS, config)
+    if isinstance(config, NexusConfig):
+        return NexusSelfAttention(channels, HEADS)
+    return JumpSelfAttention(channels, HEADS, config)
 
 
 def learning_curve(
@@ -129,19 +141,21 @@ def learning_curve(
     config: ReaderHeads = None,
     *,
     layers: int = 1,
+    channels: int = CHANNELS,
     training: ReaderTraining | None = None,
     seed: int = 0,
     device: str = "cpu",
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a small model from scratch, and tell how well it does on the way.
 
-    It has 64 features, 4 heads and no positions, and adds up the embeddings of what a token has.
+    It has 4 heads and no positions, and adds up the embeddings of what a token has.
     Training sequences are drawn anew for each step, of all the task's sizes.
 
     Args:
         task: What it learns, as :class:`jat_graph.tasks.PartnersTask`.
         config: The settings of all its layers; None for plain heads. (default: None)
         layers: Number of layers. (default: 1)
+        channels: Number of features, a multiple of 4. (default: 64)
         training: How long it is trained, and how. (default: None, as they come)
         seed: Of the first weights and the training sequences. (default: 0)
         device: Name of a device. (default: "cpu")
@@ -155,7 +169,7 @@ def learning_curve(
     training = training or ReaderTraining()
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        model = SmallReader(task, layers, config).to(device)
+        model = SmallReader(task, layers, config, channels).to(device)
     groups = parameter_groups(model, lr=training.learning_rate, strength_lr=training.strength_lr)
     optimizer = torch.optim.AdamW(groups)
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, training.steps)

@@ -141,13 +141,11 @@ def test_an_estimate_writes_nothing_and_knows_a_time(tmp_path: Path) -> None:
         ({"partners": {"steps": 0}}, "steps must be at least 1, got 0"),
         ({"training": {"epochs": 1}}, r"must have no \[training\]"),
         ({"columns": ["accuracy_3"]}, "columns must be among accuracy, accuracy_1, accuracy_2"),
-        (
-            {"arms": [{"name": "A³", "heads": "triplet"}]},
-            "arm 'A³' must have jump or filter heads or none, got triplet heads",
-        ),
+        ({"tasks": ["1 layer, 5 pairs, 6 features"]}, "channels must be a multiple of heads=4"),
+        ({"tasks": ["1 layer, 5 pairs, wide"]}, "tasks must be '1 layer, 5 pairs' …"),
         (
             {"arms": [{"name": "both", "heads": "stones", "triplets": {}}]},
-            "arm 'both' must have jump or filter heads or none, got triplet heads",
+            "arm 'both' must have heads of one kind, got triplet heads beside others",
         ),
         (
             {"arms": [{"name": "x", "options": {"epochs": 3}}]},
