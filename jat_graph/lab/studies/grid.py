@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.numbers import check_inside, check_integer
 from jat_graph.lab.grids import grid_path, read_toml
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys, check_table, parse
 from jat_graph.lab.studies.arms import GridArm, check_arm, check_options
@@ -64,6 +65,29 @@ class Paper:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What a grid asks, written down before it is run.
+
+    Args:
+        least: How much better than the base an arm has to be, in points where the measure is a
+            share, else in its unit; or that by task.
+        family: Comparisons whose p-values are corrected together, those of other grids too.
+            (default: None, the grid's own)
+        tasks: What it asks of. (default: none, which means all of the grid's)
+    """
+
+    __pydantic_config__ = STRICT
+
+    least: float | Mapping[str, float]
+    family: int | None = None
+    tasks: tuple[str, ...] = ()
+
+    def least_of(self, task: str) -> float:
+        """Return how much better an arm has to be on a task."""
+        return self.least[task] if isinstance(self.least, Mapping) else self.least
+
+
+@dataclass(frozen=True)
 class Grid:
     """An experiment, as its TOML file describes it.
 
@@ -83,6 +107,7 @@ class Grid:
         task_training: Options of one task's runs, by task. (default: nothing)
         tuning: How ρ is chosen. (default: None, not at all)
         paper: The paper's numbers. (default: none)
+        question: What would be a yes. (default: None, nothing is asked)
         own: The table that is named after the kind, which alone reads it. (default: nothing)
         content: The whole file.
     """
@@ -104,6 +129,7 @@ class Grid:
     task_training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tuning: Tuning | None = None
     paper: Paper = field(default_factory=Paper)
+    question: Question | None = None
     own: Mapping[str, Any] = field(default_factory=dict)
     content: Mapping[str, Any] = field(default_factory=dict)
 
@@ -228,6 +254,7 @@ def _check_grid(grid: Grid, where: str) -> None:
         check_options(options, f"{where}, [training.{task}]")
     check_finite(grid.own, f"{where}, [{grid.kind}]")
     _check_tuning(grid, f"{where}, [tuning]")
+    _check_question(grid, f"{where}, [question]")
     for arm in grid.arms:
         check_arm(arm, f"{where}, arm {arm.name!r}")
         _check_chooser(grid, arm, f"{where}, arm {arm.name!r}")
@@ -269,6 +296,21 @@ def _check_tuning(grid: Grid, where: str) -> None:
         raise ValueError(f"{where}: thresholds must be {wanted}, got {list(tried)}")
     if not 0 < held_out < 1:
         raise ValueError(f"{where}: held_out must be between 0 and 1, got {held_out}")
+
+
+def _check_question(grid: Grid, where: str) -> None:
+    """Refuse a question that cannot be answered."""
+    if grid.question is None:
+        return
+    check_keys(dict.fromkeys(grid.question.tasks), grid.tasks, f"{where}, tasks")
+    least, asked = grid.question.least, grid.question.tasks or grid.tasks
+    if isinstance(least, Mapping) and set(least) != set(asked):
+        wanted = f"a number for each of {', '.join(asked)}"
+        raise ValueError(f"{where}: least must have {wanted}, got {', '.join(least) or 'none'}")
+    for task in asked:
+        check_inside(f"{where}: least", grid.question.least_of(task), 0.0, math.inf)
+    if grid.question.family is not None:
+        check_integer(f"{where}: family", grid.question.family, least=1)
 
 
 def _check_chooser(grid: Grid, arm: GridArm, where: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.curves import Curves
-from jat_graph.lab.studies.grid import KIND_CHECKS, Grid
+from jat_graph.lab.studies.grid import KIND_CHECKS, Grid, task_of
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.timing import Job, TrainingJob
 from jat_graph.tasks import get_task
@@ -64,6 +64,10 @@ class Kind:
     def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
         """The metrics of each split that a table has, if its grid names none: the primary one."""
         return dict.fromkeys(record.scores, (get_task(record.task).primary_metric,))
+
+    def asked(self, grid: Grid, task: str) -> str:
+        """The metric that a grid's question is about."""
+        return task_of(grid, task).primary_metric
 
     def curves(self, results: Results) -> Mapping[str, Curves]:
         """How the arms did on the way, by what is measured; nothing where only the end counts."""

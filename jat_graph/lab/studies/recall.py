@@ -169,6 +169,10 @@ class Recall(Kind):
         """What the last test said."""
         return {REPORTED: record.scores[REPORTED]}
 
+    def asked(self, grid: Grid, task: str) -> str:
+        """How often a model is right on the largest sequences."""
+        return f"accuracy_{max(self.setting(task, 'grid').task.sizes)}"
+
     def curves(self, results: Results) -> Mapping[str, Curves]:
         """The mean over the seeds of the largest sequences of each setting."""
         panels = {}
@@ -177,7 +181,7 @@ class Recall(Kind):
             size = max(task.sizes)
             found = {arm.name: results.of(name, arm.name) for arm in results.grid.arms}
             lines = {
-                arm: _mean_curve(records, f"accuracy_{size}")
+                arm: _mean_curve(records, self.asked(results.grid, name))
                 for arm, records in found.items()
                 if records
             }

@@ -19,6 +19,7 @@ from jat_graph.lab.studies.rows import (
     reference_arm,
 )
 from jat_graph.lab.studies.strengths import STRENGTHS_LINE, strengths_frame
+from jat_graph.lab.studies.verdicts import question_line, verdict_frame, verdicts
 from jat_graph.lab.tables import NOTHING, SECONDS, markdown, show_change, show_score
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def experiment_markdown(results: Results, rows: Sequence[Row]) -> str:
         tables.append(markdown(_numbered_frame(results, numbered), WORDS))
         where = f"In the table by {number_label(results.grid, numbered[0])}"
         lines.insert(0, f"{where}, changes are in brackets, without their intervals.")
+    if found := verdicts(results, rows):
+        tables.append(markdown(verdict_frame(found), (*WORDS, "verdict")))
+        lines.append(question_line(results, found))
     if not (learned := strengths_frame(results)).empty:
         tables.append(markdown(learned, ("task", "arm")))
         lines.append(STRENGTHS_LINE)
