@@ -68,9 +68,10 @@ class FarCovidQATask(CovidQATask):
     Questions are left out whose answer has less in front of it in the article, does not fit behind
     so much, or stands nearer, too; a warning says how many.
 
-    Between question and answer are at least 378 of the tokens of BERT's uncased vocabulary, which a
-    window of 64 crosses in no fewer than seven layers: in one it reaches 63 tokens. A passage and
-    its question have at most 2,048.
+    Of several right answers the first one counts.
+
+    By default 410 or more tokens of BERT's uncased vocabulary lie between, which a window of 64
+    does not cross in six layers: each reaches 63 tokens. Passage and question have up to 2,048.
 
     Args:
         characters: Length of a passage. (default: 6,400)
