@@ -7,12 +7,13 @@ from jat_graph.tasks.base import ChoiceTask, ClassificationTask, LabelledTask, Q
 from jat_graph.tasks.brown import BrownTask
 from jat_graph.tasks.chorales import ChoralesTask, chorale_to_tokens, tokens_to_chorale
 from jat_graph.tasks.conll import CONLL2003, WNUT17, ConllTask
-from jat_graph.tasks.covidqa import CovidQATask
+from jat_graph.tasks.covidqa import CovidQATask, FarCovidQATask
 from jat_graph.tasks.glue import GLUE_TASKS, GlueTask
 from jat_graph.tasks.hyperpartisan import HyperpartisanTask
 from jat_graph.tasks.imdb import ImdbTask
 from jat_graph.tasks.language import LanguageModelTask, TinyShakespeareTask, WikiText2Task
 from jat_graph.tasks.listops import ListOpsTask, evaluate_listops
+from jat_graph.tasks.qmsum import QmsumTask
 from jat_graph.tasks.recall import FarRecallTask, IdSequences, PartnersTask, RecallTask
 from jat_graph.tasks.squad import SQUAD, SQUAD2, SquadTask
 from jat_graph.tasks.stepping_stones import SteppingStonesLesson, SteppingStonesTask
@@ -42,6 +43,9 @@ _TASKS: dict[str, Task] = {
         ImdbTask(),
         HyperpartisanTask(),
         CovidQATask(),
+        FarCovidQATask(),
+        FarCovidQATask(name="covidqafarhalf", characters=3000, distance=1100),
+        QmsumTask(),
         WikiText2Task(),
         TinyShakespeareTask(),
         ChoralesTask(),
@@ -85,6 +89,7 @@ __all__ = [
     "ConllTask",
     "CopaTask",
     "CovidQATask",
+    "FarCovidQATask",
     "FarRecallTask",
     "GlueTask",
     "HyperpartisanTask",
@@ -94,6 +99,7 @@ __all__ = [
     "LanguageModelTask",
     "ListOpsTask",
     "PartnersTask",
+    "QmsumTask",
     "QuestionTask",
     "RecallTask",
     "SquadTask",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,86 @@ class CovidQATask(QuestionTask):
 
         names = plain_or_gzipped("200423_covidQA.json", "COVID-QA.json")
         path = find_file(data_dir, self.name, ("covidqa",), names)
-        articles = _read_articles(path)
+        articles = self._passages(path, _read_articles(path))
         rows = stratified_split([0] * len(articles), _SHARES)
         return {
             split: Dataset.from_list([row for number in rows[split] for row in articles[number]])
             for split in splits
         }
+
+    def _passages(
+        self, path: Path, articles: list[list[dict[str, Any]]]
+    ) -> list[list[dict[str, Any]]]:
+        """The questions of each article, with the part of it that they are asked about: all."""
+        return articles
+
+
+@dataclass(frozen=True, kw_only=True)
+class FarCovidQATask(CovidQATask):
+    """Find answers that are far from their questions, in passages of the same articles.
+
+    A question has a passage of its own, of ``characters`` characters of the article or what is left
+    of it. Models read the question first, and its answer begins at least ``distance`` characters
+    into the passage; how far, is drawn once for each question. Articles are of the same splits.
+    Questions are left out whose answer has less in front of it in the article, does not fit behind
+    so much, or stands nearer, too; a warning says how many.
+
+    Of several right answers the first one counts.
+
+    By default 410 or more tokens of BERT's uncased vocabulary lie between, which a window of 64
+    does not cross in six layers: each reaches 63 tokens. Passage and question have up to 2,048.
+
+    Args:
+        characters: Length of a passage. (default: 6,400)
+        distance: Characters between its beginning and the answer, at least. (default: 2,200)
+    """
+
+    name: str = "covidqafar"
+    source: str | None = "article"  # passages of one article overlap
+    characters: int = 6400
+    distance: int = 2200
+
+    def _passages(
+        self, path: Path, articles: list[list[dict[str, Any]]]
+    ) -> list[list[dict[str, Any]]]:
+        """Cut a passage for each question, and leave out those whose answer is near."""
+        cut = [
+            [self._passage(row) | {"article": number} for row in rows]
+            for number, rows in enumerate(articles)
+        ]
+        far = [[row for row in rows if self._is_far(row)] for rows in cut]
+        kept, every = sum(map(len, far)), sum(map(len, articles))
+        if not kept:
+            wanted = f"answers that begin {self.distance} characters into an article"
+            raise ValueError(f"{path} must have {wanted}, got none")
+        if kept < every:
+            logger.warning(
+                "%s: left out %d of %d questions whose answers are not far",
+                path,
+                every - kept,
+                every,
+            )
+        return far
+
+    def _passage(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Cut a passage around the first answer of a question, at a place that is drawn."""
+        text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
+        farthest = max(0, min(start, self.characters - len(text)))
+        nearest = min(self.distance, farthest)
+        draw = random.Random(f"far {row['id']}")  # a text is hashed the same way everywhere
+        first = start - draw.randint(nearest, farthest)
+        passage = row["context"][first : first + self.characters]
+        return row | {
+            "context": passage,
+            "answers": {"text": [text], "answer_start": [start - first]},
+        }
+
+    def _is_far(self, row: dict[str, Any]) -> bool:
+        """Whether an answer is in its passage, and its text nowhere before the distance."""
+        text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
+        found = row["context"].find(text)
+        inside = bool(row["context"].startswith(text, start))
+        return inside and self.distance <= found <= start
 
 
 def _read_articles(path: Path) -> list[list[dict[str, Any]]]:

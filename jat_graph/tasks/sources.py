@@ -83,6 +83,23 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} must be JSON, got too many brackets inside one another") from None
 
 
+def file_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read a file of JSON lines."""
+    # Not by splitlines: a text may hold one of Unicode's own line ends.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problem = getattr(error, "msg", None) or str(error)
+            raise ValueError(f"{place}: the row must be JSON, got {problem}") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{place}: the row must be a JSON object, got {content!r:.40}")
+        yield place, content
+
+
 def load_from_hub(
     task: str, path: str, *name: str, splits: Sequence[str], columns: Sequence[str]
 ) -> dict[str, Dataset]:

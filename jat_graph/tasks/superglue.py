@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jat_graph.tasks.base import ChoiceTask, ClassificationTask, LabelledTask
-from jat_graph.tasks.sources import find_file, load_from_hub, plain_or_gzipped, stratified_split
+from jat_graph.tasks.sources import (
+    file_lines,
+    find_file,
+    load_from_hub,
+    plain_or_gzipped,
+    stratified_split,
+)
 from jat_graph.tasks.superglue_readers import (
     BOOLEAN,
     Labels,
     Reader,
     copy_texts,
-    file_lines,
     make_rows,
     read_copa,
     read_flat_multirc,

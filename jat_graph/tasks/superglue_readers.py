@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jat_graph.tasks.sources import read_text
 from jat_graph.tasks.superglue_spans import Span, WrongSpanError, check_word, find_words, mark_spans
 
 if TYPE_CHECKING:
@@ -33,23 +30,6 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # JSON can say such, UTF-8 cann
 _GOOD_ROWS_PER_WRONG = 100
 
 logger = logging.getLogger(__name__)
-
-
-def file_lines(path: Path) -> Iterator[tuple[str, Line]]:
-    """Read a file of JSON lines."""
-    # Not by splitlines: a text may hold one of Unicode's own line ends.
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            problem = getattr(error, "msg", None) or str(error)
-            raise ValueError(f"{place}: the row must be JSON, got {problem}") from None
-        if not isinstance(content, dict):
-            raise ValueError(f"{place}: the row must be a JSON object, got {content!r:.40}")
-        yield place, content
 
 
 def make_rows(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from jat_graph.tasks import get_task
+from jat_graph.tasks import FarCovidQATask, Task, get_task
 
 TASK = get_task("covidqa")
+FAR = FarCovidQATask(characters=40, distance=12)
 CONTEXT = "A virus is small. A cell is large. A virus needs a cell."
 
 
@@ -25,8 +26,8 @@ def write_file(folder: Path, *articles: list[dict[str, Any]]) -> Path:
     return path
 
 
-def load_all(folder: Path) -> list[dict[str, Any]]:
-    return [row for loaded in TASK.load(folder).values() for row in loaded.to_list()]
+def load_all(folder: Path, task: Task = TASK) -> list[dict[str, Any]]:
+    return [row for loaded in task.load(folder).values() for row in loaded.to_list()]
 
 
 def test_counts_are_the_files(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,3 +148,84 @@ def test_wrong_folders_and_files(tmp_path: Path) -> None:
     (tmp_path / "200423_covidQA.json.gz").write_bytes(content[:-8])
     with pytest.raises(ValueError, match=r"covidQA.json.gz is cut off or damaged"):
         TASK.load(tmp_path)
+
+
+# --- answers that are far away -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "most", "counts"),
+    [
+        ("covidqa-far", 64, 2048, (708, 183, 180)),
+        ("covidqa-far-half", 32, 1024, (828, 204, 207)),
+    ],
+)
+def test_no_window_of_six_layers_reaches_from_a_question_to_its_answer(
+    name: str, window: int, most: int, counts: tuple[int, ...], data_dir: Path, minilm_path: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    splits = get_task(name).load(data_dir)
+    assert tuple(map(len, splits.values())) == counts
+    rows = [row for loaded in splits.values() for row in loaded.to_list()]
+    questions, contexts = ([row[name] for row in rows] for name in ("question", "context"))
+    found = tokenizer(questions, contexts, verbose=False)
+    for number, row in enumerate(rows):
+        (text,), (start,) = row["answers"]["text"], row["answers"]["answer_start"]
+        assert row["context"][start : start + len(text)] == text
+        context = found.sequence_ids(number).index(1)
+        assert len(found["input_ids"][number]) <= most
+        first = start + len(text) - len(text.lstrip())  # no token stands for blanks
+        assert found.char_to_token(number, first, 1) - context > 6 * (window - 1)
+
+
+def test_articles_stay_in_their_splits(data_dir: Path) -> None:
+    splits = get_task("covidqafar").load(data_dir)
+    articles = {split: set(loaded["article"]) for split, loaded in splits.items()}
+    assert len(set.union(*articles.values())) == sum(map(len, articles.values()))
+    whole = {row["id"]: row for row in TASK.load(data_dir, ["test"])["test"].to_list()}
+    for row in splits["test"].to_list():
+        assert row["context"] in whole[row["id"]]["context"]
+        assert row["answers"]["text"] == whole[row["id"]]["answers"]["text"][:1]
+
+
+def test_answers_that_are_near_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_file(
+        tmp_path,
+        [
+            question(1, ("small", 11)),  # too little in front of it
+            question(2, ("large", 28)),
+            question(3, ("needs", 43), ("cell", 20)),  # the first answer is asked for
+            question(4, ("is large. A virus needs a cell.", 25)),  # does not fit behind
+        ],
+    )
+    rows = {row["id"]: row for row in load_all(tmp_path, FAR)}
+    (record,) = caplog.records
+    assert "left out 2 of 4 questions whose answers are not far" in record.getMessage()
+    assert {name: row["answers"]["text"] for name, row in rows.items()} == {
+        "2": ["large"],
+        "3": ["needs"],
+    }
+    for row in rows.values():
+        (text,), (start,) = row["answers"]["text"], row["answers"]["answer_start"]
+        assert len(row["context"]) <= 40 and start >= 12
+        assert row["context"].startswith(text, start) and row["context"] in CONTEXT
+    assert rows == {row["id"]: row for row in load_all(tmp_path, FAR)}
+
+
+def test_an_answer_that_is_near_as_well_is_left_out(tmp_path: Path) -> None:
+    far = FarCovidQATask(characters=len(CONTEXT), distance=12)
+    write_file(tmp_path, [question(1, ("A virus", 35)), question(2, ("A cell", 18))])
+    # of the first, passages begin with the article or behind its first words, as is drawn
+    found = load_all(tmp_path, far)
+    assert "2" in {row["id"] for row in found}
+    assert all(row["context"].find(row["answers"]["text"][0]) >= 12 for row in found)
+
+
+def test_files_whose_answers_are_all_near(tmp_path: Path) -> None:
+    path = write_file(tmp_path, [question(1, ("small", 11))])
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} must have answers that begin"):
+        FAR.load(tmp_path)

@@ -40,6 +40,9 @@ METRICS = {
     "imdb": ("accuracy",),
     "hyperpartisan": ("f1", "accuracy"),
     "covidqa": ("f1", "exact_match"),
+    "covidqafar": ("f1", "exact_match"),
+    "covidqafarhalf": ("f1", "exact_match"),
+    "qmsum": ("accuracy",),
     "squad": ("f1", "exact_match"),
     "squad2": ("f1", "exact_match", "best_f1", "best_exact_match"),
     "wnut17": ("f1", "precision", "recall"),
@@ -50,9 +53,9 @@ METRICS = {
     "choralesquarter": ("perplexity", "bits_per_token"),
 }
 LANGUAGE_MODELS = ("wikitext2", "tinyshakespeare", "chorales", "choralesquarter")
-QUESTIONS = ("covidqa", "squad", "squad2")
+QUESTIONS = ("covidqa", "covidqafar", "covidqafarhalf", "squad", "squad2")
 TAGS = ("wnut17", "conll2003", "steppingstonesfirst", "steppingstonesboth")
-CHOICES = ("copa",)
+CHOICES = ("copa", "qmsum")
 RECALL = ("partners", "farrecall")
 
 
@@ -86,6 +89,7 @@ def test_each_name_gives_its_task(name: str) -> None:
         ("wikitext-2", "wikitext2"),
         ("ListOps", "listops"),
         ("COVID-QA", "covidqa"),
+        ("COVID-QA-far", "covidqafar"),
         ("tiny-shakespeare", "tinyshakespeare"),
         ("chorales-quarter", "choralesquarter"),
     ],

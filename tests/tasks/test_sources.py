@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.tasks.sources import (
+    file_lines,
     find_file,
     load_from_hub,
     plain_or_gzipped,
@@ -147,3 +148,28 @@ def test_rows_are_drawn_and_not_just_the_first() -> None:
     splits = stratified_split([0] * 100, {"test": 0.5})
     assert splits == stratified_split([0] * 100, {"test": 0.5})
     assert 10 < sum(row < 50 for row in splits["test"]) < 40
+
+
+def test_a_line_ends_with_a_line_feed_only(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl.gz"
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in ("a\u2028b", "c\x85", "d")]
+    path.write_bytes(gzip.compress("\r\n".join([lines[0], "", *lines[1:]]).encode()))
+    found = list(file_lines(path))
+    assert [line["text"] for _, line in found] == ["a\u2028b", "c\x85", "d"]
+    assert [place for place, _ in found] == [f"{path}, line {number}" for number in (1, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "a', "must be JSON, got Unterminated string starting at"),
+        ("plain", "must be JSON, got Expecting value"),
+        ("[1, 2]", "must be a JSON object, got [1, 2]"),
+        ("[" * 100_000, "must be JSON, got "),
+    ],
+)
+def test_lines_that_are_no_objects(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "val.jsonl"
+    path.write_text(f'{{"text": "a"}}\n{line}')
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}, line 2: the row {message}')}"):
+        list(file_lines(path))

@@ -1,8 +1,5 @@
-import gzip
-import json
 import logging
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ from jat_graph.tasks.superglue_readers import (
     Labels,
     Reader,
     copy_texts,
-    file_lines,
     make_rows,
     read_copa,
     read_flat_multirc,
@@ -185,34 +181,6 @@ def test_any_other_value_gives_rows_or_one_line(case: str, data: st.DataObject) 
         assert str(error).startswith("must have ") and "\n" not in str(error)
     else:
         assert all(row["label"] in (0, 1, 2) for row in rows)
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def test_a_line_ends_with_a_line_feed_only(tmp_path: Path) -> None:
-    path = tmp_path / "train.jsonl.gz"
-    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in ("a\u2028b", "c\x85", "d")]
-    path.write_bytes(gzip.compress("\r\n".join([lines[0], "", *lines[1:]]).encode()))
-    found = list(file_lines(path))
-    assert [line["text"] for _, line in found] == ["a\u2028b", "c\x85", "d"]
-    assert [place for place, _ in found] == [f"{path}, line {number}" for number in (1, 3, 4)]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"text": "a', "must be JSON, got Unterminated string starting at"),
-        ("plain", "must be JSON, got Expecting value"),
-        ("[1, 2]", "must be a JSON object, got [1, 2]"),
-        ("[" * 100_000, "must be JSON, got "),
-    ],
-)
-def test_lines_that_are_no_objects(tmp_path: Path, line: str, message: str) -> None:
-    path = tmp_path / "val.jsonl"
-    path.write_text(f'{{"text": "a"}}\n{line}')
-    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}, line 2: the row {message}')}"):
-        list(file_lines(path))
 
 
 # --- rows ----------------------------------------------------------------------------------------

@@ -1,10 +1,15 @@
 """The grids that come with the library: the paper's arms, tasks and numbers."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from jat_graph import JatConfig
-from jat_graph.lab.studies import Grid, load_grid
+from jat_graph.lab.studies import Cell, Grid, Plan, load_grid
 from jat_graph.lab.studies.arms import build_heads
+from jat_graph.lab.studies.cells import cell_folder
+from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.report import ORDER
 from jat_graph.lab.studies.rows import reference_arm
 from jat_graph.training import BothHeads
@@ -131,3 +136,51 @@ def test_runs_that_are_timed_do_little_else() -> None:
     assert grid.columns == ("seconds",)
     assert not any(arm.tune for arm in grid.arms)
     assert grid.training["max_eval_samples"] <= 16
+
+
+# --- long texts ----------------------------------------------------------------------------------
+
+LONG = load_grid("long")
+SMALLER = Path(__file__).parents[3] / "docs" / "experiments" / "long.toml"
+
+
+def long_grids() -> list[Grid]:
+    return [LONG, *([load_grid(str(SMALLER))] if SMALLER.exists() else [])]
+
+
+@pytest.mark.parametrize("grid", long_grids(), ids=["library", "docs"][: len(long_grids())])
+def test_arms_of_long_texts_share_a_window(grid: Grid) -> None:
+    window, short, stones, tokens = grid.arms
+    assert (short.heads, short.options) == ("none", {"max_length": 512})
+    found = [build_heads(arm, layers=6, heads=12) for arm in (window, stones, tokens)]
+    alone, jumping, reading = (config for config in found if isinstance(config, JatConfig))
+    assert alone.hop_weights == reading.hop_weights == (1.0,)
+    assert jumping.graph == "stones" and jumping.strength == "learned"  # values, too
+    assert jumping.key_selection == "sampled"
+    assert alone.pattern == jumping.pattern
+    assert reading.pattern == f"{alone.pattern}+global:16"
+    for arm in grid.arms:
+        for task in grid.tasks:
+            options = grid.options(task, arm)
+            assert options["attention_dropout"] == 0 and not options["select_best"]
+            assert options["max_length"] == 512 or arm is not short
+
+
+@pytest.mark.parametrize("arm", [arm.name for arm in LONG.arms])
+@pytest.mark.parametrize("task", ["covidqafarhalf", "qmsum"])
+def test_a_cell_of_long_texts_runs(
+    task: str, arm: str, tiny_model: str, data_dir: Path, tmp_path: Path
+) -> None:
+    tiny: dict[str, Any] = {"epochs": 1, "max_train_samples": 2, "max_eval_samples": 2}
+    training = LONG.to_dict()["training"] | tiny | {"max_length": 640}
+    content = LONG.to_dict() | {"tasks": [task], "training": training}
+    del content["training"]["imdb"]
+    plan = Plan(Grid.from_dict(content), tiny_model, data_dir, "cpu")
+    plan.check()
+    cell = Cell(task, arm, 0)
+    record = kind_of(plan.grid).run_cell(cell, plan, cell_folder(tmp_path, cell), False)
+    assert record.examples == {"train": 2, "validation": 2, "test": 2}
+    assert all(0 <= scores[name] <= 1 for scores in record.scores.values() for name in scores)
+    assert set(record.scores["test"]) == (
+        {"accuracy"} if task == "qmsum" else {"f1", "exact_match"}
+    )
