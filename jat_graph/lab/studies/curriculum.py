@@ -11,7 +11,7 @@ from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.arms import GridArm, build_heads, check_options, check_size
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.small_encoder import HEADS, layers_of
+from jat_graph.lab.studies.small_models import HEADS, layers_of
 from jat_graph.tasks import WordTask, get_task
 from jat_graph.tasks.stepping_stones import SteppingStonesTask
 
