@@ -16,11 +16,11 @@ from jat_graph.probes.meaning.ratio import similarity_ratio
 from jat_graph.probes.meaning.semcor import read_semcor
 from jat_graph.probes.meaning.senses import sense_probe
 from jat_graph.probes.meaning.wordnet import WordNet, open_wordnet
-from jat_graph.probes.sentences import Sentence, read_treebank
 from jat_graph.probes.syntax.attention import attention_probe
 from jat_graph.probes.syntax.graphs import graphs_and_trees
 from jat_graph.probes.syntax.heads import best_heads
 from jat_graph.probes.viewing import view
+from jat_graph.tasks.treebank import Sentence, read_treebank
 
 __all__ = [
     "Atlas",

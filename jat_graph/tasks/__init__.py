@@ -8,6 +8,7 @@ from jat_graph.tasks.brown import BrownTask
 from jat_graph.tasks.chorales import ChoralesTask, chorale_to_tokens, tokens_to_chorale
 from jat_graph.tasks.conll import CONLL2003, WNUT17, ConllTask
 from jat_graph.tasks.covidqa import CovidQATask, FarCovidQATask
+from jat_graph.tasks.ewt import EWT_POS, EWT_RELATIONS, EwtTask
 from jat_graph.tasks.glue import GLUE_TASKS, GlueTask
 from jat_graph.tasks.hyperpartisan import HyperpartisanTask
 from jat_graph.tasks.imdb import ImdbTask
@@ -24,7 +25,7 @@ from jat_graph.tasks.superglue import (
     SuperGlueTask,
 )
 from jat_graph.tasks.tables import plain_name
-from jat_graph.tasks.tagging import TaggingTask
+from jat_graph.tasks.tagging import TaggingTask, WordTaggingTask, WordTask
 
 _TASKS: dict[str, Task] = {
     task.name: task
@@ -52,6 +53,8 @@ _TASKS: dict[str, Task] = {
         ChoralesTask(name="choralesquarter", resolution="quarter"),
         WNUT17,
         CONLL2003,
+        EWT_POS,
+        EWT_RELATIONS,
         SQUAD,
         SQUAD2,
     )
@@ -89,6 +92,7 @@ __all__ = [
     "ConllTask",
     "CopaTask",
     "CovidQATask",
+    "EwtTask",
     "FarCovidQATask",
     "FarRecallTask",
     "GlueTask",
@@ -111,6 +115,8 @@ __all__ = [
     "Task",
     "TinyShakespeareTask",
     "WikiText2Task",
+    "WordTaggingTask",
+    "WordTask",
     "chorale_to_tokens",
     "evaluate_listops",
     "get_task",

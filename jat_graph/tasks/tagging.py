@@ -1,24 +1,135 @@
-"""Tags of words, as in named-entity recognition: spans of them, and a measure of spans."""
+"""Tags of words: spans of them, as in named-entity recognition, or each on its own."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jat_graph.tasks.base import Task
+from jat_graph.tasks.metrics import score_groups
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 OUTSIDE = "O"
 
+_UNREAD = -1  # the number of no tag
+
 # Type, first word, and the word after the last: a list, since JSON has no tuples.
 Span: TypeAlias = list[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggingTask(Task):
+class WordTask(Task):
+    """Give each word of a sentence a tag; see :class:`TaggingTask` and :class:`WordTaggingTask`.
+
+    The columns are ``tokens``, the words of a sentence, and ``tags``, one of each.
+    """
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The tags in the order of their numbers."""
+
+    @property
+    @abstractmethod
+    def unread(self) -> str:
+        """What is said of a word that is cut off."""
+
+    @abstractmethod
+    def gather(
+        self, said: Sequence[Sequence[str]], rows: Dataset
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Put what a model said beside what is right, one entry a sentence.
+
+        Args:
+            said: Tags of each sentence.
+            rows: Those of a split that were asked, with all of their columns.
+
+        Returns:
+            What was said and what is right of each sentence, in types of JSON.
+        """
+
+    @abstractmethod
+    def measure(
+        self, said: Sequence[Sequence[Any]], right: Sequence[Sequence[Any]]
+    ) -> dict[str, float]:
+        """Compare what :meth:`gather` put side by side; any selection of sentences will do.
+
+        Args:
+            said: What a model said of each sentence.
+            right: What is right.
+
+        Returns:
+            The primary metric, then the others, by name; each from 0 to 1.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordTaggingTask(WordTask):
+    """Say of each word which tag it has, as its part of speech.
+
+    The measure is the share of words whose tag is right, over all words of all sentences.
+
+    Args:
+        tags: Names of the tags, in the order of their numbers.
+    """
+
+    tags: tuple[str, ...]
+    primary_metric: str = "accuracy"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags in the order of their numbers."""
+        return self.tags
+
+    @property
+    def unread(self) -> str:
+        """No tag: it is never right."""
+        return ""
+
+    def gather(
+        self, said: Sequence[Sequence[str]], rows: Dataset
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Put the tags that a model gave beside the right ones, one entry a sentence.
+
+        Args:
+            said: Tags of each sentence; an empty one for a word that is cut off.
+            rows: Those of a split that were asked, with all of their columns.
+
+        Returns:
+            What was said and what is right of each sentence: the number of each word's tag, -1
+            where there is none.
+        """
+        number = {tag: place for place, tag in enumerate(self.tags)}
+        told, right = (
+            [[number.get(tag, _UNREAD) for tag in sentence] for sentence in sentences]
+            for sentences in (said, rows["tags"])
+        )
+        return told, right
+
+    def measure(
+        self, said: Sequence[Sequence[int]], right: Sequence[Sequence[int]]
+    ) -> dict[str, float]:
+        """Compare tags with the right ones, one entry a sentence; any selection will do.
+
+        Args:
+            said: The numbers of the tags that a model gave to the words of each sentence.
+            right: The right ones.
+
+        Returns:
+            The primary metric, then the others, by name; each from 0 to 1.
+
+        Raises:
+            ValueError: If there are no words, or not the same number of both.
+        """
+        return score_groups((self.primary_metric, *self.other_metrics), said, right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingTask(WordTask):
     """Find the named things in sentences that are cut into words, and say of which type each is.
 
     The columns are ``tokens``, the words of a sentence, and ``tags``, one of each: ``O`` outside,
@@ -36,6 +147,11 @@ class TaggingTask(Task):
     def labels(self) -> tuple[str, ...]:
         """The tags in the order of their numbers: O, then B and I of each type."""
         return (OUTSIDE, *(f"{part}-{name}" for name in self.types for part in "BI"))
+
+    @property
+    def unread(self) -> str:
+        """O."""
+        return OUTSIDE
 
     def gather(
         self, said: Sequence[Sequence[str]], rows: Dataset

@@ -99,7 +99,16 @@ def train(
 
 def require_extra() -> None:
     """Check that the optional packages for training are there."""
-    wanted = ("accelerate", "datasets", "pandas", "pydantic", "sklearn", "scipy", "tabulate")
+    wanted = (
+        "accelerate",
+        "conllu",
+        "datasets",
+        "pandas",
+        "pydantic",
+        "sklearn",
+        "scipy",
+        "tabulate",
+    )
     missing = [name for name in wanted if find_spec(name) is None]
     if missing:
         raise ValueError(f"training needs the package {missing[0]}: pip install 'jat_graph[train]'")

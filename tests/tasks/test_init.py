@@ -8,6 +8,8 @@ from jat_graph.tasks import (
     QuestionTask,
     RecallTask,
     TaggingTask,
+    WordTaggingTask,
+    WordTask,
     get_task,
 )
 
@@ -47,6 +49,8 @@ METRICS = {
     "squad2": ("f1", "exact_match", "best_f1", "best_exact_match"),
     "wnut17": ("f1", "precision", "recall"),
     "conll2003": ("f1", "precision", "recall"),
+    "ewtpos": ("accuracy",),
+    "ewtrelations": ("accuracy",),
     "wikitext2": ("perplexity", "bits_per_character"),
     "tinyshakespeare": ("bits_per_character", "perplexity"),
     "chorales": ("perplexity", "bits_per_token"),
@@ -55,6 +59,7 @@ METRICS = {
 LANGUAGE_MODELS = ("wikitext2", "tinyshakespeare", "chorales", "choralesquarter")
 QUESTIONS = ("covidqa", "covidqafar", "covidqafarhalf", "squad", "squad2")
 TAGS = ("wnut17", "conll2003", "steppingstonesfirst", "steppingstonesboth")
+WORDS = ("ewtpos", "ewtrelations")
 CHOICES = ("copa", "qmsum")
 RECALL = ("partners", "farrecall")
 
@@ -68,9 +73,11 @@ def test_each_name_gives_its_task(name: str) -> None:
     assert isinstance(task, LanguageModelTask) == (name in LANGUAGE_MODELS)
     assert isinstance(task, QuestionTask) == (name in QUESTIONS)
     assert isinstance(task, TaggingTask) == (name in TAGS)
+    assert isinstance(task, WordTaggingTask) == (name in WORDS)
+    assert isinstance(task, WordTask) == (name in TAGS + WORDS)
     assert isinstance(task, ChoiceTask) == (name in CHOICES)
     assert isinstance(task, RecallTask) == (name in RECALL)
-    if name not in LANGUAGE_MODELS + QUESTIONS + TAGS + CHOICES + RECALL:
+    if name not in LANGUAGE_MODELS + QUESTIONS + TAGS + WORDS + CHOICES + RECALL:
         assert isinstance(task, ClassificationTask)
         assert len(task.text_columns) in (1, 2)
 
@@ -92,6 +99,7 @@ def test_each_name_gives_its_task(name: str) -> None:
         ("COVID-QA-far", "covidqafar"),
         ("tiny-shakespeare", "tinyshakespeare"),
         ("chorales-quarter", "choralesquarter"),
+        ("ewt-relations", "ewtrelations"),
     ],
 )
 def test_names_as_users_type_them(typed: str, name: str) -> None:

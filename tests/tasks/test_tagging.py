@@ -1,4 +1,4 @@
-"""Spans of tags, by hand and by the rules of conlleval."""
+"""Spans of tags, by hand and by the rules of conlleval; and tags that words have on their own."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.tasks import get_task
+from jat_graph.tasks import WordTaggingTask, get_task
 from jat_graph.tasks.tagging import find_spans, score_spans, write_tags
 
 TASK = get_task("conll2003")
@@ -93,3 +93,37 @@ def test_what_was_said_is_put_beside_what_is_right() -> None:
 def test_labels_have_an_order() -> None:
     assert TASK.labels[:3] == ("O", "B-LOC", "I-LOC") and len(TASK.labels) == 9
     assert TASK.greater_is_better
+
+
+# --- tags of single words ------------------------------------------------------------------------
+
+OWN = WordTaggingTask(name="own", splits=("train", "validation"), tags=("DET", "NOUN", "VERB"))
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(*[st.sampled_from(("", *OWN.labels))] * 2), min_size=1, max_size=6),
+        min_size=1,
+    )
+)
+def test_accuracy_is_the_share_of_all_words(sentences: list[list[tuple[str, str]]]) -> None:
+    said = [[one for one, _ in pairs] for pairs in sentences]
+    tags = [[other or "DET" for _, other in pairs] for pairs in sentences]
+    found, right = OWN.gather(said, Dataset.from_dict({"tokens": tags, "tags": tags}))
+    hits = [
+        one == other
+        for a, b in zip(said, tags, strict=True)
+        for one, other in zip(a, b, strict=True)
+    ]
+    assert OWN.measure(found, right) == {"accuracy": pytest.approx(sum(hits) / len(hits))}
+
+
+def test_a_word_that_was_cut_off_is_never_right() -> None:
+    rows = Dataset.from_dict({"tokens": [["a", "dog"]], "tags": [["DET", "NOUN"]]})
+    assert OWN.gather([["DET", OWN.unread]], rows) == ([[0, -1]], [[0, 1]])
+    assert OWN.labels == ("DET", "NOUN", "VERB")
+
+
+def test_sentences_of_other_lengths_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match="must have groups of the same lengths"):
+        OWN.measure([[0, 1]], [[0]])

@@ -3,7 +3,13 @@
 from jat_graph.lab.grids import grid_names
 
 # The modules of the kinds are imported so that grids may be of them.
-from jat_graph.lab.studies import connections, fine_tuning, recall, stepping_stones  # noqa: F401
+from jat_graph.lab.studies import (  # noqa: F401
+    connections,
+    fine_tuning,
+    recall,
+    scratch,
+    stepping_stones,
+)
 from jat_graph.lab.studies.arms import GridArm
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.estimate import Estimate, estimate_cells

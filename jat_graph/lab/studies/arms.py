@@ -201,6 +201,13 @@ def check_arm(arm: GridArm, where: str) -> None:
         raise ValueError(f"{where}: {error}") from None
 
 
+def check_only_heads(arm: GridArm, where: str) -> None:
+    """Refuse what sets an arm apart from the others beside its heads."""
+    asked = [name for name in ("options", "tune", "density") if getattr(arm, name)]
+    if asked:
+        raise ValueError(f"{where} must have no {asked[0]}: arms differ in their heads alone")
+
+
 def check_options(options: Mapping[str, Any], where: str) -> None:
     """Refuse what is not an option of a grid's runs, or has a value that cannot be."""
     known = [entry.name for entry in fields(TrainingOptions) if entry.name not in _NOT_A_GRIDS]

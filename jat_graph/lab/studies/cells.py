@@ -11,7 +11,7 @@ from typing import Any
 
 from jat_graph.lab.studies.arms import build_heads, check_size, resolve_depth
 from jat_graph.lab.studies.grid import Grid, folder_name
-from jat_graph.lab.studies.small_encoder import HEADS, layers_of
+from jat_graph.lab.studies.small_models import HEADS, layers_of
 from jat_graph.training.heads import Heads
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import has_own_heads, load_config
@@ -189,6 +189,18 @@ class Plan:
                     raise ValueError(f"{task}, arm {arm.name!r}: {error}") from None
                 if twin != arm.name:
                     logger.warning("%s: arms %s and %s are one on this model", task, twin, arm.name)
+
+    def check_no_model(self) -> None:
+        """Refuse a model where cells make their own.
+
+        Raises:
+            ValueError: If one is named.
+        """
+        if self.model != SCRATCH:
+            raise ValueError(
+                f"experiment {self.grid.name} makes its own models, so that it takes no model, got "
+                f"{self.model!r}"
+            )
 
     def _shape(self, cell: Cell) -> tuple[int, int]:
         """Layers and heads of a cell's model, which may be an encoder from scratch."""

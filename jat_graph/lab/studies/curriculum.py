@@ -11,8 +11,8 @@ from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.arms import GridArm, build_heads, check_options, check_size
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.small_encoder import HEADS, layers_of
-from jat_graph.tasks import TaggingTask, get_task
+from jat_graph.lab.studies.small_models import HEADS, layers_of
+from jat_graph.tasks import WordTask, get_task
 from jat_graph.tasks.stepping_stones import SteppingStonesTask
 
 KIND = "stepping-stones"
@@ -58,7 +58,7 @@ class Lesson:
         copies of the last one are put on top for the questions: where the top layer tags words, the
         token that answers has nothing to read.
         """
-        if not isinstance(get_task(self.task), TaggingTask):
+        if not isinstance(get_task(self.task), WordTask):
             return layers
         most = _TAGGERS if drawn else layers
         return max(1, min(layers - 1, most))

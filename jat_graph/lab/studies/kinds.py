@@ -34,8 +34,10 @@ class Kind:
     What a kind says nothing about is as where each cell trains the plan's model on its task.
     """
 
-    # Whether cells make their models and their data: no model is named, and nothing is read.
+    # Whether cells make their models: none is named.
     from_scratch = False
+    # Whether cells read the data of their tasks; others make their own.
+    reads_data = True
     # Whether a cell's task names its model, so that cells of a task are more alike than of an arm.
     task_is_model = False
 

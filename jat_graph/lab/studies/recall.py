@@ -15,8 +15,8 @@ import torch
 
 from jat_graph.checks.numbers import check_choice
 from jat_graph.lab.parsing import parse
-from jat_graph.lab.studies.arms import GridArm, build_heads
-from jat_graph.lab.studies.cells import SCRATCH, Cell, Plan
+from jat_graph.lab.studies.arms import GridArm, build_heads, check_only_heads
+from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
@@ -92,6 +92,7 @@ class Recall(Kind):
     """
 
     from_scratch = True
+    reads_data = False
     task_is_model = True
 
     def __init__(self, name: str, unit: str, make: Callable[[int], RecallTask]) -> None:
@@ -111,11 +112,7 @@ class Recall(Kind):
 
     def check_plan(self, plan: Plan) -> None:
         """Refuse a model and a device that are none of ours."""
-        if plan.model != SCRATCH:
-            raise ValueError(
-                f"experiment {plan.grid.name} makes its own models, so that it takes no model, got "
-                f"{plan.model!r}"
-            )
+        plan.check_no_model()
         check_choice("device", plan.device, ("auto", "cpu"))
 
     def setting(self, name: str, where: str) -> Setting:
@@ -231,9 +228,7 @@ def _mean_curve(records: Sequence[Record], metric: str) -> list[tuple[int, float
 
 def _check_arm(arm: GridArm, setting: Setting, where: str) -> None:
     """Refuse what a small model's layers cannot have, or what sets arms apart beside them."""
-    asked = [name for name in ("options", "tune", "density") if getattr(arm, name)]
-    if asked:
-        raise ValueError(f"{where} must have no {asked[0]}: arms differ in their heads alone")
+    check_only_heads(arm, where)
     if arm.triplets is not None:
         raise ValueError(f"{where} must have heads of one kind, got triplet heads beside others")
     try:

@@ -25,7 +25,8 @@ FINDINGS_FILE = "findings.md"
 # The order of the paper; experiments of other names come after.
 ORDER = (
     *("glue", "superglue", "squad", "layers", "heads", "order", "depth", "runtime"),
-    *("connections", "stepping-stones", "partners", "far-recall", "long"),
+    *("connections", "stepping-stones", "partners", "far-recall", "neighbours", "width"),
+    *("pretrained", "long", "scratch"),
 )
 HEADING = """\
 # Experiments

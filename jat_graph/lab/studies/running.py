@@ -125,7 +125,7 @@ def show_results(results: Results, folder: Path) -> None:
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:
     """Refuse data that cannot be read, before anything is run or written."""
-    if kind_of(plan.grid).from_scratch:
+    if not kind_of(plan.grid).reads_data:
         return
     for cell in {cell.task: cell for cell in cells}.values():
         drawn_rows(plan.options(cell, Path("output"), task=task_of(plan.grid, cell.task).name))

@@ -23,7 +23,12 @@ from jat_graph.lab.studies.fine_tuning import Chosen, make_record
 from jat_graph.lab.studies.grid import Grid, task_of
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
 from jat_graph.lab.studies.results import Record, Results
-from jat_graph.lab.studies.small_encoder import layers_of, write_encoder
+from jat_graph.lab.studies.small_models import (
+    encoder_config,
+    layers_of,
+    small_tokenizer,
+    write_model,
+)
 from jat_graph.lab.studies.timing import Job, TrainingJob
 from jat_graph.training.data import TRAIN
 from jat_graph.training.options import TrainingOptions
@@ -69,7 +74,7 @@ class SteppingStones(Kind):
             if layers is not None and not _encoder(folder).exists():
                 prepare_folder(_lessons_folder(folder))
                 with replacing_folder(_encoder(folder)) as temporary:
-                    write_encoder(temporary, layers)
+                    write_model(temporary, encoder_config(layers), small_tokenizer())
             while waiting := _waiting(cell, plan, folder):
                 train(waiting[0], progress=progress)
             *lessons, questions = _current_attempt(cell, plan, folder)
@@ -95,7 +100,7 @@ class SteppingStones(Kind):
         depth = run.depth or layers
         encoder = scratch / f"{depth}-layers"
         if not encoder.exists():
-            write_encoder(encoder, depth)
+            write_model(encoder, encoder_config(depth), small_tokenizer())
         return TrainingJob(replace(run, model=str(encoder), from_scratch=True), heads)
 
     def lessons(self, cell: Cell, plan: Plan, output: Path) -> list[TrainingOptions]:

@@ -19,9 +19,9 @@ from jat_graph.hf.interface import find_attachment
 from jat_graph.probes.controls import random_weights
 from jat_graph.probes.geometry.training import predictor, train_probe, tree_batches
 from jat_graph.probes.geometry.trees import Tree
-from jat_graph.probes.sentences import Sentence
 from jat_graph.probes.storage import Rows, stream_states
 from jat_graph.probes.words import WordReader
+from jat_graph.tasks.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

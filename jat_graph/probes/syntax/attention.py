@@ -13,7 +13,6 @@ from jat_graph.hf import attached_config
 from jat_graph.hf.adapter import attach
 from jat_graph.probes.controls import random_weights
 from jat_graph.probes.findings import Findings
-from jat_graph.probes.sentences import Sentence
 from jat_graph.probes.syntax.classifier import guess
 from jat_graph.probes.syntax.features import Described, Features, Parts, Question
 from jat_graph.probes.syntax.pictures import draw_accuracies
@@ -28,6 +27,7 @@ from jat_graph.probes.syntax.samples import (
 from jat_graph.probes.syntax.tally import Tally
 from jat_graph.probes.words import ATTENTION, WordReader
 from jat_graph.progress import watched
+from jat_graph.tasks.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

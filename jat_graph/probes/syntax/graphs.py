@@ -12,13 +12,13 @@ from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import Head
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.intervals import resampled_ratio
-from jat_graph.probes.sentences import Sentence
 from jat_graph.probes.storage import stream_rows
 from jat_graph.probes.syntax.heads import Halves
 from jat_graph.probes.syntax.kinds import EDGE, SAME_TAG, SIBLINGS, PairKinds
 from jat_graph.probes.syntax.pictures import draw_head_grids, draw_ratios
 from jat_graph.probes.syntax.reading import Floats, check_sentences, describe, words_of
 from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
+from jat_graph.tasks.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

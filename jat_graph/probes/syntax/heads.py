@@ -13,7 +13,6 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.data.reading import Head
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.intervals import resampled_ratio
-from jat_graph.probes.sentences import ROOT, Sentence
 from jat_graph.probes.storage import stream_rows
 from jat_graph.probes.syntax.pictures import draw_heads
 from jat_graph.probes.syntax.reading import (
@@ -26,6 +25,7 @@ from jat_graph.probes.syntax.reading import (
     words_of,
 )
 from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
+from jat_graph.tasks.treebank import ROOT, Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jat_graph.probes.sentences import ROOT, Sentence
 from jat_graph.probes.syntax.reading import Floats, Integers, frequent_relations
+from jat_graph.tasks.treebank import ROOT, Sentence
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -10,8 +10,8 @@ from jat_graph.tasks import (
     LanguageModelTask,
     QuestionTask,
     RecallTask,
-    TaggingTask,
     Task,
+    WordTask,
 )
 from jat_graph.training.objectives.base import Objective
 from jat_graph.training.objectives.labelling import Classification, MultipleChoice
@@ -33,7 +33,7 @@ def objective_for(task: Task, options: TrainingOptions) -> Objective[Any]:
         return LanguageModelling(task, options)
     if isinstance(task, QuestionTask):
         return QuestionAnswering(task, options)
-    if isinstance(task, TaggingTask):
+    if isinstance(task, WordTask):
         return Tagging(task, options)
     if isinstance(task, RecallTask):
         raise ValueError(

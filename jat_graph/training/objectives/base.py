@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
-from jat_graph.tasks import LabelledTask, QuestionTask, TaggingTask, Task
+from jat_graph.tasks import LabelledTask, QuestionTask, Task, WordTask
 from jat_graph.training.options import TrainingOptions
 from jat_graph.training.pretrained import load_tokenizer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 TaskT = TypeVar("TaskT", bound=Task)
-AnsweredT = TypeVar("AnsweredT", bound=LabelledTask | QuestionTask | TaggingTask)
+AnsweredT = TypeVar("AnsweredT", bound=LabelledTask | QuestionTask | WordTask)
 
 # Seed of the draw that max_train_samples and max_eval_samples ask for: one subset for all seeds.
 _SUBSET_SEED = 0

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from jat_graph.tasks import TaggingTask
+from jat_graph.tasks import WordTask
 from jat_graph.tasks.metrics import decide
-from jat_graph.tasks.tagging import OUTSIDE
 from jat_graph.training.objectives.base import Answering, Answers, Cut, Encoded, draw
 
 if TYPE_CHECKING:
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
 _NO_LABEL = -100
 
 
-class Tagging(Answering[TaggingTask]):
+class Tagging(Answering[WordTask]):
     """A tag for each word, told to the first token of it; the others are told nothing.
 
     A sentence is read as a text, its words joined by blanks, so that any tokenizer will do. What is
-    longer than ``max_length`` is cut, and words that no token is left of are tagged ``O``.
+    longer than ``max_length`` is cut, and words that no token is left of are tagged as the task
+    says, ``O`` or not at all.
     """
 
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -94,7 +94,7 @@ class Tagging(Answering[TaggingTask]):
         return (outputs[0] if isinstance(outputs, tuple) else outputs).float()
 
     def answers(self, predictions: Any, labels: Any, split: Encoded) -> Answers:
-        """The spans that the tags make."""
+        """What the tags come to: spans, or the tags themselves."""
         told = np.asarray(labels) != _NO_LABEL
         names = self.task.labels
         _check_finite(np.asarray(predictions), told)
@@ -102,7 +102,7 @@ class Tagging(Answering[TaggingTask]):
         tags = iter(chosen.tolist())
         said = []
         for owners, words in zip(split.notes["words"], split.rows["tokens"], strict=True):
-            sentence = [OUTSIDE] * len(words)
+            sentence = [self.task.unread] * len(words)
             for word in owners[owners >= 0]:
                 sentence[word] = names[next(tags)]
             said.append(sentence)

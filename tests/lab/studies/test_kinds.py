@@ -33,11 +33,11 @@ def test_a_table_has_nothing_that_was_not_scored(kind: str, metrics: list[str]) 
     scores = {**dict.fromkeys(metrics, 0.5), "f1": 0.5}
     record = Record(task, "base", 0, dict.fromkeys(("validation", "test", "layer 1"), scores))
     shown = KINDS[kind].shown(record)
+    one = kind in OF_ONE_TASK or kind == "scratch"  # what is shown is of one split
     assert shown and all(set(names) <= set(scores) for names in shown.values())
-    assert set(shown) == ({"test"} if kind in OF_ONE_TASK else set(record.scores))
-    assert all(
-        (list(names) == ["f1"]) == (kind == "train" or not metrics) for names in shown.values()
-    )
+    assert set(shown) == ({"test"} if one else set(record.scores))
+    primary = kind in ("train", "scratch") or not metrics
+    assert all((list(names) == ["f1"]) == primary for names in shown.values())
 
 
 @pytest.mark.parametrize("name", grid_names())

@@ -204,12 +204,12 @@ def test_killed_while_the_encoder_is_written_a_cell_goes_on(
     cell = Cell("2 layers", "base", 0)
     folder = cell_folder(tmp_path, cell)
 
-    def kill(folder: Path, layers: int) -> None:
+    def kill(folder: Path, *_: object) -> None:
         (folder / "config.json").touch()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(stepping_stones, "write_encoder", kill)
+        patched.setattr(stepping_stones, "write_model", kill)
         KIND.run_cell(cell, plan(), folder, False)
     assert KIND.run_cell(cell, plan(), folder, False).steps == 1
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from jat_graph.tasks import TaggingTask, get_task
+from jat_graph.tasks import TaggingTask, WordTask, get_task
 from jat_graph.training import TrainingOptions, evaluate, train
 from jat_graph.training.data import load_splits
 from jat_graph.training.objectives import objective_for
@@ -128,6 +128,21 @@ def test_words_that_are_cut_off_are_outside(
     with caplog.at_level(logging.WARNING):
         load_splits(objective_for(TASK, chosen), ("validation",))
     assert caplog.records[0].getMessage().startswith("max_length=4 cuts texts: of validation, ")
+
+
+def test_tags_of_single_words_are_numbers_and_what_is_cut_off_is_wrong(options: Options) -> None:
+    task = get_task("ewt-pos")
+    assert isinstance(task, WordTask)
+    objective = objective_for(task, options(task="ewtpos", max_length=4))
+    rows = [{"tokens": ["the", "book", "is"], "tags": ["DET", "NOUN", "AUX"]}]
+    split = objective.encode(Dataset.from_list(rows), None)
+    labels = objective.collate(split.features.to_list())["labels"].numpy()
+    logits = np.eye(len(task.labels), dtype=np.float32)[np.where(labels >= 0, labels, 0)]
+    scores, answers = objective.judge(logits, labels, split)
+    number = task.labels.index
+    assert answers is not None and answers.said == [[number("DET"), number("NOUN"), -1]]
+    assert answers.right == [[number("DET"), number("NOUN"), number("AUX")]]
+    assert scores == {"accuracy": pytest.approx(2 / 3)}
 
 
 def test_scores_must_be_numbers(options: Options) -> None:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.probes import Sentence, read_treebank
-from jat_graph.probes.sentences import check_tree
+from jat_graph.tasks.treebank import Sentence, check_tree, read_treebank
 
 DOGS = """\
 # text = Dogs don't bark.
