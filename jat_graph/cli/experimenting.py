@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +75,7 @@ def experiment_command(
     folder = output or Path(f"experiment-{grid.name}")
     cells = plan.part(index, count)
     try:
-        estimates = estimate_cells(plan, folder, cells)
+        estimates = estimate_cells(plan, folder, cells, waited=time.process_time())
         if dry_run:
             _print_estimates(grid, cells, estimates, jobs)
             return
