@@ -89,6 +89,7 @@ COMMANDS = (
         ("train --model m --task rte --trainer nosuch=1", 2),
         ("train --model m --task rte --trainer learning_rate=1", 2),
         ("train --model m --task rte --pattern nosuch", 2),
+        ("train --model MODEL --task rte --compare --arm a=nosuch.json", 1),
         ("inspect --model MODEL --sentence text --pattern window:0", 2),
         ("calibrate --model MODEL --sentence text --pattern window:8|causal", 2),
         ("plot --model MODEL --sentence text -o picture.png --pattern window", 2),

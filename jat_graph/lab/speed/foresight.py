@@ -15,9 +15,10 @@ from jat_graph.lab.speed.series import Benchmark, Series, Settings
 from jat_graph.training.estimate import Cost
 from jat_graph.training.memory import missing_peaks, reset_peak
 
-# Seconds of a step: one of less says little of the machine, one of more is timed only once.
+# Seconds of a step: one of less says little of the machine, one of more is timed only once; some
+# samples of brief ones even out what else the machine does.
 LEAST, BRIEF = 0.02, 0.5
-TIMES = 3
+TIMES = 9
 
 logger = logging.getLogger(__name__)
 

@@ -75,10 +75,10 @@ class Growth:
         return Expected(once + pairs * pair, sum(sides), self._memory(length))
 
     def _memory(self, length: int) -> float | None:
-        """Bytes at the peak; shorter inputs than were measured take as much, one says nothing."""
+        """Bytes at the peak; shorter inputs than were measured take as much, one stands for all."""
         told = Growth([one for one in self._points if one.memory is not None])
         if len(told._points) < 2:
-            return None
+            return next((one.memory for one in told._points), None)
         return told._at(max(length, told.shortest), lambda one: one.memory or 0)
 
     def _at(self, length: int, number: Callable[[Known], float]) -> float:

@@ -84,7 +84,8 @@ def test_memory_grows_with_two_lengths_and_is_never_less() -> None:
     growth = Growth([known(64, memory=100), known(128, memory=200), known(256)])
     assert growth.expect(256, 1).memory == pytest.approx(400)
     assert growth.expect(16, 1).memory == pytest.approx(100)
-    assert Growth([known(64, memory=100)]).expect(64, 1).memory is None
+    assert Growth([known(64, memory=100)]).expect(512, 1).memory == 100
+    assert Growth([known(64)]).expect(64, 1).memory is None
 
 
 def test_results_bring_the_table_up_to_date(tmp_path: Path) -> None:
