@@ -140,7 +140,7 @@ def _check_one_strength(value: Any) -> Strength:
 
 def check_pattern(value: Any) -> str:
     """Return the spec of a pattern, or of what a spec says, in its one form."""
-    from jat_graph.patterns.base import Pattern  # which needs torch
+    from jat_graph.patterns.base import Pattern
 
     if isinstance(value, Pattern):
         return value.spec
@@ -150,7 +150,7 @@ def check_pattern(value: Any) -> str:
 
 
 def read_pattern(spec: str) -> Pattern:
-    """Return the pattern of a spec; the first one imports torch."""
+    """Return the pattern of a spec."""
     from jat_graph.patterns.parsing import parse_pattern
 
     return parse_pattern(spec)

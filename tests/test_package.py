@@ -112,7 +112,8 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.py")}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
-    data = {"jat_graph/operators/costs.json", "jat_graph/py.typed"}
+    tables = ("operators/costs.json", "lab/speed/known.json")
+    data = {"jat_graph/py.typed", *(f"jat_graph/{name}" for name in tables)}
     assets = {str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/viewer/assets").iterdir()}
     assert shipped == sources | grids | data | assets
 

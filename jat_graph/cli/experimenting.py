@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from rich.console import Console
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.cli.inputs import INTERRUPTED
 from jat_graph.files import check_data_folder, check_model_name, write_text
-from jat_graph.lab.grids import grid_names, grid_path, needs_model
+from jat_graph.lab.grids import grid_names, grid_path, makes_models, needs_model
 from jat_graph.progress import has_terminal
 
 if TYPE_CHECKING:
@@ -59,10 +60,7 @@ def experiment_command(
     check_choice("--device", device, ("auto", "cpu"))
     if seeds is not None:
         check_integer("--seeds", seeds, least=1)
-    if model is not None:
-        check_model_name(model)
-    elif needs_model(path):
-        raise ValueError("an experiment needs --model, a folder or a Hub name")
+    _check_model(path, model)
     check_data_folder(data_dir)
     from jat_graph.lab.studies import Plan, estimate_cells, load_grid, run_experiment
     from jat_graph.lab.studies.cells import SCRATCH
@@ -77,7 +75,7 @@ def experiment_command(
     folder = output or Path(f"experiment-{grid.name}")
     cells = plan.part(index, count)
     try:
-        estimates = estimate_cells(plan, folder, cells)
+        estimates = estimate_cells(plan, folder, cells, waited=time.process_time())
         if dry_run:
             _print_estimates(grid, cells, estimates, jobs)
             return
@@ -90,6 +88,15 @@ def experiment_command(
         raise SystemExit(INTERRUPTED) from None
     shown = f"the table is {grid.name}.md" if count == 1 else "without --part the table is made"
     Console().print(f"Results are in {folder}; {shown}.", soft_wrap=True)
+
+
+def _check_model(path: Path, model: str | None) -> None:
+    if model is None and needs_model(path):
+        raise ValueError("an experiment needs --model, a folder or a Hub name")
+    if model is not None and makes_models(path):
+        raise ValueError(f"experiment {path.stem} makes its own models: leave out --model")
+    if model is not None:
+        check_model_name(model)
 
 
 def _copy(source: Path, target: Path) -> None:

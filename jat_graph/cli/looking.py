@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from jat_graph.checks.layers import is_layer, read_layer
 from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.pictures import check_most_tokens
+from jat_graph.checks.pictures import check_most_tokens, check_pattern_tokens
 from jat_graph.cli.beforehand import check_heads, check_look
 from jat_graph.cli.head_tables import head_tables, threshold_table
 from jat_graph.cli.inputs import (
@@ -232,8 +233,13 @@ def _heads_figure(
 def _patterns_figure(specs: str, length: int) -> Figure:
     """Attention patterns, and layers that read something else than single tokens."""
     from jat_graph.patterns import parse_pattern
-    from jat_graph.viz import draw_patterns
-    from jat_graph.viz.layers import is_layer, parse_layer
 
-    patterns = [parse_layer(s) if is_layer(s) else parse_pattern(s) for s in specs.split(",")]
+    check_pattern_tokens("--length", length)
+    chosen = specs.split(",")
+    for spec in chosen:
+        read_layer(spec) if is_layer(spec) else parse_pattern(spec)
+    from jat_graph.viz import draw_patterns
+    from jat_graph.viz.layers import parse_layer
+
+    patterns = [parse_layer(spec) if is_layer(spec) else parse_pattern(spec) for spec in chosen]
     return draw_patterns(patterns, length)

@@ -55,6 +55,7 @@ def senses_command(
     Beside it stand the most frequent sense, WordNet's first one, random weights, and the semantic
     probe, a linear map that is trained to tell senses apart.
     """
+    given.check(jat)
     layers = layers_of(layer, given.model)
     from jat_graph.probes import open_wordnet, read_evaluation, read_semcor
 
@@ -101,6 +102,7 @@ def ratio_command(
 
     Of two sentences alone, joined by "and", and joined to a random one.
     """
+    given.check(jat)
     layers = layers_of(layer, given.model)
     from jat_graph.probes import open_wordnet, read_semcor
 
@@ -152,6 +154,7 @@ def atlas_command(
     UMAP lays them out (extra atlas), or PCA without it. Colours are clusters, which are labelled
     with the words that tell them apart, and parts of speech and senses where texts have them.
     """
+    given.check(jat)
     layers = layers_of(layer, given.model)
     from jat_graph.probes import open_wordnet, read_contexts
     from jat_graph.probes.atlas.search import find_uses

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 import typer
 from rich.console import Console
 
-from jat_graph.cli.beforehand import check_states
+from jat_graph.cli.beforehand import check_heads, check_states
 from jat_graph.cli.inputs import ModelOption, load_model
 from jat_graph.cli.option_texts import numbers
 from jat_graph.cli.options import JatOptions
@@ -92,6 +92,10 @@ class ProbeOptions:
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how long it will take.")] = (
         False
     )
+
+    def check(self, jat: JatOptions) -> None:
+        """Refuse heads that cannot be, before anything is imported or read."""
+        check_heads(self.model, (jat.resolve(),))
 
     def load(self, jat: JatOptions) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """The model as it is, or with the jump heads that were asked for."""

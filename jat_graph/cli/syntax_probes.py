@@ -56,6 +56,7 @@ def attention_command(
     Learned on train, asked of test. Word distance, random weights and random labels stand beside
     it: what these can do says nothing about the model.
     """
+    given.check(jat)
     train, test = (read_split(treebank, split, given.sentences) for split in ("train", "test"))
     model, tokenizer = given.load(jat)
 
@@ -93,6 +94,7 @@ def heads_command(
 
     Chosen on one half of dev, scored on the other.
     """
+    given.check(jat)
     sentences = read_split(treebank, "dev", given.sentences)
     model, tokenizer = given.load(jat)
 
@@ -131,6 +133,7 @@ def graphs_command(
 
     One table over relations, one over heads, of the sentences of dev.
     """
+    given.check(jat)
     sentences = read_split(treebank, "dev", given.sentences)
     model, tokenizer = given.load(jat)
 

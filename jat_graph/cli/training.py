@@ -80,6 +80,7 @@ def train_command(
         )
         jumps = density is not None or jat != JatOptions()
         _check_choice(base, compare_arms, seeds, arm, jumps, triplet != TripletOptions())
+        given = dict(_read_arm(text) for text in arm or ())
         check_folder = refuse_single_run if compare_arms else check_unused
         try:
             processes = join_others(options)
@@ -90,8 +91,7 @@ def train_command(
 
             config = None if base or arm else _heads(options, jat, triplet, density)
             if compare_arms:
-                arms = dict(_read_arm(text) for text in arm) if arm else {name_of(config): config}
-                _compare(options, {"base": None, **arms}, seeds)
+                _compare(options, {"base": None, **(given or {name_of(config): config})}, seeds)
             else:
                 result = train(options, config, progress=has_terminal(), estimate=True)
                 _print_metrics(result.metrics)

@@ -50,6 +50,7 @@ def tree_command(
     Trained on train, stopped by dev, scored on test, beside random weights, the words in a line
     and, of a model with jump heads, itself without its jumps.
     """
+    given.check(jat)
     layers = layers_of(layer, given.model)
     splits = _read_splits(treebank, given.sentences)
     model, tokenizer = given.load(jat)
@@ -94,6 +95,7 @@ def distance_command(
 
     One table over powers of the distance, one over relations, of the sentences of test.
     """
+    given.check(jat)
     check_states(given.model, () if layer is None else (layer,))
     splits = _read_splits(treebank, given.sentences)
     model, tokenizer = given.load(jat)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from jat_graph.cli.beforehand import check_heads, check_look
 from jat_graph.cli.inputs import LookOptions, ModelOption, TextOptions, load_model
 from jat_graph.cli.option_texts import span
 from jat_graph.cli.options import JatOptions, gather
@@ -51,6 +52,8 @@ def view_command(
     """
     check_target(output)
     chosen = look.resolve()
+    check_heads(model, (jat.resolve(),))
+    check_look(model, chosen)
     texts: list[str | Sentence] = []
     if given.text is not None or given.sentence or treebank is None:
         texts += given.read("view", "--treebank")

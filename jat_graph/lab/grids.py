@@ -8,8 +8,9 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "studies" / "grids"
 
-# Kinds of grids whose cells start from a model that is named; others make their own.
+# Kinds of grids whose cells start from a model that is named, and of those whose cells make theirs.
 ON_A_MODEL = ("train", "connections", "stepping-stones")
+OWN_MODELS = ("far-recall", "partners", "scratch")
 
 
 def grid_names() -> tuple[str, ...]:
@@ -42,3 +43,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def needs_model(path: Path) -> bool:
     """Whether an experiment must be given a model."""
     return read_toml(path).get("kind", "train") in ON_A_MODEL
+
+
+def makes_models(path: Path) -> bool:
+    """Whether an experiment takes no model, as its cells make theirs."""
+    return read_toml(path).get("kind") in OWN_MODELS

@@ -5,21 +5,23 @@ intersections. :func:`pattern_attention` runs one on any input.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.patterns.base import Intersection, KeyRange, Pattern, Union
 from jat_graph.patterns.causal import Causal
 from jat_graph.patterns.dilated_window import DilatedWindow
-from jat_graph.patterns.documents import Documents
 from jat_graph.patterns.fixed import Fixed
 from jat_graph.patterns.global_tokens import GlobalTokens
 from jat_graph.patterns.local_blocks import LocalBlocks
 from jat_graph.patterns.parsing import parse_pattern
 from jat_graph.patterns.presets import bigbird, longformer
 from jat_graph.patterns.random_blocks import RandomBlocks
-from jat_graph.patterns.reach import reaches_all
 from jat_graph.patterns.strided import Strided
 from jat_graph.patterns.window import Window
+
+if TYPE_CHECKING:
+    from jat_graph.patterns.documents import Documents
+    from jat_graph.patterns.reach import reaches_all
 
 __all__ = [
     "Causal",
@@ -44,11 +46,18 @@ __all__ = [
     "reaches_all",
 ]
 
-# Running a pattern is the business of attention, which knows the rules; users find it here.
-_RUNNING = ("PatternChoice", "explain_pattern", "pattern_attention")
+# Imported at their first use. Running a pattern is the business of attention, which knows the
+# rules; the others need torch, without which specs are read.
+_MODULE_OF = {
+    "Documents": "jat_graph.patterns.documents",
+    "PatternChoice": "jat_graph.attention.patterns",
+    "explain_pattern": "jat_graph.attention.patterns",
+    "pattern_attention": "jat_graph.attention.patterns",
+    "reaches_all": "jat_graph.patterns.reach",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _RUNNING:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("jat_graph.attention.patterns"), name)
+    return getattr(import_module(_MODULE_OF[name]), name)

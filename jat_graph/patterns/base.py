@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import pairwise, product
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # specs are read, and refused, without torch
+    from torch import Tensor
 
 # Of a pattern's numbers: sums and products of two of them fit into 64 bits.
 LARGEST_COUNT = 2**31 - 1
@@ -103,6 +104,8 @@ class Pattern(ABC):
         Returns:
             The exact number.
         """
+        import torch
+
         rule = self.of_head(head)
         with torch.device("cpu"):  # wherever new tensors go by default
             counts = [
@@ -282,7 +285,7 @@ class Union(_Several):
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Allow what one member allows."""
-        return reduce(torch.logical_or, (member.mask_mod(b, h, q, k) for member in self.members))
+        return reduce(operator.or_, (member.mask_mod(b, h, q, k) for member in self.members))
 
     @property
     def num_global(self) -> int:
@@ -316,7 +319,7 @@ class Intersection(_Several):
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Allow what every member allows."""
-        return reduce(torch.logical_and, (member.mask_mod(b, h, q, k) for member in self.members))
+        return reduce(operator.and_, (member.mask_mod(b, h, q, k) for member in self.members))
 
     @property
     def num_global(self) -> int:
@@ -334,7 +337,7 @@ def _cut(one: KeyRange, other: KeyRange) -> KeyRange:
     coarse, fine = (one, other) if one.step >= other.step else (other, one)
     missing = (fine.start - coarse.start).clamp(min=0)
     start = coarse.start + -(-missing // coarse.step) * coarse.step
-    return KeyRange(start, torch.minimum(one.stop, other.stop), coarse.step)
+    return KeyRange(start, one.stop.minimum(other.stop), coarse.step)
 
 
 def pairs_of(
@@ -343,7 +346,7 @@ def pairs_of(
     keys: Tensor,  # positions [n, width]
 ) -> Tensor:  # [n, height, width]
     """Return which queries of blocks attend to which keys."""
-    none = torch.zeros((), dtype=torch.long, device=queries.device)
+    none = queries.new_zeros(())
     mask = pattern.mask_mod(none, none, queries.unsqueeze(-1), keys.unsqueeze(-2))
     return mask.expand(*queries.shape, keys.size(-1))
 
@@ -354,6 +357,8 @@ def key_blocks(
     part: range | None = None,  # the queries that are wanted; all if None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of queries, and the keys among which theirs are."""
+    import torch
+
     blocks = _query_blocks(pattern, range(length) if part is None else part)
     step = max(1, pattern.spacing)
     first, last = torch.tensor([(block[0], block[-1]) for block in blocks]).unbind(-1)
@@ -382,6 +387,8 @@ def _query_blocks(pattern: Pattern, part: range) -> list[range]:
 
 def _positions(runs: list[KeyRange], place: int, length: int) -> Tensor:
     """Return the keys in the sequence that one block's runs hold, in order."""
+    import torch
+
     keys: set[int] = set()
     for run in runs:
         start, stop = int(run.start[place]), min(int(run.stop[place]), length)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import KeyRange, Pattern
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Causal(Pattern):
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """End at the last query."""
-        return [KeyRange(torch.zeros_like(last), last + 1)]
+        return [KeyRange(last.new_zeros(last.shape), last + 1)]
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L (L + 1) / 2` pairs."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from functools import reduce
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from jat_graph.patterns.base import LARGEST_COUNT, KeyRange, Pattern, check_count
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ONE_RULE = ("rows", "columns")
 
@@ -44,10 +46,10 @@ class Factorised(Pattern):
         """Allow what the head's rule does, or any of them."""
         masks = [rule.mask_mod(b, h, q, k) for rule in self.rules]
         if self.part == "merged":
-            return reduce(torch.logical_or, masks)
+            return reduce(operator.or_, masks)
         turn, mask = h % self.factors, masks[-1]
         for place, own in enumerate(masks[:-1]):
-            mask = torch.where(turn == place, own, mask)
+            mask = own.where(turn == place, mask)
         return mask
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:

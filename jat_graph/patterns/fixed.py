@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
 from jat_graph.patterns.factorised import Factorised
 from jat_graph.patterns.local_blocks import LocalBlocks
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Fixed(Factorised):
             return [KeyRange(first // self.stride * self.stride, last + 1)]
         if self.part == "columns":
             return [
-                KeyRange(torch.full_like(first, place), last + 1, self.stride)
+                KeyRange(first.new_full(first.shape, place), last + 1, self.stride)
                 for place in range(self.stride - self.summary, self.stride)
             ]
         return super().key_ranges(first, last, step, length)

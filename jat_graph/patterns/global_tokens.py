@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class GlobalTokens(Pattern):
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Give global queries everything, others the global keys."""
-        stop = torch.where(first < self.count, length, self.count)
-        return [KeyRange(torch.zeros_like(first), stop)]
+        stop = first.new_full(first.shape, length).where(first < self.count, self.count)
+        return [KeyRange(first.new_zeros(first.shape), stop)]
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L^2 - (L - g)^2` pairs, with g at most L."""

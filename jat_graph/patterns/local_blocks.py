@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # How many blocks to the left and to the right each kind sees.
 SIDES = {"own": (0, 0), "left": (1, 0), "both": (1, 1)}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class RandomBlocks(Pattern):
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         """Give one run a neighbour."""
+        import torch
+
         blocks = torch.arange(-(-length // self.block), device=first.device)
         joined = torch.zeros(len(first), len(blocks), dtype=torch.bool, device=first.device)
         height = int((last - first).max()) // self.block + 2
@@ -81,7 +83,7 @@ class RandomBlocks(Pattern):
 
     def _joined(self, one: Tensor, other: Tensor) -> Tensor:
         """Say whether the later of two blocks drew the earlier one."""
-        late, early = torch.maximum(one, other).long(), torch.minimum(one, other).long()
+        late, early = one.maximum(other).long(), one.minimum(other).long()
         drawers = late.clamp(min=1)
         part = ((early + 1) * self.count - 1) // drawers  # the part that holds the earlier block
         start, stop = drawers * part // self.count, drawers * (part + 1) // self.count

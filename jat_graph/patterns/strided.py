@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import KeyRange, Pattern
 from jat_graph.patterns.causal import Causal
 from jat_graph.patterns.dilated_window import DilatedWindow
 from jat_graph.patterns.factorised import Factorised
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ import json
 import math
 import os
 from argparse import ArgumentError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.checks.numbers import check_choice, check_flag, is_integer
+from jat_graph.training.trainer_names import argument_names
 
 if TYPE_CHECKING:
     from transformers import HfArgumentParser
@@ -265,29 +266,34 @@ def _check_trainer(name: str, value: Any) -> dict[str, Any]:
         raise ValueError(f"{name} must be settings by name, got {value!r}")
     if not value:
         return {}
+    _check_names(name, value, argument_names())
     from transformers import HfArgumentParser, TrainingArguments
 
+    _check_names(name, value, frozenset(entry.name for entry in fields(TrainingArguments)))
     parser = HfArgumentParser(
         [TrainingArguments],  # type: ignore[list-item]
         exit_on_error=False,
         allow_abbrev=False,
     )
-    known = {entry.name for entry in fields(TrainingArguments)}
+    return {key: _read(parser, name, key, given) for key, given in value.items()}
+
+
+def _check_names(name: str, given: Iterable[str], known: frozenset[str]) -> None:
+    """Refuse what is none of the Trainer's arguments, if these are known, or not open to users."""
     settled = {
         theirs: entry.name
         for entry in fields(TrainingOptions)
         for theirs in entry.metadata.get("trainers", ())
     }
-    for key in value:
+    for key in given:
         if key in settled:
             raise ValueError(f"{name} must leave {key} to the option {settled[key]}")
         if key in _SCORING:
             raise ValueError(f"{name} must leave out {key}: all examples are scored by the task")
-        if key not in known:
+        if known and key not in known:
             raise ValueError(
                 f"{name} must name arguments of transformers' TrainingArguments, got {key!r}"
             )
-    return {key: _read(parser, name, key, given) for key, given in value.items()}
 
 
 def _read(parser: HfArgumentParser, name: str, key: str, given: Any) -> Any:

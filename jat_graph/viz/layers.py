@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 
+from jat_graph.checks.layers import read_layer
 from jat_graph.nn.area_attention import AreaAttention
 from jat_graph.nn.biblosa import BlockSelfAttention, least_memory
 from jat_graph.nn.memory_compressed import MemoryCompressedAttention
@@ -18,36 +18,20 @@ Layer: TypeAlias = MemoryCompressedAttention | AreaAttention | BlockSelfAttentio
 # Of which each has a column.
 MOST_AREAS = 4096
 
-# How each is written, and what makes one of it.
-_FORMS: dict[str, tuple[str, str, Callable[..., Layer]]] = {
-    "memory-compressed": (
-        "KERNEL:STRIDE[:causal]",
-        r"(\d+):(\d+)(:causal)?",
-        lambda kernel, stride, causal: MemoryCompressedAttention(1, 1, kernel, stride, causal),
+_MAKERS: dict[str, Callable[..., Layer]] = {
+    "memory-compressed": lambda kernel, stride, causal: MemoryCompressedAttention(
+        1, 1, kernel, stride, causal
     ),
-    "area": (
-        "WIDTH[:causal]",
-        r"(\d+)(:causal)?",
-        lambda width, causal: AreaAttention(1, 1, width, is_causal=causal),
-    ),
-    "block": ("LENGTH", r"(\d+)", lambda length: BlockSelfAttention(1, block_length=length)),
+    "area": lambda width, causal: AreaAttention(1, 1, width, is_causal=causal),
+    "block": lambda length: BlockSelfAttention(1, block_length=length),
 }
-
-
-def is_layer(spec: str) -> bool:
-    """Tell whether a text means one of these layers."""
-    return spec.partition(":")[0].strip() in _FORMS
 
 
 def parse_layer(spec: str) -> Layer:
     """Return the layer that a text means, without weights."""
-    name, _, arguments = spec.strip().partition(":")
-    usage, form, make = _FORMS[name]
-    found = re.fullmatch(form, arguments)
-    if found is None:
-        raise ValueError(f"pattern must be {name}:{usage}, got {spec!r}")
+    name, arguments = read_layer(spec)
     with torch.device("meta"):
-        return make(*(int(a) if a and a.isdigit() else bool(a) for a in found.groups()))
+        return _MAKERS[name](*arguments)
 
 
 def layer_panels(layer: Layer, length: int) -> list[Panel]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.patterns.dense import pattern_rows
+from jat_graph.checks.pictures import check_pattern_tokens
 from jat_graph.patterns import Pattern, Union
-from jat_graph.patterns.base import check_count
 from jat_graph.viz.heads import new_figure
 from jat_graph.viz.layers import Layer, layer_panels
 from jat_graph.viz.panels import Panel, colours_of, draw_panel
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 PANEL, MARGIN = 3.0, 1.1  # inches; the margin is for titles and names
 MAX_TITLE = 40
-MOST_TOKENS = 4096
 
 
 def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
@@ -46,9 +45,7 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
     Reference:
         Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", Figure 1.
     """
-    check_count("length", length)
-    if length > MOST_TOKENS:
-        raise ValueError(f"length must be at most {MOST_TOKENS} to be drawn, got {length}")
+    check_pattern_tokens("length", length)
     if not patterns:
         raise ValueError("patterns must be at least one, got none")
     panels = [

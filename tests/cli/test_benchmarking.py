@@ -1,6 +1,8 @@
 """bench, from options to table, file and picture."""
 
+import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,12 +49,16 @@ def test_every_benchmark_runs(
     assert run("bench", name, *options).stdout == shown  # nothing is measured again
 
 
-def test_memory_runs_in_processes_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_memory_runs_in_processes_of_its_own(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "jat_graph")
     output = tmp_path / "memory.json"
     shown = run(
         "bench", "memory", "--lengths", "512", "--repeats", "1", "--device", "cpu",
         "--json", output,
     ).stdout  # fmt: skip
+    assert re.search(r"about \d+ (s|min)( and .*B of memory)?, by one timed step", caplog.text)
     (row,) = read_results(output).rows
     if row.outcome.note:
         pytest.skip(row.outcome.note)
@@ -67,7 +73,7 @@ def test_nothing_is_printed_where_a_check_fails(
     right = growth.sum_joined
     monkeypatch.setattr(growth, "sum_joined", lambda *arguments: right(*arguments) * 1.001)
     output = tmp_path / "growth.json"
-    with pytest.raises(CheckError, match=r"^threshold product, L=32: the result check failed"):
+    with pytest.raises(CheckError, match=r"^threshold product, L=\d+: the result check failed"):
         run("bench", "growth", "--lengths", "32", "--json", output)
     assert capsys.readouterr().out == ""
     assert read_results(output).rows == ()
@@ -144,7 +150,9 @@ def test_a_failed_check_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == "jat-graph: error: count, L=32: the result check failed\n"
+    *told, error = done.stderr.splitlines()
+    assert error == "jat-graph: error: count, L=32: the result check failed"
+    assert "by one timed step" in " ".join(" ".join(told).split())
 
 
 def test_costs_are_refitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.functional import jacobian
 
+from jat_graph.checks.layers import is_layer
 from jat_graph.nn import TDMCA, AreaAttention, BlockSelfAttention, MemoryCompressedAttention
 from jat_graph.reference import reference_area_mask, reference_areas
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.layers import is_layer, layer_panels, parse_layer
+from jat_graph.viz.layers import layer_panels, parse_layer
 
 LENGTH = 20
 

@@ -7,9 +7,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 
 from jat_graph.attention.patterns.dense import pattern_rows
+from jat_graph.checks.layers import is_layer
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.layers import is_layer, parse_layer
+from jat_graph.viz.layers import parse_layer
 from jat_graph.viz.panels import COLOURS, SEVERAL
 
 
@@ -78,7 +79,7 @@ def test_heads_that_take_turns_have_a_panel_each() -> None:
     ("specs", "length", "message"),
     [
         ([], 8, "patterns must be at least one, got none"),
-        (["causal"], 0, "length must be an integer of at least 1, got 0"),
+        (["causal"], 0, "length must be at least 1, got 0"),
         (["causal"], 10**6, "length must be at most 4096 to be drawn, got 1000000"),
     ],
 )

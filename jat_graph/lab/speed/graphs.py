@@ -137,7 +137,6 @@ def _tokenizer(words: list[str]) -> PreTrainedTokenizerBase:
 
 GRAPHS = Benchmark(
     name="graphs",
-    seconds=1772.0,
     claim=(
         "Peak memory of making graphs, above what the process held before, each point in a fresh "
         f"process: that of one head with the {NEIGHBOURS} strongest neighbours of each token, "

@@ -183,7 +183,6 @@ def _block_diagonal(counts: Tensor) -> Tensor:
 
 GROWTH = Benchmark(
     name="growth",
-    seconds=22.0,
     claim=(
         "The threshold product, ranking included, forward, B = 1, 4 heads, D = 64, over the "
         f"length: with U = ⌈5 ln L⌉ keys, and with U = {FIXED_KEYS}. The slope is that of the "

@@ -66,7 +66,6 @@ def head_series(settings: Settings) -> tuple[Series, ...]:
 
 HEADS = Benchmark(
     name="heads",
-    seconds=79.0,
     claim=(
         "One jump head against one ordinary head, forward and backward, B = 1, D = 64. Our side "
         "is `jump_attention`: scores, choice of keys, graph, propagation and exact attention."

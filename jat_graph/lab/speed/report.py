@@ -37,9 +37,11 @@ jat-graph bench stones
 ```
 
 `--device cuda` runs the same on a GPU in bfloat16, and `--lengths 512,4096` chooses other inputs. A
-command prints a table and writes `bench-NAME.json` after each point, so that it can be interrupted
-and started again. This page is made from such files, which are in `docs/benchmarks`, by `python -m
-jat_graph.lab.speed.report docs/benchmarks`.
+command first says about how long it takes and how much memory: by what such points took on two CPU
+cores, how that grew with the length, and a step that is timed on your machine. On a GPU, where
+nobody has measured, it says that it does not know. It prints a table and writes `bench-NAME.json`
+after each point, so that it can be interrupted and started again. This page is made from such
+files, which are in `docs/benchmarks`, by `python -m jat_graph.lab.speed.report docs/benchmarks`.
 
 How it is measured:
 

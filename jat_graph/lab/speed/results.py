@@ -26,6 +26,8 @@ class Row:
         length: Tokens L.
         outcome: What came of it.
         seconds: How long all of it took, checks and warm-up included.
+        memory: Bytes that its process took at the peak, above what was there before; None if they
+            are not known. (default: None)
     """
 
     what: str
@@ -33,6 +35,7 @@ class Row:
     length: int
     outcome: Outcome
     seconds: float
+    memory: int | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:

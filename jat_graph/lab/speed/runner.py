@@ -13,10 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jat_graph.lab.machine import describe_machine, source_digest
 from jat_graph.lab.speed import check_lengths, find_benchmark
+from jat_graph.lab.speed.foresight import say_cost
 from jat_graph.lab.speed.results import Results, Row, read_results
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
 from jat_graph.lab.store import check_same
-from jat_graph.training.estimate import describe_time
+from jat_graph.training.memory import missing_peaks, peak_bytes, reset_peak
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,9 @@ def run_benchmark(
     settings = Settings(device, repeats)
     points = _points(benchmark, settings, lengths)
     results = _open_results(benchmark, settings, Path(path))
-    if lengths is None:
-        _say_time(benchmark, results, settings)
+    left = [(s, n) for s, n in points if results.row(s.what, s.against, n) is None]
+    if left:
+        say_cost(benchmark, left, settings, patient=lengths is not None)
     with _bar(progress, len(points)) as bar:
         for series, length in points:
             done = results.row(series.what, series.against, length) is not None
@@ -97,15 +99,6 @@ def _open_results(benchmark: Benchmark, settings: Settings, path: Path) -> Resul
     return found
 
 
-def _say_time(benchmark: Benchmark, results: Results, settings: Settings) -> None:
-    """Say about how long the points that are left take, where that is known of their claim."""
-    if benchmark.seconds is None or settings.device != "cpu":
-        return
-    left = benchmark.seconds - sum(row.seconds for row in results.rows)
-    if left > 0:
-        logger.info("about %s on two CPU cores", describe_time(left))
-
-
 def _is_left_out(
     benchmark: Benchmark,
     results: Results,
@@ -135,10 +128,12 @@ def _is_left_out(
 
 
 def _measure(series: Series, length: int, settings: Settings) -> Row:
-    start = time.perf_counter()
+    known, device = not missing_peaks(settings.device), settings.torch_device
+    before, start = reset_peak(device) if known else 0, time.perf_counter()
     outcome = series.measure(length, settings)
     seconds = round(time.perf_counter() - start, 3)
-    return Row(series.what, series.against, length, outcome, seconds)
+    memory = peak_bytes(device) - before if known else None
+    return Row(series.what, series.against, length, outcome, seconds, memory)
 
 
 @contextmanager

@@ -138,8 +138,6 @@ class Benchmark:
     claim: str  # one sentence: what is compared with what
     series: Callable[[Settings], tuple[Series, ...]]
     unit: str = "seconds"  # or "bytes"
-    # That all points took on two CPU cores for docs/benchmarks; None if nobody knows.
-    seconds: float | None = None
     # Seconds that one point may take, by the growth of those before it; None for no end.
     patience: float | None = None
     # Numbers whose log-log slope is part of the claim: "ours", "theirs", or a fact.

@@ -209,7 +209,6 @@ def _draw(length: int, settings: Settings) -> Heads:
 
 STONES = Benchmark(
     name="stones",
-    seconds=970.0,
     claim=(
         f"Jumps along stepping stones, U = ⌈5 ln L⌉, both sides, t = 1. Propagation of queries and "
         f"keys alone, forward and backward, B = 1, {NUM_HEADS} heads, D = 64, against that along "

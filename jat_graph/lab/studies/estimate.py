@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 MEASURED, TIMED, UNKNOWN = "finished cells", "timed steps", "nothing"
 # Seconds in which steps are timed, and in which data are read to guess what was not timed.
 TIMING, READING = 4.0, 8.0
+# Seconds of a core that imports take before, with which all of it is answered within twenty; after
+# a slower start there is less time for the rest.
+STARTING = 6.0
 
 Group: TypeAlias = tuple[str, str]  # a task and an arm
 
@@ -64,7 +67,9 @@ class Estimate:
         return None if self.seconds is None else self.lessons + len(self.seeds) * self.seconds
 
 
-def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None) -> list[Estimate]:
+def estimate_cells(
+    plan: Plan, output: Path, cells: Sequence[Cell] | None = None, *, waited: float = 0.0
+) -> list[Estimate]:
     """Estimate the time of the cells that are not finished, and write nothing.
 
     Finished cells say how long they trained, and a timed step how long one would train and score.
@@ -76,6 +81,7 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
         plan: What the cells are, and what they are run with.
         output: Folder of the experiment, which need not be there.
         cells: The cells that are meant. (default: None, all)
+        waited: Seconds for which whoever asks has waited already. (default: 0.0)
 
     Returns:
         An estimate for each task and arm.
@@ -85,17 +91,17 @@ def estimate_cells(plan: Plan, output: Path, cells: Sequence[Cell] | None = None
         OSError: If data cannot be read.
     """
     kind_of(plan.grid).check_plan(plan)
-    return estimate_left(Store(plan, output), plan.cells if cells is None else cells)
+    return estimate_left(Store(plan, output), plan.cells if cells is None else cells, waited)
 
 
-def estimate_left(store: Store, cells: Sequence[Cell]) -> list[Estimate]:
+def estimate_left(store: Store, cells: Sequence[Cell], waited: float = 0.0) -> list[Estimate]:
     """Estimate what is left of some cells of an experiment or a comparison."""
     groups: dict[Group, list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.task, cell.arm), []).append(cell)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            clock = _Clock(store.plan, Path(scratch), store.finished())
+            clock = _Clock(store.plan, Path(scratch), store.finished(), waited)
             clock.time(groups)
             seen: set[str] = set()
             return [_estimate(clock, store.output, group, groups[group], seen) for group in groups]
@@ -127,9 +133,11 @@ def describe_total(estimates: Sequence[Estimate], jobs: int = 1) -> str:
 class _Clock:
     """What cells take of each task and arm: known, timed while there is time, or guessed."""
 
-    def __init__(self, plan: Plan, scratch: Path, finished: Mapping[Cell, Record]) -> None:
+    def __init__(
+        self, plan: Plan, scratch: Path, finished: Mapping[Cell, Record], waited: float
+    ) -> None:
         self._plan, self._scratch, self.finished = plan, scratch, finished
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() - max(0.0, waited - STARTING)
         self._jobs: dict[Group, Job | None] = {}
         self._known: dict[Group, tuple[Cost, str]] = {}
 

@@ -11,6 +11,7 @@ from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.results import Row, read_results
 from jat_graph.lab.speed.runner import run_benchmark
 from jat_graph.lab.speed.series import Series
+from jat_graph.training.memory import missing_peaks
 from tests.lab.speed.support import Counting, outcome
 
 ALL = [("short", 32), ("short", 64), ("long", 32), ("long", 64)]
@@ -114,18 +115,29 @@ def test_what_would_take_too_long_is_left_out_and_said(
     assert [row.length for row in asked.rows] == [32, 32, 64, 64]
 
 
-def test_what_is_known_to_be_left_is_said(
-    counting: Counting, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_only_what_is_left_is_foreseen(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting.benchmark = replace(counting.benchmark, seconds=1200.0)
+    foreseen = []
+    monkeypatch.setattr(
+        runner,
+        "say_cost",
+        lambda benchmark, points, settings, *, patient: foreseen.append(
+            ([(series.what, length) for series, length in points], patient)
+        ),
+    )
     path = tmp_path / "bench.json"
-    with caplog.at_level(logging.INFO, "jat_graph"):
-        run_benchmark("growth", path=path, lengths=[32])
-        assert caplog.text == ""  # nobody knows of other lengths
-        found = read_results(path)
-        replace(found, rows=tuple(replace(row, seconds=300.0) for row in found.rows)).save(path)
-        run_benchmark("growth", path=path)
-    assert "about 10 min on two CPU cores" in caplog.text
+    run_benchmark("growth", path=path, lengths=[32])
+    run_benchmark("growth", path=path)
+    run_benchmark("growth", path=path)
+    assert foreseen == [([ALL[0], ALL[2]], True), ([ALL[1], ALL[3]], False)]
+
+
+def test_the_memory_of_a_point_is_kept(counting: Counting, tmp_path: Path) -> None:
+    rows = run_benchmark("growth", path=tmp_path / "bench.json").rows
+    known = not missing_peaks("cpu")
+    assert all((row.memory is not None and row.memory >= 0) == known for row in rows)
+    assert read_results(tmp_path / "bench.json").rows == rows
 
 
 def test_a_failed_check_leaves_no_row(

@@ -85,6 +85,13 @@ def test_what_is_not_timed_is_guessed_by_its_tokens(
     assert "2 arms of which nothing is known" in describe_total([base, jat, more])
 
 
+def test_a_slow_start_leaves_less_time(plans: Plans, tmp_path: Path) -> None:
+    quick = estimate_cells(plans(), tmp_path, waited=estimate.STARTING)
+    slow = estimate_cells(plans(), tmp_path, waited=estimate.STARTING + estimate.READING)
+    assert "nothing" not in {entry.source for entry in quick}
+    assert [entry.source for entry in slow] == ["timed steps", "nothing"]
+
+
 def test_runs_of_an_encoder_from_scratch_are_timed(plans: Plans, tmp_path: Path) -> None:
     plan = plans(kind=KIND, tasks=["2 layers"], **{KIND: {"lessons": [{"task": f"{KIND}-first"}]}})
     kind = KINDS[KIND]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.lab.grids import ON_A_MODEL
+from jat_graph.lab.grids import ON_A_MODEL, OWN_MODELS
 from jat_graph.lab.studies import Record, grid_names, load_grid
 from jat_graph.lab.studies.grid import task_of
 from jat_graph.lab.studies.kinds import KINDS, Kind
@@ -54,3 +54,4 @@ def test_a_kind_is_there_for_a_grid_that_comes_with_the_library() -> None:
 
 def test_the_kinds_that_need_a_model_are_those_that_make_none() -> None:
     assert {name for name, kind in KINDS.items() if not kind.from_scratch} == set(ON_A_MODEL)
+    assert {name for name, kind in KINDS.items() if kind.from_scratch} == set(OWN_MODELS)

@@ -1,0 +1,27 @@
+"""How layers that read something else than single tokens are written, known without torch."""
+
+from __future__ import annotations
+
+import re
+
+# What stands behind the name, as users are told and as it is read.
+_FORMS = {
+    "memory-compressed": ("KERNEL:STRIDE[:causal]", r"(\d+):(\d+)(:causal)?"),
+    "area": ("WIDTH[:causal]", r"(\d+)(:causal)?"),
+    "block": ("LENGTH", r"(\d+)"),
+}
+
+
+def is_layer(spec: str) -> bool:
+    """Tell whether a text means one of these layers."""
+    return spec.partition(":")[0].strip() in _FORMS
+
+
+def read_layer(spec: str) -> tuple[str, list[int | bool]]:
+    """Return the name of a layer, its numbers, and whether it is causal where it may be."""
+    name, _, arguments = spec.strip().partition(":")
+    usage, form = _FORMS[name]
+    found = re.fullmatch(form, arguments)
+    if found is None:
+        raise ValueError(f"pattern must be {name}:{usage}, got {spec!r}")
+    return name, [int(a) if a and a.isdigit() else bool(a) for a in found.groups()]
