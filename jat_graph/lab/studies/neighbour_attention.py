@@ -57,13 +57,17 @@ class TripletSelfAttention(SelfAttention):
         )
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        every = self.project(x, x)
-        plain = F.scaled_dot_product_attention(*(y[:, : self.first] for y in every), _visible(mask))
+        every = torch.stack(self.project(x, x))
+        query, key, value = every[:, :, : self.first]
+        plain = F.scaled_dot_product_attention(query, key, value, _visible(mask))
         second = None
         if self.key2 is not None:
             second = self.key2(x).unflatten(-1, (self.config.heads, -1)).transpose(1, 2)
+        query, key, value = every[:, :, self.first :]
         triplets = triplet_heads(
-            *(y[:, self.first :] for y in every),
+            query,
+            key,
+            value,
             second,
             pairs=self.config.pairs,
             mask=mask,
