@@ -16,6 +16,7 @@ from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.recall import Recall
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.rows import experiment_rows
+from jat_graph.lab.studies.small_reader import SmallReader
 from jat_graph.tasks import PartnersTask, get_task
 from jat_graph.training import TrainingOptions
 from jat_graph.training.objectives import objective_for
@@ -77,6 +78,8 @@ def test_an_experiment_without_a_model_is_run_once_and_shown(
     text = (tmp_path / "mine.md").read_text(encoding="utf-8")
     assert "Small models from scratch, sequences made by the library, 2 seeds." in text
     assert "right once in 8 times" in text and "100.0% with 1, 45.3% with 2" in text
+    weights = sum(p.numel() for p in SmallReader(PartnersTask(pairs=2), 2, None).parameters())
+    assert f"learned with 2 layers, 2 pairs: {weights:,} (plain, pairs)." in text
     assert "pairs 2" in text and (tmp_path / "mine.png").exists()
     assert (tmp_path / "mine-steps.png").stat().st_size > 1000
     shown = [row for row in experiment_rows(results) if row.number is not None]
