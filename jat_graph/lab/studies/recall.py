@@ -202,8 +202,20 @@ class Recall(Kind):
             remarks=(
                 f"To guess any value is right once in {values} times; the commonest of the values "
                 f"that may be the answer is right {known}.",
+                self._parameters(results),
             ),
         )
+
+    def _parameters(self, results: Results) -> str:
+        """Say how many numbers each arm learns, in the last setting that was run."""
+        name = results.records[-1].task
+        setting, counts = self.setting(name, "grid"), dict[int, list[str]]()
+        for arm in results.grid.arms:
+            model = SmallReader(setting.task, setting.layers, _heads(arm), setting.channels)
+            count = sum(weight.numel() for weight in model.parameters())
+            counts.setdefault(count, []).append(arm.name)
+        each = "; ".join(f"{count:,} ({', '.join(arms)})" for count, arms in counts.items())
+        return f"Numbers that are learned with {name}: {each}."
 
     def _chosen(self, cell: Cell, plan: Plan) -> tuple[Setting, ReaderTraining]:
         where = f"grid {plan.grid.name!r}"
