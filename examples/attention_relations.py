@@ -7,17 +7,19 @@ subject, object, or is it the root?
 
 The model itself learns nothing. Four readers of what it gives have the same budget and seeds: a
 linear probe and an MLP, which see a word's states only; two layers of GATv2, which see the edges,
-too; and the same layers without any edge. A line for each says how many words of sentences that
-were not seen get the right relation.
+too; and the same layers without any edge. Within a seed they see the same batches. A line for each
+says how many words of sentences that were not seen get the right relation, and how many more than
+with the linear probe, with 95 % intervals. ``--json`` writes all of it and how many words of each
+sentence are right.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,10 +28,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import MLP, GATv2Conv
+from torch_geometric.utils import scatter
 from transformers import AutoModel, AutoTokenizer
 
 from examples.jat_graph_transformer import read_trees
+from examples.word_scores import WordScores
 from jat_graph.data import AttentionGraphs
+from jat_graph.files import check_target
 
 CHANNELS, HEADS = 128, 4
 READERS = ("linear probe", "MLP", "GATv2", "GATv2 without edges")
@@ -44,20 +49,36 @@ def main() -> None:
                 raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
         if not args.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
+        check_target(args.json)
         train, unseen = read_graphs(args)
     except (OSError, ValueError) as error:
         raise SystemExit(f"attention_relations: error: {str(error).splitlines()[0]}") from None
+    scores = WordScores(READERS[0], [graph.num_nodes for graph in unseen])
     for name in READERS:
         train.transform = unseen.transform = without_edges if "without" in name else None
-        start, found = time.perf_counter(), []
+        start = time.perf_counter()
         for seed in range(args.seeds):
             torch.manual_seed(seed)
             reader = make_reader(name, train)
+            torch.manual_seed(seed)  # readers draw unequally many weights; batches are the same
             fit(reader, train, args.epochs, args.learning_rate)
-            found.append(evaluate(reader, unseen))
-        spread = f"{min(found):.2%} to {max(found):.2%}, {args.seeds} seeds"
+            scores.add(name, count_right(reader, unseen))
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed")
+        typer.echo(f"{scores.told(name)}, {seconds:.0f} s a seed")
+    if args.json is not None:
+        scores.save(args.json, settings_of(args))
+
+
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a run, without its folders."""
+    options = ("sentences", "layer", "max_neighbors", "epochs", "learning_rate")
+    return {
+        "command": "python -m examples.attention_relations",
+        "model": Path(args.model).name,
+        **{name: getattr(args, name) for name in options},
+        "channels": CHANNELS,
+        "heads": HEADS,
+    }
 
 
 def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
@@ -156,12 +177,14 @@ def fit(reader: nn.Module, graphs: AttentionGraphs, epochs: int, rate: float) ->
 
 
 @torch.no_grad()
-def evaluate(reader: nn.Module, graphs: AttentionGraphs) -> float:
-    """Return the share of words whose relation is right."""
+def count_right(reader: nn.Module, graphs: AttentionGraphs) -> list[int]:
+    """Return how many words of each sentence get the right relation."""
     reader.eval()
-    batches = DataLoader(graphs, batch_size=64)
-    right = [reader(batch).argmax(-1) == batch.y for batch in batches]
-    return float(torch.cat(right).float().mean())
+    found: list[int] = []
+    for batch in DataLoader(graphs, batch_size=64):
+        right = (reader(batch).argmax(-1) == batch.y).long()
+        found += scatter(right, batch.batch, dim_size=batch.num_graphs, reduce="sum").tolist()
+    return found
 
 
 def read_arguments() -> argparse.Namespace:
@@ -176,6 +199,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=5, help="(default: 5)")
     parser.add_argument("--learning-rate", type=float, default=1e-2, help="(default: 1e-2)")
     parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--json", type=Path, help="file for scores and counts (default: none)")
     return parser.parse_args()
 
 

@@ -1,59 +1,68 @@
-"""Put dependency trees into the heads of a pretrained model, and name the relations.
+"""Put dependency trees into the heads of a pretrained model, and label the words.
 
 ``python -m examples.tree_heads --data-dir DIR --model MINILM`` reads UD English EWT and fine-tunes
-the model to say which relation each word has to its head: subject, object, or is it the root? The
-same model is trained four times a seed: as it is, with heads that jump along their own graphs, with
-heads that jump along the gold tree, and with a graph convolution of PyG on that tree in each head.
-How strongly heads jump is learned, from not at all.
+the model to say which relation each word has to its head: subject, object, or is it the root?
+``--label pos`` asks for its part of speech. The same model is trained three times a seed: as it is,
+with heads that jump along the gold tree, and with heads that jump along a tree of random heads,
+which has as many edges and says nothing. How strongly heads jump is learned, from not at all.
 
 A tree says which word is whose neighbour, not which of the two depends on the other, and not how.
 It is given in training and in the test: the question is whether heads can use what they are told,
-not whether a model can parse. All arms see the same sentences in the same order, with the same
-learning rate, which was chosen for none of them; strengths add 216 numbers to a model of 6 layers
-with 12 heads, and the layers of PyG some thousands. A line for each arm gives the mean over the
-seeds, their standard deviation, and what it is above the model as it is, with a 95 % interval.
+not whether a model can parse. Within a seed all arms begin at the same weights and see the same
+sentences in the same order, with the same learning rate, which was chosen for none of them;
+strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each arm gives the mean
+over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
+intervals. ``--json`` writes all of it and how many words of each sentence are right.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import networkx as nx
 import torch
 import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv
-from torch_geometric.utils import to_undirected
+from torch_geometric.utils import scatter, to_undirected
 from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples.jat_graph_transformer import Tree, read_trees
-from jat_graph.training import paired_difference, parameter_groups, summarize
+from examples.word_scores import WordScores
+from jat_graph.files import check_target
+from jat_graph.training import parameter_groups
 
 PAIRS = jat_graph.JatConfig(heads="all", strength="learned", standardize=True, threshold=4.0)
-# Whether heads jump, by which layer of PyG, and along the gold tree or graphs of their own.
-ARMS: dict[str, tuple[bool, Any, bool]] = {
-    "no jumps": (False, None, False),
-    "own graphs": (True, None, False),
-    "gold tree": (True, None, True),
-    "gold tree, GCNConv": (True, GCNConv, True),
-}
+LABELS = {"relation": "relations", "pos": "tags"}  # what they are called in a Tree
+ARMS = ("no jumps", "gold tree", "random tree")
 BATCH, LONGEST, STRENGTH_LR = 16, 32, 1e-2
+TREE_SEED = 0  # of the random heads, which are the same for all seeds of the training
+
+
+class Sentence(NamedTuple):
+    """Words, the class of each, and the tree that heads jump along."""
+
+    words: list[str]
+    classes: list[int]  # -1 for a label that no sentence of the training data has
+    heads: list[int] | None  # from 1, with 0 for none; None without jumps
 
 
 class Labeller(nn.Module):
     """A pretrained model that labels words, in the state of their first token."""
 
-    def __init__(self, path: str, jumps: bool, conv: Any, num_labels: int) -> None:
+    def __init__(self, path: str, jumps: bool, num_labels: int) -> None:
         super().__init__()
         self.base = AutoModel.from_pretrained(path)
-        if jumps:
-            jat_graph.attach(self.base, PAIRS, conv=conv)
         self.classify = nn.Linear(self.base.config.hidden_size, num_labels)
+        if jumps:
+            jat_graph.attach(self.base, PAIRS)
 
     def forward(self, encoding: Any, firsts: Tensor, graphs: list[Data] | None) -> Tensor:
         """Return logits of the words at ``firsts``, bool ``[B, L]``, along graphs if given."""
@@ -68,14 +77,10 @@ class Labeller(nn.Module):
 
 
 def main() -> None:
-    """Train each arm on each seed and print what they reach."""
+    """Train each arm on each seed, print what they reach, and write it if asked to."""
     args = read_arguments()
     try:
-        for name in ("trees", "test_trees", "epochs", "seeds"):
-            if getattr(args, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-        if not args.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
+        check(args)
         train, test = (
             [tree for tree in read_trees(args.data_dir, split) if len(tree.words) <= LONGEST]
             for split in ("train", "dev")
@@ -83,106 +88,151 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(args.model)
     except (OSError, ValueError) as error:
         raise SystemExit(f"tree_heads: error: {str(error).splitlines()[0]}") from None
-    labels = sorted({name for tree in train for name in tree.relations})
+    labels = sorted({name for tree in train for name in labels_of(tree, args.label)})
     train, test = train[: args.trees], test[: args.test_trees]
-    scores: dict[str, list[float]] = {}
-    for name, (jumps, conv, gold) in ARMS.items():
-        start, found = time.perf_counter(), scores.setdefault(name, [])
+    scores = WordScores(ARMS[0], [len(tree.words) for tree in test])
+    for arm in ARMS:
+        start = time.perf_counter()
+        parts = [make_sentences(trees, args.label, labels, arm) for trees in (train, test)]
         for seed in range(args.seeds):
             torch.manual_seed(seed)
-            model = Labeller(args.model, jumps, conv, len(labels))
-            fit(model, train, tokenizer, labels, gold, args.epochs, args.learning_rate)
-            found.append(100 * evaluate(model, test, tokenizer, labels, gold))
+            model = Labeller(args.model, arm != ARMS[0], len(labels))
+            fit(model, parts[0], tokenizer, args.epochs, args.learning_rate, seed)
+            scores.add(arm, count_right(model, parts[1], tokenizer))
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{name}: {told(found, scores['no jumps'])}, {seconds:.0f} s a seed")
+        typer.echo(f"{scores.told(arm)}, {seconds:.0f} s a seed")
+    if args.json is not None:
+        scores.save(args.json, settings_of(args))
 
 
-def told(found: list[float], base: list[float]) -> str:
-    """Return mean and spread of an arm, and what it is above the base, seed by seed."""
-    arm, seeds = summarize(found), len(found)
-    spread = "" if arm.std is None else f" ± {arm.std:.1f}"
-    text = f"{arm.mean:.1f}%{spread} right, {seeds} seed{'s' if seeds > 1 else ''}"
-    if found is base:
-        return text
-    change = paired_difference(found, base)
-    held = "" if change.low is None else f" ({change.low:+.1f} to {change.high:+.1f})"
-    return f"{text}, {change.mean:+.1f}{held} against no jumps"
+def check(args: argparse.Namespace) -> None:
+    """Refuse options that cannot be, before any work."""
+    if args.label not in LABELS:
+        raise ValueError(f"label must be {' or '.join(LABELS)}, got {args.label!r}")
+    for name in ("trees", "test_trees", "epochs", "seeds"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
+    if not args.learning_rate > 0:
+        raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
+    check_target(args.json)
 
 
-def encode(trees: list[Tree], tokenizer: Any) -> tuple[Any, Tensor, Tensor]:
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a run, without its folders."""
+    options = ("label", "trees", "test_trees", "epochs", "learning_rate")
+    return {
+        "command": "python -m examples.tree_heads",
+        "model": Path(args.model).name,
+        **{name: getattr(args, name) for name in options},
+        "jumps": PAIRS.to_dict(),
+        "strength_lr": STRENGTH_LR,
+        "batch_size": BATCH,
+        "longest_sentence": LONGEST,
+        "tree_seed": TREE_SEED,
+    }
+
+
+def labels_of(tree: Tree, label: str) -> list[str]:
+    """Return what is to be told of each word."""
+    names: list[str] = getattr(tree, LABELS[label])
+    return names
+
+
+def make_sentences(trees: list[Tree], label: str, labels: list[str], arm: str) -> list[Sentence]:
+    """Return sentences with the heads that an arm gives them."""
+    draw = random.Random(TREE_SEED)
+    heads: dict[str, Callable[[Tree], list[int] | None]] = {
+        "no jumps": lambda tree: None,
+        "gold tree": lambda tree: tree.heads,
+        "random tree": lambda tree: random_heads(len(tree.words), draw),
+    }
+    numbers = {name: number for number, name in enumerate(labels)}
+    return [
+        Sentence(
+            tree.words,
+            [numbers.get(name, -1) for name in labels_of(tree, label)],
+            heads[arm](tree),
+        )
+        for tree in trees
+    ]
+
+
+def random_heads(num_words: int, draw: random.Random) -> list[int]:
+    """Return the heads of a tree, each tree and each root as likely as any other."""
+    tree = nx.random_labeled_rooted_tree(num_words, seed=draw)
+    heads = dict(nx.bfs_predecessors(tree, tree.graph["root"]))
+    return [heads.get(word, -1) + 1 for word in range(num_words)]
+
+
+def encode(sentences: list[Sentence], tokenizer: Any) -> tuple[Any, Tensor, Tensor]:
     """Return tokens, which of them begin a word ``[B, L]``, and which word each belongs to."""
     encoding = tokenizer(
-        [tree.words for tree in trees],
+        [sentence.words for sentence in sentences],
         is_split_into_words=True,
         truncation=True,
         max_length=128,
         padding=True,
         return_tensors="pt",
     )
-    ids = [encoding.word_ids(row) for row in range(len(trees))]
+    ids = [encoding.word_ids(row) for row in range(len(sentences))]
     words = torch.tensor([[-1 if word is None else word for word in row] for row in ids])
     firsts = (words >= 0) & (words != F.pad(words, (1, 0), value=-1)[:, :-1])
     return encoding, firsts, words
 
 
-def tree_graph(tree: Tree) -> Data:
+def tree_graph(heads: list[int]) -> Data:
     """Return the tree between words, without a direction."""
-    edges = [(word, head - 1) for word, head in enumerate(tree.heads) if head > 0]
+    edges = [(word, head - 1) for word, head in enumerate(heads) if head > 0]
     index = torch.tensor(edges, dtype=torch.long).view(-1, 2).T  # one word has no edges
-    return Data(edge_index=to_undirected(index), num_nodes=len(tree.words))
+    return Data(edge_index=to_undirected(index), num_nodes=len(heads))
 
 
 def predict(
-    model: Labeller, trees: list[Tree], tokenizer: Any, labels: list[str], gold: bool
-) -> tuple[Tensor, Tensor]:  # [words, labels], [words]
-    """Return logits and classes of the words of some trees."""
-    encoding, firsts, words = encode(trees, tokenizer)
-    logits = model(encoding, firsts, [tree_graph(tree) for tree in trees] if gold else None)
-    classes = [
-        labels.index(trees[row].relations[word]) if trees[row].relations[word] in labels else -1
-        for row, word in zip(firsts.nonzero()[:, 0].tolist(), words[firsts].tolist(), strict=True)
-    ]
-    return logits, torch.tensor(classes)
+    model: Labeller, sentences: list[Sentence], tokenizer: Any
+) -> tuple[Tensor, Tensor, Tensor]:  # [words, labels], [words], [words]
+    """Return logits and classes of the words of some sentences, and whose words they are."""
+    encoding, firsts, words = encode(sentences, tokenizer)
+    graphs = [tree_graph(one.heads) for one in sentences if one.heads is not None]
+    logits = model(encoding, firsts, graphs or None)
+    rows = firsts.nonzero()[:, 0]
+    places = zip(rows.tolist(), words[firsts].tolist(), strict=True)
+    return logits, torch.tensor([sentences[row].classes[word] for row, word in places]), rows
 
 
 def fit(
-    model: Labeller,
-    trees: list[Tree],
-    tokenizer: Any,
-    labels: list[str],
-    gold: bool,
-    epochs: int,
-    rate: float,
+    model: Labeller, sentences: list[Sentence], tokenizer: Any, epochs: int, rate: float, seed: int
 ) -> None:
-    """Train on the trees, strengths with a learning rate of their own."""
+    """Train on the sentences, strengths with a learning rate of their own."""
     groups = parameter_groups(model, lr=rate, strength_lr=STRENGTH_LR, weight_decay=0.01)
     optimizer = torch.optim.AdamW(groups)
-    steps = epochs * -(-len(trees) // BATCH)
+    steps = epochs * -(-len(sentences) // BATCH)
     schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+    # Dropout draws other numbers where heads jump; the order must not hang on them.
+    draw = torch.Generator().manual_seed(seed)
     model.train()
     for _ in range(epochs):
-        order = torch.randperm(len(trees)).tolist()
-        for start in range(0, len(trees), BATCH):
-            own = [trees[place] for place in order[start : start + BATCH]]
-            loss = F.cross_entropy(*predict(model, own, tokenizer, labels, gold))
+        order = torch.randperm(len(sentences), generator=draw).tolist()
+        for start in range(0, len(sentences), BATCH):
+            own = [sentences[place] for place in order[start : start + BATCH]]
+            logits, classes, _ = predict(model, own, tokenizer)
             optimizer.zero_grad()
-            loss.backward()
+            F.cross_entropy(logits, classes).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
 
 
 @torch.no_grad()
-def evaluate(
-    model: Labeller, trees: list[Tree], tokenizer: Any, labels: list[str], gold: bool
-) -> float:
-    """Return the share of words whose relation is right."""
+def count_right(model: Labeller, sentences: list[Sentence], tokenizer: Any) -> list[int]:
+    """Return how many words of each sentence are right."""
     model.eval()
-    right = []
-    for start in range(0, len(trees), BATCH):
-        logits, classes = predict(model, trees[start : start + BATCH], tokenizer, labels, gold)
-        right.append(logits.argmax(-1) == classes)
-    return float(torch.cat(right).float().mean())
+    found: list[int] = []
+    for start in range(0, len(sentences), BATCH):
+        own = sentences[start : start + BATCH]
+        logits, classes, rows = predict(model, own, tokenizer)
+        right = (logits.argmax(-1) == classes).long()
+        found += scatter(right, rows, dim_size=len(own), reduce="sum").tolist()
+    return found
 
 
 def read_arguments() -> argparse.Namespace:
@@ -190,11 +240,13 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
     parser.add_argument("--model", required=True, help="folder or Hub name of an encoder")
+    parser.add_argument("--label", default="relation", help="relation (the default) or pos")
     parser.add_argument("--trees", type=int, default=600, help="to train on (default: 600)")
     parser.add_argument("--test-trees", type=int, default=500, help="(default: 500)")
     parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="(default: 1e-4)")
-    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--seeds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--json", type=Path, help="file for scores and counts (default: none)")
     return parser.parse_args()
 
 

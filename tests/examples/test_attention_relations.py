@@ -1,6 +1,7 @@
 """The example of words and their relations, on sentences of three words."""
 
 import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -45,10 +46,18 @@ def test_all_readers_learn_and_say_how_well(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_sentences(tmp_path, 16)
-    run(monkeypatch, tmp_path, "--model", minilm_path, "--epochs", "30")
+    file = tmp_path / "scores.json"
+    run(monkeypatch, tmp_path, "--model", minilm_path, "--epochs", "30", "--json", str(file))
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == list(READERS)
-    assert all(": 100.00% right (100.00% to 100.00%, 1 seeds), " in line for line in lines)
+    assert all(": 100.0% right, 1 seed, " in line for line in lines)
+    assert [", +0.0 against linear probe" in line for line in lines] == [False, True, True, True]
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert content["words"] == [4, 1] * 16 and content["base"] == "linear probe"
+    assert {arm: found["right"] for arm, found in content["arms"].items()} == {
+        name: [content["words"]] for name in READERS
+    }
+    assert str(tmp_path) not in json.dumps(content)
 
 
 def test_the_gnn_reads_edges_and_is_a_reader_of_states_without_them() -> None:
@@ -72,6 +81,7 @@ def test_the_gnn_reads_edges_and_is_a_reader_of_states_without_them() -> None:
     [
         (["--sentences", "0"], "sentences must be at least 1, got 0"),
         (["--layer", "9"], "layer must be below 7, got 9"),
+        (["--json", "/"], "/ must be a file, got a folder"),
         (["--max-neighbors", "0"], "max_neighbors must be at least 1, got 0"),
     ],
 )
