@@ -71,8 +71,8 @@ class Question:
     Args:
         least: How much better than the base an arm has to be, in points where the measure is a
             share, else in its unit; or that by task.
-        family: Comparisons whose p-values are corrected together, those of other grids too.
-            (default: None, the grid's own)
+        family: Comparisons whose p-values are corrected together, those of other grids and those
+            that are not run yet too. (default: None, all arms but the base on all its tasks)
         tasks: What it asks of. (default: none, which means all of the grid's)
     """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jat_graph.lab.statistics import Difference
-from jat_graph.lab.studies.grid import task_of
+from jat_graph.lab.studies.grid import Grid, Question, task_of
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import Row
@@ -53,7 +53,7 @@ def verdicts(results: Results, rows: Sequence[Row]) -> list[Verdict]:
     asked = [row for row in _asked(results, rows) if row.change is not None]
     found = [_paired_p(row.change) for row in asked if row.change is not None]
     known = [p for p in found if p is not None]
-    corrected = iter(holm(known, question.family or len(known)))
+    corrected = iter(holm(known, _family(results.grid, question)))
     said = []
     for row, p in zip(asked, found, strict=True):
         adjusted = None if p is None else next(corrected)
@@ -90,13 +90,18 @@ def question_line(results: Results, found: Sequence[Verdict]) -> str:
     assert question is not None
     sizes = [_size(question.least_of(one.row.task), one.row.metric) for one in found]
     least = " or ".join(dict.fromkeys(sizes))
-    family = question.family or sum(one.p is not None for one in found)
+    family = _family(results.grid, question)
     counted = "one comparison" if family == 1 else f"{family} comparisons"
     return (
         f"The verdict is yes where an arm is better than {results.grid.base.name!r} by {least} or "
         f"more and p is below {LEVEL}, after Holm's correction for {counted} (paired t "
         "test over the seeds); no where the interval lies below that size; else unknown."
     )
+
+
+def _family(grid: Grid, question: Question) -> int:
+    """How many comparisons are corrected together, those that are not run yet too."""
+    return question.family or (len(grid.arms) - 1) * len(question.tasks or grid.tasks)
 
 
 def _asked(results: Results, rows: Sequence[Row]) -> Iterator[Row]:

@@ -1,12 +1,14 @@
 """Verdicts: Holm's correction, and what yes, no and unknown go by."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.lab.studies.grid import Grid
+from jat_graph.lab.studies.grid import Grid, load_grid
+from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.lab.studies.tables import experiment_markdown
@@ -70,6 +72,21 @@ def test_an_arm_is_better_where_all_seeds_are_by_as_much_as_is_asked() -> None:
 def test_more_comparisons_and_more_spread_make_it_unknown() -> None:
     assert said(results([0.50, 0.51, 0.52], [0.90, 0.92, 0.91], family=500)) == ["unknown"]
     assert said(results([0.50, 0.51, 0.52], [0.60, 0.99, 0.80])) == ["unknown"]
+
+
+def test_a_question_is_about_what_its_grid_shows() -> None:
+    grid = load_grid("scratch")  # of chorales bits, and not the perplexity
+    asked = [kind_of(grid).asked(grid, task) for task in grid.tasks]
+    assert asked == ["accuracy", "bits_per_token", "bits_per_character", "accuracy"]
+    partners = load_grid("partners")
+    assert kind_of(partners).asked(partners, "2 layers, 7 pairs") == "accuracy_7"
+
+
+def test_comparisons_that_are_not_run_yet_count() -> None:
+    found = results([0.50, 0.51, 0.52], [0.90, 0.92, 0.91], tasks=CONTENT["tasks"])
+    begun = replace(found, records=tuple(r for r in found.records if r.task == "1 layer, 2 pairs"))
+    (one,) = verdicts(begun, experiment_rows(begun))
+    assert one.p is not None and one.corrected == pytest.approx(2 * one.p)
 
 
 def test_one_seed_and_equal_scores_say_what_they_can() -> None:
