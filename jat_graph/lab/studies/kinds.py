@@ -68,7 +68,7 @@ class Kind:
         return dict.fromkeys(record.scores, (get_task(record.task).primary_metric,))
 
     def asked(self, grid: Grid, task: str) -> str:
-        """The metric that a grid's question is about: the first that is shown, or the primary one."""
+        """The metric that a question is about: the first that a grid shows, or the primary one."""
         found = task_of(grid, task)
         known = (found.primary_metric, *found.other_metrics)
         return next((name for name in grid.columns if name in known), found.primary_metric)
