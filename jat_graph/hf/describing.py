@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from functools import partial
 from itertools import groupby
@@ -12,6 +13,7 @@ from jat_graph.hf.interface import find_attachment, layer_state
 from jat_graph.hf.wording import numbers
 
 WIDTH = 80  # of a terminal
+_NO_BREAK = "\u00a0"  # a space that textwrap leaves
 DEEP = 20  # of these ``print(model)`` may leave free before what a module says, in a wrapper too
 
 
@@ -55,15 +57,17 @@ def summary(model: nn.Module) -> str:
 
 
 def _lines(text: str, width: int, margin: str = "") -> list[str]:
-    """Break a text into lines that fit, the later ones further in."""
-    return textwrap.wrap(
-        text,
+    """Break a text into lines that fit, the later ones further in, and no brackets apart."""
+    kept = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), text)
+    lines = textwrap.wrap(
+        kept,
         width,
         initial_indent=margin,
         subsequent_indent=f"{margin}  ",
         break_on_hyphens=False,
         break_long_words=False,
     )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def show_heads(module: nn.Module) -> None:

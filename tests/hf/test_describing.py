@@ -69,6 +69,15 @@ def joined(text: str) -> str:
     return re.sub(r"(?<=\S)\n {4,}(?=\S)(?! *layer)", " ", text)
 
 
+def test_no_line_breaks_between_brackets() -> None:
+    tables = [[10.0**head for head in range(4)] for _ in range(3)]
+    for hops in range(1, 6):
+        config = JatConfig(threshold=tables, heads=4, hop_weights=(0.0,) * hops + (1.0,))
+        said = jat_graph.summary(attach(tiny_model("bert"), config))
+        weights = "(" + "0, " * hops + "1)"
+        assert sum(weights in line for line in said.splitlines()) == 1
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_no_line_of_ours_is_wider_than_a_terminal() -> None:
     config = JatConfig.stones(hops=2, pattern="window:64+global:1", key_factor=2.0)
