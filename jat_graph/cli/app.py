@@ -17,6 +17,7 @@ from jat_graph.cli.pages import PageCommand, PageGroup
 from jat_graph.cli.probing import probe_app
 from jat_graph.cli.training import eval_command, train_command
 from jat_graph.cli.viewing import view_command
+from jat_graph.progress import has_terminal
 
 app = typer.Typer(
     name="jat-graph",
@@ -99,13 +100,22 @@ def _set_up(
     messages = logging.getLogger("jat_graph")
     messages.setLevel(logging.INFO)
     if not messages.handlers:
-        from rich.console import Console
-        from rich.logging import RichHandler
+        messages.addHandler(_terminal() if has_terminal() else _Lines())
 
-        console = Console(stderr=True)
-        messages.addHandler(
-            RichHandler(console=console, show_time=False, show_level=False, show_path=False)
-        )
+
+class _Lines(logging.Handler):
+    """Each message on a line of its own, however long: a log has no width."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
+
+
+def _terminal() -> logging.Handler:
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    console = Console(stderr=True)
+    return RichHandler(console=console, show_time=False, show_level=False, show_path=False)
 
 
 app.command("demo", cls=PageCommand)(demo_command)

@@ -337,7 +337,7 @@ def test_plot_draws_patterns(run: Run, tmp_path: Path) -> None:
             ["--pattern", "window:3,area:two"],
             r"pattern must be area:WIDTH\[:causal\], got 'area:two'",
         ),
-        (["--pattern", "window:3", "--length", "0"], "length must be an integer of at least 1"),
+        (["--pattern", "window:3", "--length", "0"], "--length must be at least 1, got 0"),
         ([], "plot needs --model, or --pattern"),
         (["--pattern", "window:3", "--model", "x"], "plot needs --text or --sentence"),
     ],

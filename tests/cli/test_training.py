@@ -1,6 +1,7 @@
 """train and eval, thin over jat_graph.training."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,16 @@ from jat_graph.training.trainer import TaskTrainer
 from tests.cli.conftest import Run
 
 QUICK = ("--epochs", "1", "--batch-size", "16", "--max-length", "16", "--device", "cpu")
+
+
+def test_without_a_terminal_a_message_is_one_line(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="nosuch"):
+        run("bench", "nosuch")
+    said = "step 1 of 3, " * 20
+    logging.getLogger("jat_graph").warning(said)
+    assert capsys.readouterr().err == f"{said}\n"
 
 
 def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
