@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The colours of Okabe and Ito, told apart under every common colour blindness.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
 GREY = "#666666"
-MARKERS = "os^Dvp"
+MARKERS = "os^DvpX"
 
 
 def open_figure(count: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
