@@ -16,9 +16,9 @@ def test_there_are_as_many_panels_as_asked_for(count: int, columns: int) -> None
 
 
 def test_neighbours_look_different() -> None:
-    looks = [(line_style(place)["color"], line_style(place)["marker"]) for place in range(6)]
-    assert len(set(looks)) == 6
-    assert line_style(6) == line_style(0)
+    looks = [(line_style(place)["color"], line_style(place)["marker"]) for place in range(7)]
+    assert len(set(looks)) == 7
+    assert line_style(7) == line_style(0)
 
 
 def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
