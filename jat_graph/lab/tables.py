@@ -32,7 +32,7 @@ def show_change(value: float, metric: str) -> str:
     """A difference of scores, with its sign; of seconds the share of more time."""
     if metric == SECONDS:
         return f"{100 * value:+.0f} %"
-    return f"{100 * value:+.1f}" if is_share(metric) else f"{value:+.3g}"
+    return f"{100 * value:+.1f}" if is_share(metric) else f"{value:+.3f}"
 
 
 def markdown(frame: DataFrame, left: Sequence[str]) -> str:
