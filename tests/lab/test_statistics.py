@@ -106,7 +106,8 @@ def test_an_interval_that_other_examples_do_not_have_is_said() -> None:
 def test_perplexity_is_no_share() -> None:
     found = Difference({0: -1.0, 1: -1.5}, Interval(-2.0, -0.5))
     assert verdict("jump", "perplexity on test", found, greater_is_better=False) == (
-        "jump is better than base: -1.250 perplexity on test (95 % interval -2.000 to -0.500, 2 seeds)."
+        "jump is better than base: -1.250 perplexity on test "
+        "(95 % interval -2.000 to -0.500, 2 seeds)."
     )
 
 

@@ -72,7 +72,7 @@ def test_columns_that_nobody_fills_are_left_out() -> None:
     ("metric", "values", "score", "change"),
     [
         ("seconds", [10.0, 12.0], "11.0 ± 1.4 s", "**+50 %**"),
-        ("perplexity", [3.21, 3.45], "3.33 ± 0.17", "**+0.5**"),
+        ("perplexity", [3.21, 3.45], "3.33 ± 0.17", "**+0.500**"),
         ("pearson", [0.5, 0.5], "50.0 ± 0.0", "**+50.0**"),
     ],
 )
