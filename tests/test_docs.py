@@ -92,6 +92,7 @@ def test_the_blocks_of_a_page_run_in_order(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     names: dict[str, Any] = {"__name__": "__main__"}
+    shown: dict[str, Any] = {}  # Sphinx runs these on their own
     for block in _blocks(page):
         if block.reason is None and block.language in PYTHON:
             padding = "\n" * (block.line - 1)  # so that a traceback names the page's own line
@@ -101,7 +102,7 @@ def test_the_blocks_of_a_page_run_in_order(
             run = subprocess.run(script, capture_output=True, text=True)
             assert run.returncode == 0, f"{block.place}\n{run.stdout}{run.stderr}"
         elif block.language == "{doctest}":
-            _run_doctest(block, names)
+            _run_doctest(block, shown)
 
 
 @pytest.mark.usefixtures("minilm_path")
@@ -130,7 +131,7 @@ def _run_doctest(block: Block, names: dict[str, Any]) -> None:
     example = doctest.DocTestParser().get_doctest(
         block.code, {}, block.place, str(block.page), block.line
     )
-    example.globs = names  # those of the whole page
+    example.globs = names
     report: list[str] = []
     doctest.DocTestRunner(verbose=False).run(example, out=report.append, clear_globs=False)
     assert not report, "".join(report)

@@ -99,8 +99,10 @@ def _extrapolate(take: Callable[[int], object], rows: int) -> float:
     one, some = _seconds(take, 1), max(2, rows // _PART)
     if rows <= some:
         return one * rows
-    more = max(0.0, _seconds(take, some) - one)
-    return one + more * (rows - 1) / (some - 1)
+    together = _seconds(take, some)
+    if together > some * one:  # than one by one: something was compiled for so many
+        together = _seconds(take, some)
+    return one + max(0.0, together - one) * (rows - 1) / (some - 1)
 
 
 def measure_pace(trainer: TaskTrainer, patience: float = math.inf) -> Pace:
