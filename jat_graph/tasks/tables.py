@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +75,10 @@ class _Reader:
 
 
 def find_table(folder: Path, task: str, stem: str) -> Path:
-    """A task's file in a folder, or in the task's own inside that, however it is spelled."""
-    homes = sorted(path.name for path in folder.glob("*") if plain_name(path.name) == task)
+    """A task's file in a folder, or in the task's own inside that or its GLUE, however spelled."""
+    inside = (*folder.glob("*"), *folder.glob("[Gg][Ll][Uu][Ee]/*"))
+    own = [path.relative_to(folder) for path in inside if plain_name(path.name) == task]
+    homes = sorted(map(str, own), key=lambda home: (home.count(os.sep), home))
     return find_file(folder, task, homes, plain_or_gzipped(f"{stem}.tsv"))
 
 

@@ -192,6 +192,17 @@ def test_the_folder_may_be_the_tasks_own_or_the_one_above(tmp_path: Path, folder
     assert find_table(tmp_path, "sst2", "dev") == path
 
 
+@pytest.mark.parametrize("folder", ["glue", "GLUE"])
+def test_the_folder_may_hold_other_data_beside_glue(tmp_path: Path, folder: str) -> None:
+    own = tmp_path / folder / "SST-2"
+    own.mkdir(parents=True)
+    path = write(own / "dev.tsv", "x")
+    assert find_table(tmp_path, "sst2", "dev") == path
+    (tmp_path / "SST-2").mkdir()
+    nearer = write(tmp_path / "SST-2" / "dev.tsv", "x")
+    assert find_table(tmp_path, "sst2", "dev") == nearer
+
+
 def test_the_plain_file_comes_before_the_packed_one(tmp_path: Path) -> None:
     packed = write(tmp_path / "dev.tsv.gz", "x")
     assert find_table(tmp_path, "sst2", "dev") == packed
