@@ -12,6 +12,7 @@ from jat_graph.lab.studies.cells import cell_folder
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.report import ORDER
 from jat_graph.lab.studies.rows import reference_arm
+from jat_graph.tasks import get_task
 from jat_graph.training import BothHeads
 
 ABLATIONS = ("layers", "heads", "order")
@@ -184,3 +185,9 @@ def test_a_cell_of_long_texts_runs(
     assert set(record.scores["test"]) == (
         {"accuracy"} if task == "qmsum" else {"f1", "exact_match"}
     )
+
+
+def test_the_tasks_of_a_grid_read_one_folder(data_dir: Path) -> None:
+    grid = load_grid("pretrained")
+    for task in map(get_task, grid.tasks):
+        assert len(task.load(data_dir, ["validation"])["validation"]) > 200
