@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jat_graph.viz.heads import new_figure
@@ -29,3 +30,19 @@ def line_style(place: int) -> dict[str, Any]:
     """How the line at a place of a panel looks, unlike those of other places."""
     colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
     return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
+
+
+def add_legend(figure: Figure, axes: Sequence[Axes], columns: int, last: str = "") -> None:
+    """Put one legend under all panels, if there are names, with one of them at its end."""
+    found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    handles = {name: handle for pairs in found for handle, name in pairs}
+    handles |= {last: handles.pop(last)} if last in handles else {}
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(columns, len(handles)),
+            fontsize=8,
+            frameon=False,
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jat_graph.lab.figure import GREY, line_style, open_figure
+from jat_graph.lab.figure import GREY, add_legend, line_style, open_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,16 +34,7 @@ def draw_curves(panels: Mapping[str, Curves], title: str) -> Figure:
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves.lines))
     for axis, (what, curves) in zip(axes, panels.items(), strict=True):
         _draw_panel(axis, what, curves, names)
-    found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
-    handles = {name: handle for pairs in found for handle, name in pairs}
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=columns + 1,
-        fontsize=8,
-        frameon=False,
-    )
+    add_legend(figure, axes, columns=columns + 1)
     return figure
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.costs import Costs
 from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import KIND_CHECKS, Grid, task_of
 from jat_graph.lab.studies.results import Record, Results
@@ -75,6 +76,10 @@ class Kind:
 
     def curves(self, results: Results) -> Mapping[str, Curves]:
         """How the arms did on the way, by what is measured; nothing where only the end counts."""
+        return {}
+
+    def costs(self, results: Results) -> Mapping[str, Costs]:
+        """What models of several depths took, by what is measured; nothing where all are one."""
         return {}
 
     def caption(self, results: Results) -> Caption:

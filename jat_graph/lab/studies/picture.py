@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from jat_graph.lab.figure import GREY, line_style, open_figure
+from jat_graph.lab.figure import GREY, add_legend, line_style, open_figure
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import Row, group_rows, number_label
@@ -44,6 +44,7 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
     panels = choose_panels(results.grid, rows)
     if not panels:
         raise ValueError(f"a picture of {results.grid.name!r} needs finished cells of two arms")
+    names = list(dict.fromkeys(line.name for panel in panels for line in panel.lines))
     columns = min(MOST_COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
     height = max(map(_height, panels)) * lines + AROUND_PANELS
@@ -59,8 +60,9 @@ def draw_experiment(results: Results, rows: Sequence[Row]) -> Figure:
         )
         if alike is not axis:
             axis.sharey(alike)
-        _draw_panel(axis, panel, named=named)
-    _add_legend(figure, axes)
+        _draw_panel(axis, panel, names, named=named)
+    # as many columns as the panels are wide enough for; matplotlib has the paper's changes first
+    add_legend(figure, axes, columns=min(4, 1 + min(columns, len(panels))), last=PAPER)
     return figure
 
 
@@ -73,7 +75,7 @@ def _height(panel: Panel) -> float:
     return AROUND_LINES + LINE_HEIGHT * len(panel.ticks) if panel.ticks else PANEL[1]
 
 
-def _draw_panel(axis: Axes, panel: Panel, *, named: bool) -> None:
+def _draw_panel(axis: Axes, panel: Panel, names: Sequence[str], *, named: bool) -> None:
     for number, line in enumerate(panel.lines):
         spread = [line.below, line.above]
         aside = 0.0 if panel.ticks else ASIDE * (number - (len(panel.lines) - 1) / 2)
@@ -83,7 +85,7 @@ def _draw_panel(axis: Axes, panel: Panel, *, named: bool) -> None:
             xerr=spread if panel.ticks else None,
             yerr=None if panel.ticks else spread,
             label=line.name,
-            **line_style(number),
+            **line_style(names.index(line.name)),
             linestyle="none" if panel.ticks else "-",
             capsize=2,
         )
@@ -116,24 +118,6 @@ def _label(axis: Axes, panel: Panel, *, named: bool) -> None:
     axis.set_xticks(sorted({x for line in panel.lines for x in line.x}))
     if panel.of_changes:
         axis.axhline(0.0, color=GREY, linewidth=0.8)
-
-
-def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend under all panels, if there are names."""
-    found = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
-    handles = {name: handle for pairs in found for handle, name in pairs}
-    handles |= {PAPER: handles.pop(PAPER)} if PAPER in handles else {}  # matplotlib has it first
-    if handles:
-        grid = axes[0].get_gridspec()
-        columns = min(4, len(handles), 1 + (grid.ncols if grid is not None else 1))
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=columns,  # as many as the panels are wide enough for
-            fontsize=8,
-            frameon=False,
-        )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from jat_graph.checks.numbers import check_choice
 from jat_graph.lab.parsing import parse
 from jat_graph.lab.studies.arms import GridArm, build_heads, check_only_heads
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.costs import Costs, Spent
 from jat_graph.lab.studies.curves import Curves
 from jat_graph.lab.studies.grid import Grid, check_columns
 from jat_graph.lab.studies.kinds import Caption, Kind, enter_kind
@@ -186,6 +187,33 @@ class Recall(Kind):
                 panels[name] = Curves(lines, task.chance(size))
         return panels
 
+    def costs(self, results: Results) -> Mapping[str, Costs]:
+        """What the arms took whose settings differ in their layers alone."""
+        grid = results.grid
+        depths: dict[str, list[str]] = {}
+        for name in grid.tasks:
+            if any(record.task == name for record in results.records):
+                depths.setdefault(name.partition(", ")[2], []).append(name)
+        return {
+            rest: {
+                arm.name: spent
+                for arm in grid.arms
+                if (spent := list(self._spent(results, arm, names)))
+            }
+            for rest, names in depths.items()
+            if len(names) > 1
+        }
+
+    def _spent(self, results: Results, arm: GridArm, names: Iterable[str]) -> Iterator[Spent]:
+        for name in names:
+            if records := results.of(name, arm.name):
+                setting, metric = self.setting(name, "grid"), self.asked(results.grid, name)
+                yield Spent(
+                    _count_weights(setting, arm),
+                    min(record.seconds for record in records),  # others were disturbed
+                    fmean(record.scores[REPORTED][metric] or 0.0 for record in records),
+                )
+
     def caption(self, results: Results) -> Caption:
         """Say what chance is."""
         settings = [self.setting(name, "grid") for name in results.grid.tasks]
@@ -211,9 +239,7 @@ class Recall(Kind):
         name = results.records[-1].task
         setting, counts = self.setting(name, "grid"), dict[int, list[str]]()
         for arm in results.grid.arms:
-            model = SmallReader(setting.task, setting.layers, _heads(arm), setting.channels)
-            count = sum(weight.numel() for weight in model.parameters())
-            counts.setdefault(count, []).append(arm.name)
+            counts.setdefault(_count_weights(setting, arm), []).append(arm.name)
         each = "; ".join(f"{count:,} ({', '.join(arms)})" for count, arms in counts.items())
         return f"Numbers that are learned with {name}: {each}."
 
@@ -227,6 +253,12 @@ enter_kind("partners", Recall("partners", "pairs", lambda pairs: PartnersTask(pa
 enter_kind(
     "far-recall", Recall("far-recall", "filler", lambda filler: FarRecallTask(filler=filler))
 )
+
+
+def _count_weights(setting: Setting, arm: GridArm) -> int:
+    """How many numbers a model learns."""
+    model = SmallReader(setting.task, setting.layers, _heads(arm), setting.channels)
+    return sum(weight.numel() for weight in model.parameters())
 
 
 def _mean_curve(records: Sequence[Record], metric: str) -> list[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""Learned strengths: read from the weights that a run saved, and tabulated arm by arm."""
+"""Learned strengths: read from the weights that a run saved, tabulated and drawn arm by arm."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jat_graph.lab.figure import open_figure
 from jat_graph.lab.studies.results import Record, Results
 from jat_graph.lab.tables import NOTHING
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 STRENGTHS_LINE = (
@@ -22,6 +25,8 @@ STRENGTHS_LINE = (
 
 _PARAMETER = ".strength.theta"
 _SIDES = ("queries", "keys", "values")
+_PANEL = (2.4, 1.7)  # inches
+_AROUND = 0.6  # inches of the title
 
 
 def saved_strengths(folder: Path) -> dict[str, list[list[list[float]]]]:
@@ -42,20 +47,70 @@ def strengths_frame(results: Results) -> DataFrame:
     """What the arms have learned, a line for each task and arm; none where nobody has."""
     from pandas import DataFrame
 
-    grid = results.grid
-    lines = []
-    for task in grid.tasks:
-        for arm in grid.arms:
-            records = [record for record in results.of(task, arm.name) if record.strengths]
-            if records:
-                lines.append({"task": task, "arm": arm.name} | dict(_cells(records)))
+    lines = [
+        {"task": task, "arm": arm} | dict(_cells(records))
+        for (task, arm), records in _learned(results).items()
+    ]
     return DataFrame(lines).fillna(NOTHING)
 
 
-def _cells(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+def can_draw_strengths(results: Results) -> bool:
+    """Tell whether models of several layers have learned any."""
+    return any(len(records[0].strengths) > 1 for records in _learned(results).values())
+
+
+def draw_strengths(results: Results) -> Figure:
+    """Draw which layers and heads choose to jump: sizes of θ, a row for each task and arm."""
+    learned = _learned(results)
+    columns, rows = len(_SIDES), len(learned)
+    width, height = _PANEL[0] * columns + 0.9, _PANEL[1] * rows + _AROUND
+    figure, axes = open_figure(columns * rows, columns, (width, height))
+    figure.suptitle(f"Which layers and heads jump\n{results.grid.title}", fontsize=10)
+    for row, (name, records) in enumerate(learned.items()):
+        _draw_row(axes[columns * row : columns * (row + 1)], ", ".join(name), records)
+    for axis in axes[-columns:]:
+        axis.set_xlabel("head", fontsize=8)
+    return figure
+
+
+def _draw_row(axes: Sequence[Axes], name: str, records: Sequence[Record]) -> None:
+    """Draw what an arm has learned on a task, queries, keys and values on one scale."""
+    from matplotlib.ticker import MaxNLocator
+
+    size = np.abs(_theta(records)).mean(0).max(2)  # [layers, 3, H], of the largest hop
+    layers = [_layer(module) for module in records[0].strengths]
+    for place, (axis, side) in enumerate(zip(axes, _SIDES, strict=True)):
+        image = axis.imshow(size[:, place], vmin=0.0, vmax=size.max(), aspect="auto")
+        first = "" if place else name  # above all three
+        axis.set_title(f"{first}\n{side}", fontsize=8, loc="left")
+        axis.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+        axis.tick_params(labelsize=7)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].set_ylabel("layer", fontsize=8)
+    bar = axes[0].figure.colorbar(image, ax=list(axes), pad=0.02)
+    bar.set_label("|θ|, mean over seeds", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+
+
+def _learned(results: Results) -> dict[tuple[str, str], list[Record]]:
+    """The records that have strengths, by task and arm."""
+    found = {
+        (task, arm.name): [record for record in results.of(task, arm.name) if record.strengths]
+        for task in results.grid.tasks
+        for arm in results.grid.arms
+    }
+    return {name: records for name, records in found.items() if records}
+
+
+def _theta(records: Sequence[Record]) -> np.ndarray:
+    """Their strengths. [seeds, layers, 3, hops, H]."""
     names = list(records[0].strengths)
-    theta = np.array([[record.strengths[name] for name in names] for record in records])
-    layers = np.array([_layer(name) for name in names])
+    return np.array([[record.strengths[name] for name in names] for record in records])
+
+
+def _cells(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    theta = _theta(records)
+    layers = np.array([_layer(name) for name in records[0].strengths])
     for side, name in enumerate(_SIDES):
         yield name, _size(theta[:, :, side])
     for layer in np.unique(layers):

@@ -74,6 +74,25 @@ def test_one_measure_of_several_tasks_has_one_scale() -> None:
     assert second.get_ylim() == (low, high)
 
 
+def test_an_arm_looks_alike_in_all_panels() -> None:
+    arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}, {"name": "JAT†", "heads": "paper"}]
+    kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer", "2 layers"]}
+    scores = {"test": {"accuracy_1": 0.5, "accuracy_2": 0.25}}
+    records = [
+        made_up.plain(task, arm, seed, scores)
+        for task, found in (("1 layer", ("base", "JAT", "JAT†")), ("2 layers", ("base", "JAT†")))
+        for arm in found
+        for seed in (0, 1)
+    ]
+    figure = draw(made_up.results(made_up.grid(**kind, arms=arms, paper={}), records))
+    colours = [
+        {bars.get_label(): bars.lines[0].get_color() for bars in axis.containers}
+        for axis in figure.axes
+    ]
+    assert len(set(colours[0].values())) == 3
+    assert colours[1] == {name: colours[0][name] for name in ("base", "JAT†")}
+
+
 def test_lines_are_drawn_over_their_number() -> None:
     figure = draw(of_lines())
     assert legend(figure) == ["base", "JAT"]

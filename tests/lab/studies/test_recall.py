@@ -10,6 +10,7 @@ import pytest
 from jat_graph.cli import main
 from jat_graph.lab.studies import estimate_cells, load_grid, results_frame, run_experiment
 from jat_graph.lab.studies.cells import Cell, Plan
+from jat_graph.lab.studies.costs import draw_costs
 from jat_graph.lab.studies.curves import Curves, draw_curves
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.kinds import KINDS
@@ -119,6 +120,34 @@ def test_curves_are_means_over_the_seeds_at_the_largest_size() -> None:
     assert list(axis.get_lines()[0].get_ydata()) == pytest.approx([30, 60])
 
 
+def test_costs_are_of_settings_that_differ_in_their_layers_alone() -> None:
+    def cell(task: str, arm: str, seed: int, share: float, seconds: float) -> Record:
+        scores = {"test": {"accuracy": 0.9, "accuracy_2": share}}
+        return Record(task, arm, seed, scores=scores, seconds=seconds, steps=4, device="cpu")
+
+    of = grid(tasks=["1 layer, 2 pairs", "2 layers, 2 pairs", "1 layer, 4 pairs"])
+    records = [
+        cell("1 layer, 2 pairs", "plain", 0, 0.25, 9.0),
+        cell("1 layer, 2 pairs", "plain", 1, 0.75, 7.0),
+        cell("2 layers, 2 pairs", "plain", 0, 1.0, 20.0),
+        cell("1 layer, 2 pairs", "pairs", 0, 0.5, 8.0),
+    ]
+    whole = Results(of, "", "from scratch", None, {}, {}, tuple(records))
+    found = KINDS["partners"].costs(whole)
+    assert list(found) == ["2 pairs"] and list(found["2 pairs"]) == ["plain", "pairs"]
+    shallow, deep = found["2 pairs"]["plain"]
+    assert (shallow.seconds, shallow.share) == (7.0, 0.5)
+    assert (deep.seconds, deep.share) == (20.0, 1.0)
+    assert 1.8 * shallow.weights < deep.weights < 2 * shallow.weights
+    (pairs,) = found["2 pairs"]["pairs"]
+    assert pairs.weights == shallow.weights  # these pairs have no strengths
+    figure = draw_costs(found, of.title)
+    assert [axis.get_title() for axis in figure.axes] == ["2 pairs", "2 pairs"]
+    drawn = [[list(line.get_xdata()) for line in axis.get_lines()] for axis in figure.axes]
+    assert drawn[1] == [[7.0, 20.0], [8.0]]
+    assert KINDS["partners"].costs(replace(whole, records=tuple(records[:2]))) == {}
+
+
 def test_a_step_of_a_small_model_says_what_it_takes(tmp_path: Path) -> None:
     plan = Plan(grid(partners={"steps": 1000, "every": 100}))
     job = KINDS["partners"].job(plan.cells[0], plan, tmp_path)
@@ -186,7 +215,8 @@ def test_the_grids_are_what_their_names_say(name: str) -> None:
     kind = KINDS[name]
     assert found.kind == name and found.seeds == 3 and isinstance(kind, Recall)
     settings = [kind.setting(task, name) for task in found.tasks]
-    assert {setting.layers for setting in settings} == {1, 2}
+    deepest = 3 if name == "partners" else 2
+    assert {setting.layers for setting in settings} == {*range(1, deepest + 1)}
     if name == "partners":
         assert {max(setting.task.sizes) for setting in settings} == {*range(3, 9), 12, 16}
 

@@ -9,7 +9,13 @@ from jat_graph.lab.studies import Cell, Record
 from jat_graph.lab.studies.cells import cell_folder
 from jat_graph.lab.studies.kinds import KINDS
 from jat_graph.lab.studies.rows import experiment_rows
-from jat_graph.lab.studies.strengths import STRENGTHS_LINE, saved_strengths, strengths_frame
+from jat_graph.lab.studies.strengths import (
+    STRENGTHS_LINE,
+    can_draw_strengths,
+    draw_strengths,
+    saved_strengths,
+    strengths_frame,
+)
 from jat_graph.lab.studies.tables import experiment_markdown
 from tests.lab.studies.conftest import Plans
 from tests.lab.studies.made_up import results
@@ -67,6 +73,28 @@ def test_the_table_by_hand() -> None:
     ]
     text = narrow(experiment_markdown(found, experiment_rows(found)))
     assert "| cola | stones | 0.250 (0.50) |" in text and STRENGTHS_LINE in text
+
+
+def test_the_picture_has_a_row_for_who_has_learned() -> None:
+    def cell(seed: int, size: float) -> Record:
+        strengths = {
+            f"layer.{layer}": [[[size, -size]], [[0.0, size * layer]], [[0.0, 0.0]]]
+            for layer in (2, 5)
+        }
+        return made_up(arm="stones", seed=seed, strengths=strengths)
+
+    found = results(small_grid(arms=ARMS), [made_up(), cell(0, 0.1), cell(1, 0.3)])
+    assert can_draw_strengths(found)
+    figure = draw_strengths(found)
+    titles = [axis.get_title(loc="left") for axis in figure.axes[:3]]
+    assert titles == ["cola, stones\nqueries", "\nkeys", "\nvalues"]
+    drawn = [axis.get_images()[0].get_array() for axis in figure.axes[:3]]
+    torch.testing.assert_close(torch.tensor(drawn[0]), torch.full((2, 2), 0.2).double())
+    wanted = torch.tensor([[0.0, 0.4], [0.0, 1.0]]).double()
+    torch.testing.assert_close(torch.tensor(drawn[1]), wanted)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["2", "5"]
+    one_layer = made_up(arm="stones", strengths={"layer.0": [[[1.0]], [[2.0]], [[3.0]]]})
+    assert not can_draw_strengths(results(small_grid(arms=ARMS), [made_up(), one_layer]))
 
 
 def test_nothing_learned_is_no_table() -> None:
