@@ -63,8 +63,11 @@ def _fail(message: str, code: int) -> NoReturn:
 def _describe_usage(error: typer.TyperException) -> str:
     """What typer says in one line, and the value that came where one is of the wrong type."""
     message = " ".join(error.format_message().split()).rstrip(".")
-    found = getattr(error.__cause__, "errors", None)
-    return f"{message}, got {found()[0]['input']!r}" if found else message
+    found, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if not found or param is None:
+        return message
+    wanted = found()[0]["msg"].removeprefix("Input should be ").partition(",")[0]
+    return f"{param.opts[0]} must be {wanted}, got {found()[0]['input']!r}"
 
 
 def _describe(error: OSError) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.files import check_picture, check_target
-from jat_graph.lab.speed import LONGEST, NAMES, check_benchmark, check_lengths
+from jat_graph.lab.speed import LONGEST, NAMES, check_lengths
 from jat_graph.progress import has_terminal
 
 COSTS = "costs"
@@ -48,9 +48,8 @@ def bench_command(
     """
     for target in (json_file, plot):
         check_target(target)
-    if name != COSTS:
-        check_benchmark(name)
-    elif lengths is not None or plot is not None:
+    check_choice("benchmark", name, (*NAMES, COSTS))
+    if name == COSTS and (lengths is not None or plot is not None):
         raise ValueError("bench costs takes neither --lengths nor --plot")
     if device is not None:
         check_choice("--device", device, ("cpu", "cuda"))

@@ -159,7 +159,9 @@ def foresee(
         if name != TRAIN
     ]
     cost = cost_of(measure_pace(trainer), options, steps, scored, done)
-    logger.info("%s for %d steps and scores, by one timed step", cost, max(0, steps - done))
+    left = max(0, steps - done)
+    steps_left = "1 step" if left == 1 else f"{left} steps"
+    logger.info("%s for %s and scores, by one timed step", cost, steps_left)
     return cost
 
 

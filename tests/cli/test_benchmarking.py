@@ -82,7 +82,7 @@ def test_nothing_is_printed_where_a_check_fails(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["speed"], "benchmark must be one of kernels, .* got 'speed'"),
+        (["speed"], "benchmark must be one of kernels, .*, costs, got 'speed'"),
         (["growth", "--lengths", "long"], "--lengths must be whole numbers, .* got 'long'"),
         (["growth", "--lengths", "8"], "lengths must be whole numbers from 16 to .* got 8"),
         (["growth", "--lengths", ","], "lengths must be whole numbers from 16 to .* got none"),

@@ -19,7 +19,7 @@ from jat_graph.training.heads import Heads, join_kinds, kinds_of
 from jat_graph.training.objectives import objective_for
 from jat_graph.training.objectives.base import Encoded, draw
 from jat_graph.training.options import TrainingOptions
-from jat_graph.training.pretrained import quiet
+from jat_graph.training.pretrained import load_config, quiet
 from jat_graph.training.processes import Processes, own_environment
 from jat_graph.training.runner import assemble
 
@@ -71,7 +71,13 @@ class TrainingJob:
         grouped = options.group_by_length
         tokens = padded_tokens(rows.features, options.batch_size, grouped=grouped)
         steps = steps_of(options, round(len(rows.features) * share))
-        return options.epochs * share * tokens + STEP * steps
+        return (options.epochs * share * tokens + STEP * steps) * self._depth
+
+    @property
+    def _depth(self) -> float:
+        """How deep the model is made, compared with what it is."""
+        depth = self.options.depth
+        return 1.0 if depth is None else depth / load_config(self.options.model).num_hidden_layers
 
     def time(self, patience: float) -> Cost:
         """Time a step on a few rows of the task."""

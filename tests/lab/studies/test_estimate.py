@@ -116,6 +116,7 @@ def test_a_job_is_as_large_as_its_data(options: Options) -> None:
     every, half = (TrainingJob(options(max_train_samples=n), JUMP) for n in (None, 24))
     assert half.size < every.size < 3 * half.size
     assert TrainingJob(options(epochs=6), JUMP).size == 2 * every.size
+    assert TrainingJob(options(depth=1), None).size == every.size / 2  # of two layers
     assert 0 < every.time(60.0).seconds < 60
 
 
