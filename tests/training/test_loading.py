@@ -93,6 +93,23 @@ def test_wrong_models_are_one_clear_line(tiny_model: str, tmp_path: Path) -> Non
         assert "\n" not in str(caught.value)
 
 
+def test_labels_of_other_names_are_told(
+    tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_for_training(objective(tiny_model, "rte")).save_pretrained(tmp_path / "rte")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "rte")
+    unnamed = classifier(tiny_model, tmp_path / "unnamed", 2)
+    caplog.clear()
+    load_trained(objective(str(tmp_path / "rte"), "rte", max_length=64))
+    load_trained(objective(str(tmp_path / "rte"), "qnli", max_length=64))  # which has the same
+    load_trained(objective(unnamed, "cola", max_length=64))
+    assert not caplog.messages
+    load_trained(objective(str(tmp_path / "rte"), "cola", max_length=64))
+    (told,) = caplog.messages
+    assert "rte' has the labels entailment, not_entailment, and task cola has" in told
+    assert told.endswith("unacceptable, acceptable: they are taken in this order")
+
+
 def test_a_cut_off_file_of_weights_is_named(tiny_model: str, tmp_path: Path) -> None:
     folder = classifier(tiny_model, tmp_path / "cut", 2)
     weights = Path(folder, "model.safetensors")

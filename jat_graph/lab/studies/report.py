@@ -6,24 +6,16 @@ and writes ``docs/experiments.md`` and ``docs/pictures/experiments-NAME.png``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from jat_graph.files import write_text
 from jat_graph.lab.page import page, picture, result_files, run_command, section
-from jat_graph.lab.studies.costs import draw_costs
-from jat_graph.lab.studies.curves import draw_curves
-from jat_graph.lab.studies.kinds import kind_of
-from jat_graph.lab.studies.picture import can_draw, draw_experiment
+from jat_graph.lab.studies.drawings import drawings_of
 from jat_graph.lab.studies.results import Results, read_results
 from jat_graph.lab.studies.rows import Row, experiment_rows
-from jat_graph.lab.studies.strengths import can_draw_strengths, draw_strengths
 from jat_graph.lab.studies.tables import experiment_markdown
 from jat_graph.viz import save_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # What a person wrote about all experiments together; the rest of the page is made from numbers.
 FINDINGS_FILE = "findings.md"
@@ -60,7 +52,7 @@ def write_page(folder: str | Path) -> Path:
     pictures = folder.parent / "pictures"
     pictures.mkdir(exist_ok=True)
     for results in found:
-        for one in _pictures(results, rows[results.grid.name]):
+        for one in drawings_of(results, rows[results.grid.name]):
             save_figure(one.draw(), pictures / f"{folder.name}-{one.name}.png")
     path = folder.with_suffix(".md")
     write_text(path, render_page(found, read_findings(folder), f"pictures/{folder.name}", rows))
@@ -78,30 +70,8 @@ def render_page(
     return page(heading, [_section(one, rows[one.grid.name], pictures) for one in found])
 
 
-class _Picture(NamedTuple):
-    name: str  # of the file, without what all begin and end with
-    title: str
-    draw: Callable[[], Figure]
-
-
-def _pictures(results: Results, rows: Sequence[Row]) -> Iterator[_Picture]:
-    """What there is to draw of an experiment."""
-    name, title, kind = results.grid.name, results.grid.title, kind_of(results.grid)
-    if can_draw(results, rows):
-        yield _Picture(name, title, lambda: draw_experiment(results, rows))
-    if curves := kind.curves(results):
-        step = f"{title}, step by step"
-        yield _Picture(f"{name}-steps", step, lambda: draw_curves(curves, title))
-    if costs := kind.costs(results):
-        price = f"{title}, and what that takes"
-        yield _Picture(f"{name}-costs", price, lambda: draw_costs(costs, title))
-    if can_draw_strengths(results):
-        choice = f"{title}: which layers and heads jump"
-        yield _Picture(f"{name}-strengths", choice, lambda: draw_strengths(results))
-
-
 def _section(results: Results, rows: Sequence[Row], pictures: str) -> str:
-    drawn = [picture(one.title, f"{pictures}-{one.name}.png") for one in _pictures(results, rows)]
+    drawn = [picture(one.title, f"{pictures}-{one.name}.png") for one in drawings_of(results, rows)]
     name, title = results.grid.name, results.grid.title
     return section(f"{name}: {title}", *drawn, experiment_markdown(results, rows))
 

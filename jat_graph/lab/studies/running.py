@@ -18,10 +18,9 @@ from pathlib import Path
 from jat_graph.files import write_text
 from jat_graph.lab.store import locked
 from jat_graph.lab.studies.cells import Cell, Plan
-from jat_graph.lab.studies.curves import draw_curves
+from jat_graph.lab.studies.drawings import drawings_of
 from jat_graph.lab.studies.grid import task_of
 from jat_graph.lab.studies.kinds import kind_of
-from jat_graph.lab.studies.picture import can_draw, draw_experiment
 from jat_graph.lab.studies.records import RECORD_FILE, Store
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import experiment_rows
@@ -109,18 +108,16 @@ def run_experiment(
 def show_results(results: Results, folder: Path) -> None:
     """Write ``NAME.md``, the table, and ``NAME.png``, the picture, beside the results.
 
-    Where cells say how they did on the way, ``NAME-steps.png`` shows that.
+    Further pictures show how cells did on the way, what they took, and which heads chose to jump.
     """
     rows = experiment_rows(results)
-    name, title = results.grid.name, results.grid.title
-    write_text(folder / f"{name}.md", f"# {title}\n\n{experiment_markdown(results, rows)}\n")
+    text = f"# {results.grid.title}\n\n{experiment_markdown(results, rows)}\n"
+    write_text(folder / f"{results.grid.name}.md", text)
     if find_spec("matplotlib") is None:
         logger.warning("no picture: it needs matplotlib (pip install 'jat_graph[viz]')")
         return
-    if can_draw(results, rows):
-        save_figure(draw_experiment(results, rows), folder / f"{name}.png")
-    if curves := kind_of(results.grid).curves(results):
-        save_figure(draw_curves(curves, title), folder / f"{name}-steps.png")
+    for drawing in drawings_of(results, rows):
+        save_figure(drawing.draw(), folder / f"{drawing.name}.png")
 
 
 def check_data(plan: Plan, cells: Sequence[Cell]) -> None:

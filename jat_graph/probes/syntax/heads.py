@@ -181,7 +181,10 @@ def _table(found: Found, halves: Halves, heads: Sequence[Head], least: int) -> A
     scored = ~halves.chosen_on[found.sentences]
     names = [ALL, *_frequent(found, scored, least)]
     if len(names) == 1:
-        raise ValueError(f"sentences must have a relation of {least} words to score, got none")
+        raise ValueError(
+            f"sentences must have a relation of {least} words to score, got none: "
+            "read more of them, or ask for fewer words with least"
+        )
     return pd.DataFrame([_row(name, found, halves, heads) for name in names])
 
 

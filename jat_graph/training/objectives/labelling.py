@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -16,6 +18,10 @@ from jat_graph.training.objectives.base import Answering, Answers, Cut, Encoded,
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedConfig
+
+logger = logging.getLogger(__name__)
+
+_UNNAMED = re.compile(r"LABEL_\d+$")  # as transformers calls labels of which nothing is said
 
 LabelledT = TypeVar("LabelledT", bound=LabelledTask)
 
@@ -73,12 +79,22 @@ class Classification(Labelling[ClassificationTask]):
         }
 
     def check_config(self, config: PreTrainedConfig) -> None:
-        """Refuse another number of labels."""
+        """Refuse another number of labels, and say where they have other names."""
         wanted = 1 if self.task.labels is None else len(self.task.labels)
         if config.num_labels != wanted:
             raise ValueError(
                 f"model {self.options.model!r} must have {wanted} labels for task "
                 f"{self.task.name}, got {config.num_labels}"
+            )
+        found: Any = config.id2label  # of a configuration a dictionary of whole numbers
+        named = [str(found[place]) for place in sorted(found)]
+        if self.task.labels not in (None, tuple(named)) and not _UNNAMED.match(named[0]):
+            logger.warning(
+                "model %r has the labels %s, and task %s has %s: they are taken in this order",
+                self.options.model,
+                ", ".join(named),
+                self.task.name,
+                ", ".join(self.task.labels or ()),
             )
 
     def encode(self, rows: Dataset, limit: int | None) -> Encoded:
