@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 STRENGTHS_LINE = (
     "Learned strengths θ: means of their sizes over heads and seeds, the largest in brackets; of "
-    "each layer, from 0, over queries, keys and values. Alike: how θ of two seeds correlate."
+    "each layer, from 0, over queries, keys and values. Alike: how θ of two seeds correlate; sizes "
+    "alike: how their sizes do."
 )
 
 _PARAMETER = ".strength.theta"
@@ -116,8 +117,14 @@ def _cells(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for layer in np.unique(layers):
         yield f"layer {layer}", _size(theta[:, layers == layer])
     moved = theta.any(0)  # what is fixed stays at 0
-    pairs = [np.corrcoef(a[moved], b[moved])[0, 1] for a, b in combinations(theta, 2)]
-    yield "alike", f"{np.mean(pairs):+.2f}" if pairs else NOTHING
+    yield "alike", _likeness(theta[:, moved])
+    yield "sizes alike", _likeness(np.abs(theta[:, moved]))
+
+
+def _likeness(theta: np.ndarray) -> str:
+    """The mean correlation of two seeds."""
+    pairs = [np.corrcoef(*both)[0, 1] for both in combinations(theta, 2)]
+    return f"{np.mean(pairs):+.2f}" if pairs else NOTHING
 
 
 def _layer(module: str) -> int:

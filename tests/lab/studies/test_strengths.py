@@ -68,8 +68,8 @@ def test_the_table_by_hand() -> None:
         ],
     )
     assert narrow(strengths_frame(found).to_csv(index=False)).splitlines() == [
-        "task,arm,queries,keys,values,layer 2,layer 10,alike",
-        "cola,stones,0.250 (0.50),0.400 (0.60),0.000 (0.00),0.300 (0.60),0.133 (0.40),+1.00",
+        "task,arm,queries,keys,values,layer 2,layer 10,alike,sizes alike",
+        "cola,stones,0.250 (0.50),0.400 (0.60),0.000 (0.00),0.300 (0.60),0.133 (0.40),+1.00,+0.96",
     ]
     text = narrow(experiment_markdown(found, experiment_rows(found)))
     assert "| cola | stones | 0.250 (0.50) |" in text and STRENGTHS_LINE in text
