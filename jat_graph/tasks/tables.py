@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import logging
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,9 +75,8 @@ class _Reader:
 
 def find_table(folder: Path, task: str, stem: str) -> Path:
     """A task's file in a folder, or in the task's own inside that or its GLUE, however spelled."""
-    inside = (*folder.glob("*"), *folder.glob("[Gg][Ll][Uu][Ee]/*"))
-    own = [path.relative_to(folder) for path in inside if plain_name(path.name) == task]
-    homes = sorted(map(str, own), key=lambda home: (home.count(os.sep), home))
+    inside = (*sorted(folder.glob("*")), *sorted(folder.glob("[Gg][Ll][Uu][Ee]/*")))
+    homes = [str(path.relative_to(folder)) for path in inside if plain_name(path.name) == task]
     return find_file(folder, task, homes, plain_or_gzipped(f"{stem}.tsv"))
 
 
