@@ -37,6 +37,8 @@ class RunResult:
         fingerprint: Digest of options and config, see :meth:`TrainingOptions.fingerprint`.
         versions: Python and the packages that matter.
         processes: How many took part; a step has ``batch_size`` sequences of each. (default: 1)
+        mixed_precision: What ``"auto"`` came to, or was asked for; None where it was not written
+            down. (default: None)
     """
 
     task: str
@@ -53,6 +55,7 @@ class RunResult:
     fingerprint: str
     versions: dict[str, str]
     processes: int = 1
+    mixed_precision: str | None = None
 
     @property
     def primary(self) -> float | None:

@@ -133,6 +133,7 @@ def _train_in(
     estimate: bool,
 ) -> RunResult:
     """Train, score, and write what comes of it."""
+    from jat_graph.training.arguments import precision_of
     from jat_graph.training.estimate import foresee
     from jat_graph.training.trainer import score
 
@@ -164,6 +165,7 @@ def _train_in(
         seconds=round(seconds, 3),
         started=started,
         device=trainer.args.device.type,
+        mixed_precision=precision_of(options),
         versions=versions(),
         **description,
     )

@@ -16,6 +16,7 @@ from jat_graph.hf import TripletConfig, attach, attached_config, keep_graphs
 from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.tasks import get_task
 from jat_graph.training import BothHeads, RunResult, evaluate, train
+from jat_graph.training.arguments import precision_of
 from jat_graph.training.data import load_splits
 from jat_graph.training.loading import load_for_training, load_trained
 from jat_graph.training.objectives import objective_for
@@ -52,7 +53,7 @@ def test_a_run_writes_its_model_and_results(
     options: Options, capfd: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "jat_graph")  # as where no command of ours has set it
-    chosen = options(epochs=6)
+    chosen = options(epochs=6, mixed_precision="auto")
     result = train(chosen, progress=False)
     folder = Path(chosen.output_dir)
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -64,6 +65,8 @@ def test_a_run_writes_its_model_and_results(
     stored = json.loads((folder / "results.json").read_text())
     assert RunResult.from_dict(stored) == result
     assert result.primary is not None and result.primary > 0
+    assert result.mixed_precision in ("no", "bf16")
+    assert result.mixed_precision == precision_of(chosen)
     assert [row["step"] for row in result.history] == [3, 6, 9, 12, 15, 18]
     assert all(row["loss"] > 0 for row in result.history)
     best = max(row["validation_matthews"] for row in result.history)

@@ -128,6 +128,7 @@ def record_of(cell: Cell, run: RunResult, **more: Any) -> Record:
         seconds=run.seconds,
         steps=run.steps,
         device=run.device,
+        mixed_precision=run.mixed_precision,
         heads=run.config,
         **more,
     )

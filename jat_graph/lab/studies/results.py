@@ -35,6 +35,8 @@ class Record:
         seconds: Wall-clock time of training. (default: 0.0)
         steps: Optimizer steps. (default: 0)
         device: Where it ran. (default: "cpu")
+        mixed_precision: ``"bf16"``, ``"fp16"`` or ``"no"``; None where it was not written down.
+            (default: None)
         heads: Settings of the heads; None for a model without. (default: None)
         examples: Number of examples used of each split, of ``"train"`` too. (default: nothing)
         threshold: ρ that tuning chose. (default: None)
@@ -56,6 +58,7 @@ class Record:
     seconds: float = 0.0
     steps: int = 0
     device: str = "cpu"
+    mixed_precision: str | None = None
     heads: Mapping[str, Any] | None = None
     examples: Mapping[str, int] = field(default_factory=dict)
     threshold: float | None = None

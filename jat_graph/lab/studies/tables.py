@@ -301,10 +301,18 @@ def _machine_line(results: Results) -> str:
     )
     hours = sum(record.seconds for record in results.records) / 3600
     what = kind_of(results.grid).caption(results).trained
-    line = f"Run on {machines}; {hours:.1f} hours of training for the {what}; {versions}."
+    where = f"{machines}{_precision(results)}"
+    line = f"Run on {where}; {hours:.1f} hours of training for the {what}; {versions}."
     if SECONDS in results.grid.columns and len({_machine(one) for one in ran}) > 1:
         line += " Times of different machines are compared: changes are partly theirs."
     return line
+
+
+def _precision(results: Results) -> str:
+    """Name the numbers that cells multiplied in, where each of them says so."""
+    kept = list(dict.fromkeys(record.mixed_precision for record in results.records))
+    names = ["fp32" if name == "no" else name for name in kept if name is not None]
+    return f" in {' and '.join(names)}" if names and None not in kept else ""
 
 
 def _machine(described: Mapping[str, str | int]) -> str:

@@ -234,3 +234,17 @@ def test_all_machines_and_versions_are_named() -> None:
     assert "Run on A GPU, Another, 8 cores and A Processor, 2 cores;" in line
     assert "torch 2.14.0 or 2.13.0." in line and "Times of different machines" in line
     assert "Times of different machines" not in caption_lines(whole, ROWS)[-1]
+
+
+def test_the_numbers_that_all_cells_multiplied_in_are_named() -> None:
+    whole = made_up.results()
+    assert "cores; " in caption_lines(whole, ROWS)[-1]
+    first, *others = whole.records
+    for name, rest, said in [
+        ("bf16", "bf16", " in bf16;"),
+        ("bf16", "no", " in bf16 and fp32;"),
+        ("bf16", None, "cores;"),
+    ]:
+        records = [replace(record, mixed_precision=rest) for record in others]
+        records.insert(0, replace(first, mixed_precision=name))
+        assert said in caption_lines(replace(whole, records=tuple(records)), ROWS)[-1]
