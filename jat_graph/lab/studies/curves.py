@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from jat_graph.lab.figure import GREY, add_legend, line_style, open_figure
@@ -21,12 +22,13 @@ _MOST_COLUMNS = 3
 class Curves:
     """How often models are right about one thing, after how many steps."""
 
-    lines: Mapping[str, Sequence[tuple[int, float]]]  # steps and shares, by the model's name
+    # Steps and shares of each seed, by the model's name.
+    lines: Mapping[str, Sequence[Sequence[tuple[int, float]]]]
     chance: float  # the share that is right by chance
 
 
 def draw_curves(panels: Mapping[str, Curves], title: str) -> Figure:
-    """Draw learning curves, and chance as a dotted line; panels are by what is measured."""
+    """Draw means over seeds, faint lines for the seeds, and chance as a dotted line, by panels."""
     columns = min(_MOST_COLUMNS, len(panels))
     height = _PANEL[1] * -(-len(panels) // columns) + _AROUND
     figure, axes = open_figure(len(panels), columns, (_PANEL[0] * columns + 0.6, height))
@@ -39,10 +41,13 @@ def draw_curves(panels: Mapping[str, Curves], title: str) -> Figure:
 
 
 def _draw_panel(axis: Axes, what: str, curves: Curves, names: Sequence[str]) -> None:
-    for name, points in curves.lines.items():
-        steps, shares = zip(*points, strict=True)
-        percent = [100 * share for share in shares]
-        axis.plot(steps, percent, label=name, **line_style(names.index(name)))
+    for name, seeds in curves.lines.items():
+        style = line_style(names.index(name))
+        steps = [step for step, _ in seeds[0]]
+        shares = [[100 * share for _, share in points] for points in seeds]
+        for of_seed in shares:
+            axis.plot(steps, of_seed, color=style["color"], linewidth=0.7, alpha=0.4)
+        axis.plot(steps, [fmean(at) for at in zip(*shares, strict=True)], label=name, **style)
     axis.axhline(100 * curves.chance, label="chance", color=GREY, linestyle=":", linewidth=1.0)
     axis.set_title(what, fontsize=9)
     axis.set_xlabel("steps", fontsize=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -172,14 +172,14 @@ class Recall(Kind):
         return f"accuracy_{max(self.setting(task, 'grid').task.sizes)}"
 
     def curves(self, results: Results) -> Mapping[str, Curves]:
-        """The mean over the seeds of the largest sequences of each setting."""
+        """How each seed learns the largest sequences of each setting."""
         panels = {}
         for name in results.grid.tasks:
             task = self.setting(name, "grid").task
             size = max(task.sizes)
             found = {arm.name: results.of(name, arm.name) for arm in results.grid.arms}
             lines = {
-                arm: _mean_curve(records, self.asked(results.grid, name))
+                arm: [_curve(record, self.asked(results.grid, name)) for record in records]
                 for arm, records in found.items()
                 if records
             }
@@ -261,13 +261,13 @@ def _count_weights(setting: Setting, arm: GridArm) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def _mean_curve(records: Sequence[Record], metric: str) -> list[tuple[int, float]]:
-    """The steps and the mean score after each."""
-    steps = [int(split.removeprefix("step ")) for split in records[0].scores if split != REPORTED]
-    scores = [
-        [record.scores[f"step {step}"][metric] or 0.0 for record in records] for step in steps
+def _curve(record: Record, metric: str) -> list[tuple[int, float]]:
+    """The steps and the score after each."""
+    return [
+        (int(split.removeprefix("step ")), scores[metric] or 0.0)
+        for split, scores in record.scores.items()
+        if split != REPORTED
     ]
-    return list(zip(steps, map(fmean, scores), strict=True))
 
 
 def _check_arm(arm: GridArm, setting: Setting, where: str) -> None:

@@ -100,7 +100,7 @@ def test_an_experiment_without_a_model_is_run_once_and_shown(
     assert [entry.seeds for entry in estimate_cells(more, tmp_path)] == [(2,)] * 4
 
 
-def test_curves_are_means_over_the_seeds_at_the_largest_size() -> None:
+def test_curves_show_the_largest_size_by_seeds_and_their_means() -> None:
     def record(arm: str, seed: int, *shares: float) -> Record:
         scores = {f"step {2 * n}": {"accuracy_2": share} for n, share in enumerate(shares, 1)}
         return Record("2 layers, 2 pairs", arm, seed, {"test": {"accuracy_2": 1.0}} | scores)
@@ -110,14 +110,19 @@ def test_curves_are_means_over_the_seeds_at_the_largest_size() -> None:
     curves = KINDS["partners"].curves(results)
     assert curves == {
         "2 layers, 2 pairs": Curves(
-            {"plain": [(2, pytest.approx(0.3)), (4, pytest.approx(0.6))], "pairs": [(2, 0.5)]},
+            {"plain": [[(2, 0.2), (4, 0.4)], [(2, 0.4), (4, 0.8)]], "pairs": [[(2, 0.5)]]},
             PartnersTask().chance(2),
         )
     }
     assert KINDS["train"].curves(results) == {}
     (axis,) = draw_curves(curves, "Mine").axes
-    assert [line.get_label() for line in axis.get_lines()] == ["plain", "pairs", "chance"]
-    assert list(axis.get_lines()[0].get_ydata()) == pytest.approx([30, 60])
+    lines = axis.get_lines()
+    named = {line.get_label(): line for line in lines if not line.get_label().startswith("_")}
+    assert list(named) == ["plain", "pairs", "chance"]
+    assert list(named["plain"].get_ydata()) == pytest.approx([30, 60])
+    faint = [line for line in lines if line not in named.values()]
+    assert [list(line.get_ydata()) for line in faint] == [[20, 40], [40, 80], [50]]
+    assert len({line.get_color() for line in faint}) == 2
 
 
 def test_costs_are_of_settings_that_differ_in_their_layers_alone() -> None:
