@@ -137,7 +137,7 @@ def _panels(task: PartnersTask, curves: dict[str, Curve]) -> dict[str, Curves]:
     return {
         f"{size} pair{'s' if size > 1 else ''} of names": Curves(
             {
-                arm: [(step, scores[f"accuracy_{size}"]) for step, scores in curve]
+                arm: [[(step, scores[f"accuracy_{size}"]) for step, scores in curve]]  # one seed
                 for arm, curve in curves.items()
             },
             task.chance(size),
