@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from jat_graph.lab.speed.known import Expected, Growth, known_growth
+from jat_graph.lab.speed.known import known_growth
+from jat_graph.lab.speed.scaling import Expected, Growth
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
 from jat_graph.training.estimate import Cost
 from jat_graph.training.memory import missing_peaks, reset_peak

@@ -7,7 +7,7 @@ import pytest
 
 from jat_graph.lab.speed import foresight
 from jat_graph.lab.speed.foresight import say_cost
-from jat_graph.lab.speed.known import Growth, Known
+from jat_graph.lab.speed.scaling import Growth, Known
 from jat_graph.lab.speed.series import Benchmark, Series, Settings
 from jat_graph.training.memory import missing_peaks
 from tests.lab.speed.support import Counting, outcome

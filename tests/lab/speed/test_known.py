@@ -1,4 +1,4 @@
-"""What points took before, and what that says of others."""
+"""The table of what points took before."""
 
 import json
 from collections.abc import Iterator
@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.lab.speed.known import IMPORTS, PATH, Growth, Known, known_points, write_known
+from jat_graph.lab.speed.known import IMPORTS, PATH, known_points, write_known
 from jat_graph.lab.speed.results import Row, read_results
+from jat_graph.lab.speed.scaling import Growth, Known
 from jat_graph.lab.speed.series import Outcome
 from jat_graph.lab.speed.spread import Spread
 from tests.lab.speed.support import outcome, results
 
 FILES = sorted((Path(__file__).resolve().parents[3] / "docs" / "benchmarks").glob("*.json"))
-
-
-def known(length: int, **fields: float | None) -> Known:
-    usual = {"once": 1.0, "ours": 1.0, "theirs": 1.0, "most": None, "memory": None}
-    return Known("ours", "theirs", length, **usual | fields)
 
 
 def _place(point: Known) -> tuple[str, str, int]:
@@ -56,36 +52,6 @@ def test_what_a_file_says_foresees_how_long_it_took(path: Path) -> None:
         Growth(growth[row.key[:2]]).expect(row.length, repeats).seconds for row in found.rows
     )
     assert told == pytest.approx(sum(row.seconds for row in found.rows), rel=0.2)
-
-
-def test_numbers_lie_on_lines_through_logarithms() -> None:
-    growth = Growth([known(64, ours=1.0, once=4.0), known(256, ours=16.0, once=4.0)])
-    assert growth.expect(128, 1).seconds == pytest.approx(4.0 + 4.0 + 1.0)
-    assert growth.expect(512, 2).seconds == pytest.approx(4.0 + 2 * (64.0 + 1.0))
-    assert growth.expect(32, 1).seconds == pytest.approx(4.0 + 0.25 + 1.0)
-    assert Growth([known(64)]).expect(128, 1).seconds == pytest.approx(4.0 + 2 * 4.0)
-
-
-def test_growth_is_bounded_beyond_what_was_measured() -> None:
-    falling = Growth([known(64, ours=2.0, theirs=2.0), known(128, ours=1.0, theirs=1.0)])
-    assert falling.expect(1024, 1).step == pytest.approx(2.0)
-    steep = Growth([known(64, ours=0.1, theirs=0.0), known(128, ours=10.0, theirs=0.0)])
-    assert steep.expect(256, 1).step == pytest.approx(80.0, rel=1e-4)
-
-
-def test_few_repeats_and_long_samples_count() -> None:
-    growth = Growth([known(64, ours=0.01, theirs=0.1, once=0.0)])
-    assert growth.expect(64, 9).seconds == pytest.approx(9 * (0.05 + 0.01 + 0.1))
-    assert Growth([known(64, most=2)]).expect(64, 9).seconds == pytest.approx(1.0 + 2 * 2.0)
-    assert Growth([known(64, ours=200.0)]).expect(64, 9).seconds == pytest.approx(1.0 + 3 * 201.0)
-
-
-def test_memory_grows_with_two_lengths_and_is_never_less() -> None:
-    growth = Growth([known(64, memory=100), known(128, memory=200), known(256)])
-    assert growth.expect(256, 1).memory == pytest.approx(400)
-    assert growth.expect(16, 1).memory == pytest.approx(100)
-    assert Growth([known(64, memory=100)]).expect(512, 1).memory == 100
-    assert Growth([known(64)]).expect(64, 1).memory is None
 
 
 def test_results_bring_the_table_up_to_date(tmp_path: Path) -> None:
