@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
@@ -204,13 +205,14 @@ def _arms_panel(grid: Grid, rows: Sequence[Row]) -> Panel:
 
 
 def _scores(name: str, points: list[tuple[float, Row]]) -> Line:
-    """Return scores with standard deviations."""
-    factor = 100.0 if is_share(points[0][1].metric) else 1.0
+    """Return scores with standard deviations; of shares up to 100 % at most."""
+    factor, most = (100.0, 100.0) if is_share(points[0][1].metric) else (1.0, math.inf)
     known = [(x, row.summary) for x, row in sorted(points, key=lambda point: point[0])]
     shown = [(x, summary) for x, summary in known if summary is not None]
     spread = [factor * (summary.std or 0.0) for _, summary in shown]
     y = [factor * summary.mean for _, summary in shown]
-    return Line(name, [x for x, _ in shown], y, spread, spread)
+    above = [min(size, most - at) for at, size in zip(y, spread, strict=True)]
+    return Line(name, [x for x, _ in shown], y, spread, above)
 
 
 def _changes(name: str, points: Sequence[tuple[float, Row]]) -> Line:

@@ -74,6 +74,21 @@ def test_one_measure_of_several_tasks_has_one_scale() -> None:
     assert second.get_ylim() == (low, high)
 
 
+def test_bars_of_shares_end_at_all() -> None:
+    kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer"]}
+    grid = made_up.grid(
+        **kind, arms=[{"name": "base"}, {"name": "JAT", "heads": "paper"}], paper={}
+    )
+    records = [
+        made_up.plain("1 layer", arm.name, seed, {"test": {"accuracy_1": 1 - seed / 2}})
+        for arm in grid.arms
+        for seed in (0, 1)
+    ]
+    figure = draw(made_up.results(grid, records))
+    (bar,) = figure.axes[0].containers[0].lines[2][0].get_segments()
+    assert tuple(bar[:, 1]) == pytest.approx((75 - 50 / 2**0.5, 100))
+
+
 def test_an_arm_looks_alike_in_all_panels() -> None:
     arms = [{"name": "base"}, {"name": "JAT", "heads": "paper"}, {"name": "JAT†", "heads": "paper"}]
     kind: dict[str, Any] = {"kind": "stepping-stones", "tasks": ["1 layer", "2 layers"]}
