@@ -38,6 +38,12 @@ def experiment_command(
     part: Annotated[
         str, typer.Option(help="I/N: only part I of N, from 1; parts share an output folder.")
     ] = "1/1",
+    task: Annotated[
+        list[str] | None, typer.Option(help="Only cells of this task; may be given again.")
+    ] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Only cells of this arm; may be given again.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run and how long it takes.")
@@ -52,7 +58,7 @@ def experiment_command(
     on when it is given again; finished cells are not repeated.
     """
     path = grid_path(name)
-    index, count = _read_part(part)
+    place = _read_part(part)
     if copy is not None:
         _copy(path, copy)
         return
@@ -73,7 +79,8 @@ def experiment_command(
     )
     check_jobs(plan, jobs)
     folder = output or Path(f"experiment-{grid.name}")
-    cells = plan.part(index, count)
+    tasks, arms = tuple(task or ()), tuple(arm or ())
+    cells = plan.choose(place, tasks, arms)
     try:
         estimates = estimate_cells(plan, folder, cells, waited=time.process_time())
         if dry_run:
@@ -81,12 +88,20 @@ def experiment_command(
             return
         Console(stderr=True).print(describe_total(estimates, jobs), soft_wrap=True)
         run_experiment(
-            plan, folder, jobs=jobs, part=(index, count), progress=has_terminal() and jobs == 1
+            plan,
+            folder,
+            jobs=jobs,
+            part=place,
+            tasks=tasks,
+            arms=arms,
+            progress=has_terminal() and jobs == 1,
         )
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on where it stopped", err=True)
         raise SystemExit(INTERRUPTED) from None
-    shown = f"the table is {grid.name}.md" if count == 1 else "without --part the table is made"
+    shown = (
+        f"the table is {grid.name}.md" if place == (1, 1) else "without --part the table is made"
+    )
     Console().print(f"Results are in {folder}; {shown}.", soft_wrap=True)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
+from jat_graph.checks.numbers import check_choice
 from jat_graph.lab.studies.arms import build_heads, check_size, resolve_depth
 from jat_graph.lab.studies.grid import Grid, folder_name
 from jat_graph.lab.studies.small_models import HEADS, layers_of
@@ -106,22 +107,35 @@ class Plan:
             for arm in self.grid.arms
         )
 
-    def part(self, index: int, count: int) -> tuple[Cell, ...]:
-        """Return one of equal parts of the cells.
+    def choose(
+        self, part: tuple[int, int] = (1, 1), tasks: Sequence[str] = (), arms: Sequence[str] = ()
+    ) -> tuple[Cell, ...]:
+        """Return some of the cells.
 
         Args:
-            index: Which, from 1.
-            count: Number of parts.
+            part: ``(i, n)``: part i of n equal ones, from 1. (default: (1, 1), all)
+            tasks: Those of these tasks alone. (default: of all)
+            arms: Those of these arms alone. (default: of all)
 
         Returns:
             The cells; none if there are more parts than cells.
 
         Raises:
-            ValueError: If there is no such part.
+            ValueError: If there is no such part, task or arm.
         """
+        index, count = part
         if not 1 <= index <= count:
             raise ValueError(f"part must be I/N with I from 1 to N, got {index}/{count}")
-        return self.cells[index - 1 :: count]
+        known = {"task": self.grid.tasks, "arm": tuple(arm.name for arm in self.grid.arms)}
+        for name, wanted in (("task", tasks), ("arm", arms)):
+            for one in wanted:
+                check_choice(name, one, known[name])
+        chosen = [
+            cell
+            for cell in self.cells
+            if cell.task in (tasks or known["task"]) and cell.arm in (arms or known["arm"])
+        ]
+        return tuple(chosen[index - 1 :: count])
 
     def options(self, cell: Cell, folder: Path, **changes: Any) -> TrainingOptions:
         """Return the options of a cell's run, which goes on where it was interrupted.

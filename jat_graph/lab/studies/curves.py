@@ -28,7 +28,7 @@ class Curves:
 
 
 def draw_curves(panels: Mapping[str, Curves], title: str) -> Figure:
-    """Draw means over seeds, faint lines for the seeds, and chance as a dotted line, by panels."""
+    """Draw means over seeds, faint lines for the seeds, and a dotted one for chance, by panels."""
     columns = min(_MOST_COLUMNS, len(panels))
     height = _PANEL[1] * -(-len(panels) // columns) + _AROUND
     figure, axes = open_figure(len(panels), columns, (_PANEL[0] * columns + 0.6, height))
@@ -48,7 +48,9 @@ def _draw_panel(axis: Axes, what: str, curves: Curves, names: Sequence[str]) -> 
         for of_seed in shares:
             axis.plot(steps, of_seed, color=style["color"], linewidth=0.7, alpha=0.4)
         axis.plot(steps, [fmean(at) for at in zip(*shares, strict=True)], label=name, **style)
-    axis.axhline(100 * curves.chance, label="chance", color=GREY, linestyle=":", linewidth=1.0)
+    axis.axhline(
+        100 * curves.chance, label="the commonest value", color=GREY, linestyle=":", linewidth=1.0
+    )
     axis.set_title(what, fontsize=9)
     axis.set_xlabel("steps", fontsize=8)
     axis.set_ylabel("right answers in percent", fontsize=8)

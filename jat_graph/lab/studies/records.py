@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jat_graph.lab.machine import describe_machine
+from jat_graph.lab.machine import describe_machine, source_digest
 from jat_graph.lab.parsing import parse
 from jat_graph.lab.store import check_same, fingerprint
 from jat_graph.lab.studies.arms import GridArm
@@ -75,7 +75,7 @@ class Store:
     def save(self, record: Record) -> None:
         """Write a finished cell into its folder."""
         folder = prepare_folder(self.folder(record.cell))
-        machine = describe_machine(torch.device(record.device))
+        machine = describe_machine(torch.device(record.device)) | {"source": source_digest()}
         content = {
             **self.shared,
             "settings": describe_cell(self.plan.grid, record.cell),

@@ -43,7 +43,8 @@ class Record:
         tuning: Score of each ρ that was tried, by its text. (default: None)
         all_examples: Number of examples that each split has, of which these were drawn.
             (default: nothing)
-        machine: What it ran on, and with which versions. (default: nothing)
+        machine: What it ran on, with which versions, and a digest of the package's ``source``.
+            (default: nothing)
         strengths: What jump heads learned of how strongly to jump, by the names of their modules:
             lists ``[queries, keys, values][hop][head]``. (default: nothing)
     """

@@ -50,6 +50,8 @@ def run_experiment(
     *,
     jobs: int = 1,
     part: tuple[int, int] = (1, 1),
+    tasks: Sequence[str] = (),
+    arms: Sequence[str] = (),
     progress: bool = True,
 ) -> Results:
     """Run all cells of a grid that are not finished.
@@ -64,6 +66,8 @@ def run_experiment(
         output: Folder of the experiment.
         jobs: Cells at a time. (default: 1)
         part: ``(i, n)``: only part i of n equal parts, from 1. (default: (1, 1), all)
+        tasks: Only cells of these tasks. (default: of all)
+        arms: Only cells of these arms. (default: of all)
         progress: Show a bar for each run. (default: True)
 
     Returns:
@@ -78,7 +82,7 @@ def run_experiment(
     require_extra()
     check_alone()
     check_jobs(plan, jobs)
-    cells = plan.part(*part)
+    cells = plan.choose(part, tasks, arms)
     kind_of(plan.grid).check_plan(plan)
     store = Store(plan, Path(output))
     finished = store.finished()

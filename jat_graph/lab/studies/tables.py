@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -209,13 +210,8 @@ def _lie(number: int) -> str:
 def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
     """Say what an experiment was made from, and how to read it."""
     grid = results.grid
-    lines = [f"{source_line(results)} {_sizes(results)}", _reading(results.grid, rows)]
-    if grid.tuning is not None and any(arm.tune for arm in grid.arms):
-        tried = ", ".join(f"{threshold:g}" for threshold in grid.tuning.thresholds)
-        lines.append(
-            f"ρ is the one of {tried} that did best on {grid.tuning.held_out:.0%} of the training "
-            "data, held out of a training on the rest with a seed that no cell has."
-        )
+    lines = [f"{source_line(results)} {_sizes(results)}", _reading(results, rows)]
+    lines += _tuning_line(grid)
     if grid.paper.scores and grid.paper.model:
         where = f" ({grid.source})" if grid.source else ""
         lines.append(f"The paper's numbers{where} are those of {grid.paper.model}.")
@@ -233,8 +229,10 @@ def caption_lines(results: Results, rows: Sequence[Row]) -> list[str]:
 def source_line(results: Results) -> str:
     """Name the model and the data that were really used, and the number of seeds."""
     caption = kind_of(results.grid).caption(results)
-    seeds = {record.seed for record in results.records}
-    return f"{caption.models}, {caption.data}, {counted(len(seeds), 'seed')}."
+    counts = Counter((record.task, record.arm) for record in results.records).values()
+    least, most = min(counts, default=0), max(counts, default=0)
+    seeds = counted(most, "seed") if least == most else f"{least} to {most} seeds"
+    return f"{caption.models}, {caption.data}, {seeds}."
 
 
 def counted(number: int, what: str) -> str:
@@ -263,8 +261,29 @@ def _share(record: Record, split: str) -> str:
     return f"{used:,}" if used == whole else f"{used:,} of {whole:,}"
 
 
-def _reading(grid: Grid, rows: Sequence[Row]) -> str:
+def _tuning_line(grid: Grid) -> Iterator[str]:
+    """Say how ρ was chosen, and for which arm if others took it over."""
+    if grid.tuning is None or not any(arm.tune for arm in grid.arms):
+        return
+    tried = ", ".join(f"{threshold:g}" for threshold in grid.tuning.thresholds)
+    line = (
+        f"ρ is the one of {tried} that did best on {grid.tuning.held_out:.0%} of the training "
+        "data, held out of a training on the rest with a seed that no cell has."
+    )
+    taken: dict[str, list[str]] = {}
+    for arm in grid.arms:
+        if isinstance(arm.tune, str):
+            taken.setdefault(arm.tune, []).append(arm.name)
+    for chooser, others in taken.items():
+        line += (
+            f" It was chosen for {chooser}, which that favours; {', '.join(others)} took it over."
+        )
+    yield line
+
+
+def _reading(results: Results, rows: Sequence[Row]) -> str:
     """Say what scores, changes and intervals are."""
+    grid = results.grid
     if SECONDS in grid.columns:
         return (
             "Times are means ± standard deviations over the seeds, whole trainings; a change is "
@@ -280,11 +299,16 @@ def _reading(grid: Grid, rows: Sequence[Row]) -> str:
             "change is bold. Intervals are not corrected for their number."
         )
     single = "; with one seed the interval is that of new examples alone, and the change not bold"
+    of_what = (
+        "of new seeds and new examples at once: a paired bootstrap over the examples, to which "
+        "Student's spread of the seeds is added (that alone where there are no examples to "
+        "resample)"
+        if any(record.answers for record in results.records)
+        else "of new seeds, Student's of the paired t test"
+    )
     return (
         "Scores are means ± standard deviations over the seeds, in percent. A change is "
-        f"{against}; its interval is that of new seeds and new examples at once: a paired "
-        "bootstrap over the examples, to which Student's spread of the seeds is added (that alone "
-        "where there are no examples to resample). A change is bold where its interval does not "
+        f"{against}; its interval is that {of_what}. A change is bold where its interval does not "
         f"hold 0{single if 1 in compared else ''}. Intervals are not corrected for their number."
     )
 

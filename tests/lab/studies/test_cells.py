@@ -33,7 +33,7 @@ def test_seeds_may_be_named(seeds: list[int]) -> None:
 @given(st.integers(1, 12), st.integers(1, 5))
 def test_parts_hold_every_cell_once(count: int, seeds: int) -> None:
     plan = Plan(small_grid(seeds=seeds), "model")
-    parts = [plan.part(index, count) for index in range(1, count + 1)]
+    parts = [plan.choose((index, count)) for index in range(1, count + 1)]
     assert sorted(map(str, plan.cells)) == sorted(str(cell) for part in parts for cell in part)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -41,7 +41,34 @@ def test_parts_hold_every_cell_once(count: int, seeds: int) -> None:
 @pytest.mark.parametrize(("index", "count"), [(0, 2), (3, 2), (1, 0)])
 def test_there_is_no_other_part(index: int, count: int) -> None:
     with pytest.raises(ValueError, match=f"part must be I/N .* got {index}/{count}"):
-        Plan(small_grid(), "model").part(index, count)
+        Plan(small_grid(), "model").choose((index, count))
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.just(3)),
+    st.sets(st.sampled_from(["cola", "rte"])),
+    st.sets(st.sampled_from(["base", "JAT"])),
+)
+def test_some_tasks_and_arms_are_cells_of_all(
+    part: tuple[int, int], tasks: set[str], arms: set[str]
+) -> None:
+    plan = Plan(small_grid(tasks=["cola", "rte"]), "model")
+    chosen = plan.choose((1, 1), sorted(tasks), sorted(arms))
+    wanted = [
+        cell
+        for cell in plan.cells
+        if (not tasks or cell.task in tasks) and (not arms or cell.arm in arms)
+    ]
+    assert list(chosen) == wanted
+    assert set(plan.choose(part, sorted(tasks), sorted(arms))) <= set(wanted)
+
+
+def test_there_is_no_other_task_and_arm() -> None:
+    plan = Plan(small_grid(), "model")
+    with pytest.raises(ValueError, match="task must be one of cola, got 'rte'"):
+        plan.choose(tasks=["rte"])
+    with pytest.raises(ValueError, match="arm must be one of base, JAT, got 'jat'"):
+        plan.choose(arms=["base", "jat"])
 
 
 def test_a_cells_folder_and_name() -> None:

@@ -118,7 +118,7 @@ def test_curves_show_the_largest_size_by_seeds_and_their_means() -> None:
     (axis,) = draw_curves(curves, "Mine").axes
     lines = axis.get_lines()
     named = {line.get_label(): line for line in lines if not line.get_label().startswith("_")}
-    assert list(named) == ["plain", "pairs", "chance"]
+    assert list(named) == ["plain", "pairs", "the commonest value"]
     assert list(named["plain"].get_ydata()) == pytest.approx([30, 60])
     faint = [line for line in lines if line not in named.values()]
     assert [list(line.get_ydata()) for line in faint] == [[20, 40], [40, 80], [50]]

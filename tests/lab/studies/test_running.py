@@ -115,6 +115,14 @@ def test_parts_share_a_folder(plans: Plans, tmp_path: Path, cells_run: list[str]
     assert (tmp_path / "small.md").exists() and len(cells_run) == 4
 
 
+def test_arms_may_be_run_alone(plans: Plans, tmp_path: Path, cells_run: list[str]) -> None:
+    found = run_experiment(plans(), tmp_path, arms=["JAT"], progress=False)
+    assert cells_run == ["cola, JAT, seed 0", "cola, JAT, seed 1"]
+    assert (tmp_path / "small.md").exists() and len(found.records) == 2
+    assert len(run_experiment(plans(), tmp_path, tasks=["cola"], progress=False).records) == 4
+    assert cells_run[2:] == ["cola, base, seed 0", "cola, base, seed 1"]
+
+
 def test_a_cell_that_fails_does_not_stop_the_others(
     plans: Plans, tmp_path: Path, cells_run: list[str]
 ) -> None:

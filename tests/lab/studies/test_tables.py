@@ -152,6 +152,21 @@ def test_the_caption_names_what_was_really_used() -> None:
         assert part in text
 
 
+def test_the_caption_says_for_which_arm_a_threshold_was_chosen() -> None:
+    arms = [{"name": "base"}, *({"name": name, "heads": "paper"} for name in ("a", "b", "c"))]
+    arms[1]["tune"], arms[2]["tune"], arms[3]["tune"] = (True, "a", "a")
+    text = "\n".join(caption_lines(made_up.results(made_up.grid(arms=arms, paper={})), ROWS))
+    assert "It was chosen for a, which that favours; b, c took it over." in text
+
+
+def test_the_caption_counts_seeds_where_they_differ_and_says_what_intervals_are_of() -> None:
+    whole = made_up.results()
+    records = [replace(record, answers={}) for record in whole.records]
+    text = "\n".join(caption_lines(replace(whole, records=tuple(records[1:])), ROWS))
+    assert "2 to 3 seeds." in text
+    assert "its interval is that of new seeds, Student's of the paired t test." in text
+
+
 def test_the_caption_says_no_more_than_is_true() -> None:
     grid = made_up.grid(paper={}, tuning={"thresholds": [4.0]}, budget="", seeds=1)
     results = replace(made_up.results(grid), data=None, machine={"gpu": "A GPU"})
