@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
-from jat_graph.checks.numbers import check_choice
 from jat_graph.lab.studies.arms import build_heads, check_size, resolve_depth
 from jat_graph.lab.studies.grid import Grid, folder_name
 from jat_graph.lab.studies.small_models import HEADS, layers_of
@@ -126,14 +125,12 @@ class Plan:
         index, count = part
         if not 1 <= index <= count:
             raise ValueError(f"part must be I/N with I from 1 to N, got {index}/{count}")
-        known = {"task": self.grid.tasks, "arm": tuple(arm.name for arm in self.grid.arms)}
-        for name, wanted in (("task", tasks), ("arm", arms)):
-            for one in wanted:
-                check_choice(name, one, known[name])
+        _check_known("task", tasks, self.grid.tasks)
+        _check_known("arm", arms, [arm.name for arm in self.grid.arms])
         chosen = [
             cell
             for cell in self.cells
-            if cell.task in (tasks or known["task"]) and cell.arm in (arms or known["arm"])
+            if (not tasks or cell.task in tasks) and (not arms or cell.arm in arms)
         ]
         return tuple(chosen[index - 1 :: count])
 
@@ -241,6 +238,13 @@ def cell_folder(output: Path, cell: Cell) -> Path:
 def output_of(folder: Path) -> Path:
     """Return the folder of the experiment that a cell's folder belongs to."""
     return folder.parents[3]
+
+
+def _check_known(what: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse names that a grid lacks; they are quoted, as they may hold commas."""
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {name!r}")
 
 
 def _plain(path: str | Path) -> str:

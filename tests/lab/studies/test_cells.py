@@ -65,9 +65,9 @@ def test_some_tasks_and_arms_are_cells_of_all(
 
 def test_there_is_no_other_task_and_arm() -> None:
     plan = Plan(small_grid(), "model")
-    with pytest.raises(ValueError, match="task must be one of cola, got 'rte'"):
+    with pytest.raises(ValueError, match="task must be one of 'cola', got 'rte'"):
         plan.choose(tasks=["rte"])
-    with pytest.raises(ValueError, match="arm must be one of base, JAT, got 'jat'"):
+    with pytest.raises(ValueError, match="arm must be one of 'base', 'JAT', got 'jat'"):
         plan.choose(arms=["base", "jat"])
 
 
