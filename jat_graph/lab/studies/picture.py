@@ -9,10 +9,10 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from jat_graph.lab.figure import GREY, add_legend, line_style, open_figure
+from jat_graph.lab.studies.captions import source_line
 from jat_graph.lab.studies.grid import Grid
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import Row, group_rows, number_label
-from jat_graph.lab.studies.tables import source_line
 from jat_graph.lab.tables import SECONDS, is_share
 
 if TYPE_CHECKING:

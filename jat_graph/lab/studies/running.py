@@ -17,6 +17,7 @@ from pathlib import Path
 
 from jat_graph.files import write_text
 from jat_graph.lab.store import locked
+from jat_graph.lab.studies.captions import counted
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.drawings import drawings_of
 from jat_graph.lab.studies.grid import task_of
@@ -24,7 +25,7 @@ from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.records import RECORD_FILE, Store
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import experiment_rows
-from jat_graph.lab.studies.tables import counted, experiment_markdown
+from jat_graph.lab.studies.tables import experiment_markdown
 from jat_graph.lab.tables import SECONDS
 from jat_graph.tasks import get_task
 from jat_graph.training.data import drawn_rows
