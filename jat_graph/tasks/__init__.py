@@ -47,7 +47,7 @@ _TASKS: dict[str, Task] = {
         FarCovidQATask(),
         FarCovidQATask(name="covidqafarhalf", characters=3000, distance=1100),
         QmsumTask(),
-        QmsumTask(name="qmsumhalf", characters=3000),
+        QmsumTask(name="qmsumthird", characters=2000),
         WikiText2Task(),
         TinyShakespeareTask(),
         ChoralesTask(),

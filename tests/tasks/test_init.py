@@ -45,7 +45,7 @@ METRICS = {
     "covidqafar": ("f1", "exact_match"),
     "covidqafarhalf": ("f1", "exact_match"),
     "qmsum": ("accuracy",),
-    "qmsumhalf": ("accuracy",),
+    "qmsumthird": ("accuracy",),
     "squad": ("f1", "exact_match"),
     "squad2": ("f1", "exact_match", "best_f1", "best_exact_match"),
     "wnut17": ("f1", "precision", "recall"),
@@ -61,7 +61,7 @@ LANGUAGE_MODELS = ("wikitext2", "tinyshakespeare", "chorales", "choralesquarter"
 QUESTIONS = ("covidqa", "covidqafar", "covidqafarhalf", "squad", "squad2")
 TAGS = ("wnut17", "conll2003", "steppingstonesfirst", "steppingstonesboth")
 WORDS = ("ewtpos", "ewtrelations")
-CHOICES = ("copa", "qmsum", "qmsumhalf")
+CHOICES = ("copa", "qmsum", "qmsumthird")
 RECALL = ("partners", "farrecall")
 
 
