@@ -150,6 +150,7 @@ LONG_GRIDS = [LONG, *(load_grid(str(path)) for path in SMALLER)]
 def test_arms_of_long_texts_share_a_window(grid: Grid) -> None:
     window, short, stones, tokens = grid.arms
     assert short.heads == "none"
+    assert short.options in ({}, {"max_length": 512})  # nothing but its length
     found = [build_heads(arm, layers=6, heads=12) for arm in (window, stones, tokens)]
     alone, jumping, reading = (config for config in found if isinstance(config, JatConfig))
     assert alone.hop_weights == reading.hop_weights == (1.0,)
