@@ -72,7 +72,8 @@ class Question:
         least: How much better than the base an arm has to be, in points where the measure is a
             share, else in its unit; or that by task.
         family: Comparisons whose p-values are corrected together, those of other grids and those
-            that are not run yet too. (default: None, all arms but the base on all its tasks)
+            that are not run yet too. (default: None, all arms but the base on all its tasks, which
+            is the least)
         tasks: What it asks of. (default: none, which means all of the grid's)
     """
 
@@ -298,6 +299,11 @@ def _check_tuning(grid: Grid, where: str) -> None:
         raise ValueError(f"{where}: held_out must be between 0 and 1, got {held_out}")
 
 
+def comparisons_of(grid: Grid, question: Question) -> int:
+    """How many comparisons a question makes: of all arms but the base on all that it asks of."""
+    return (len(grid.arms) - 1) * len(question.tasks or grid.tasks)
+
+
 def _check_question(grid: Grid, where: str) -> None:
     """Refuse a question that cannot be answered."""
     if grid.question is None:
@@ -310,7 +316,8 @@ def _check_question(grid: Grid, where: str) -> None:
     for task in asked:
         check_inside(f"{where}: least", grid.question.least_of(task), 0.0, math.inf)
     if grid.question.family is not None:
-        check_integer(f"{where}: family", grid.question.family, least=1)
+        own = comparisons_of(grid, grid.question)
+        check_integer(f"{where}: family", grid.question.family, least=max(1, own))
 
 
 def _check_chooser(grid: Grid, arm: GridArm, where: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jat_graph.lab.statistics import Difference
-from jat_graph.lab.studies.grid import Grid, Question, task_of
+from jat_graph.lab.studies.grid import Grid, Question, comparisons_of, task_of
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Results
 from jat_graph.lab.studies.rows import Row
@@ -101,7 +101,7 @@ def question_line(results: Results, found: Sequence[Verdict]) -> str:
 
 def _family(grid: Grid, question: Question) -> int:
     """How many comparisons are corrected together, those that are not run yet too."""
-    return question.family or (len(grid.arms) - 1) * len(question.tasks or grid.tasks)
+    return question.family or comparisons_of(grid, question)
 
 
 def _asked(results: Results, rows: Sequence[Row]) -> Iterator[Row]:

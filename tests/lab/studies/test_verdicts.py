@@ -112,7 +112,7 @@ def test_a_table_says_what_it_goes_by_where_something_was_asked() -> None:
         ({"least": 0.0}, "least must be above 0, got 0"),
         ({"least": {"1 layer, 2 pairs": 20.0}}, "least must have a number for each of 1 layer"),
         ({"tasks": ["rte"]}, "unknown 'rte', wanted one of 1 layer, 2 pairs"),
-        ({"family": 0}, "family must be at least 1, got 0"),
+        ({"family": 1}, "family must be at least 2, got 1"),  # one arm on two tasks
         ({"most": 1.0}, "unknown 'most'"),
     ],
 )
