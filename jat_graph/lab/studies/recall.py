@@ -216,11 +216,13 @@ class Recall(Kind):
 
     def caption(self, results: Results) -> Caption:
         """Say what chance is."""
-        settings = [self.setting(name, "grid") for name in results.grid.tasks]
+        grid = results.grid
+        settings = [self.setting(name, "grid") for name in grid.tasks]
         chances = {
             size: f"{setting.task.chance(size):.1%}"
             for setting in settings
             for size in setting.task.sizes
+            if not grid.columns or f"accuracy_{size}" in grid.columns
         }
         known = ", ".join(f"{chance} with {size}" for size, chance in sorted(chances.items()))
         values = settings[0].task.values

@@ -125,6 +125,18 @@ def test_curves_show_the_largest_size_by_seeds_and_their_means() -> None:
     assert len({line.get_color() for line in faint}) == 2
 
 
+def test_chance_is_told_of_the_sizes_that_are_shown() -> None:
+    record = Record("2 layers, 2 pairs", "plain", 0, scores={"test": {"accuracy": 0.5}})
+
+    def told(of: Grid) -> str:
+        caption = KINDS["partners"].caption(Results(of, "", "", None, {}, {}, (record,)))
+        return caption.remarks[0].partition("is right ")[2]
+
+    one, two = (f"{PartnersTask(pairs=2).chance(size):.1%} with {size}" for size in (1, 2))
+    assert told(grid()).endswith(f"{one}, {two}.")
+    assert told(grid(columns=["accuracy_2"])).endswith(f"right {two}.")
+
+
 def test_costs_are_of_settings_that_differ_in_their_layers_alone() -> None:
     def cell(task: str, arm: str, seed: int, share: float, seconds: float) -> Record:
         scores = {"test": {"accuracy": 0.9, "accuracy_2": share}}
