@@ -5,18 +5,20 @@ sentences of UD English EWT. A node is a word, with the model's states of one la
 where some head attends, and says how much each head does. What relation has each word to its head:
 subject, object, or is it the root?
 
-The model itself learns nothing. Four readers of what it gives have the same budget and seeds: a
+The model itself learns nothing. Six readers of what it gives have the same budget and seeds: a
 linear probe and an MLP, which see a word's states only; two layers of GATv2, which see the edges,
-too; and the same layers without any edge. Within a seed they see the same batches. A line for each
-says how many words of sentences that were not seen get the right relation, and how many more than
-with the linear probe, with 95 % intervals. ``--json`` writes all of it and how many words of each
-sentence are right.
+too; and the same layers without any edge, with the edges dealt out at random, and with edges
+between words that are next to each other or one apart. Within a seed they see the same batches. A
+line for each says how many words of sentences that were not seen get the right relation, and how
+many more than with the linear probe, with 95 % intervals. ``--json`` writes all of it and how many
+words of each sentence are right.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ from jat_graph.data import AttentionGraphs
 from jat_graph.files import check_target
 
 CHANNELS, HEADS = 128, 4
-READERS = ("linear probe", "MLP", "GATv2", "GATv2 without edges")
+NEAR = 2  # words to each side
 
 
 def main() -> None:
@@ -53,9 +55,9 @@ def main() -> None:
         train, unseen = read_graphs(args)
     except (OSError, ValueError) as error:
         raise SystemExit(f"attention_relations: error: {str(error).splitlines()[0]}") from None
-    scores = WordScores(READERS[0], [graph.num_nodes for graph in unseen])
+    scores = WordScores(next(iter(READERS)), [graph.num_nodes for graph in unseen])
     for name in READERS:
-        train.transform = unseen.transform = without_edges if "without" in name else None
+        train.transform = unseen.transform = READERS[name]
         start = time.perf_counter()
         for seed in range(args.seeds):
             torch.manual_seed(seed)
@@ -107,6 +109,34 @@ def without_edges(graph: Data) -> Data:
     """Take all edges out of a graph."""
     graph.edge_index, graph.edge_attr = graph.edge_index[:, :0], graph.edge_attr[:0]
     return graph
+
+
+def dealt_edges(graph: Data) -> Data:
+    """Deal out anew where a graph's edges begin, which keeps each word's number of them."""
+    number = graph.num_edges
+    dealt = torch.randperm(number, generator=torch.Generator().manual_seed(number))
+    graph.edge_index = torch.stack([graph.edge_index[0, dealt], graph.edge_index[1]])
+    return graph
+
+
+def nearby_words(graph: Data) -> Data:
+    """Put edges between nearby words in place of a graph's own; they say how far it is."""
+    place = torch.arange(graph.num_nodes)
+    distance = place[:, None] - place  # [n, n]
+    graph.edge_index = ((distance != 0) & (distance.abs() <= NEAR)).nonzero().T
+    graph.edge_attr = F.one_hot(distance[tuple(graph.edge_index)] + NEAR, 2 * NEAR + 1).float()
+    return graph
+
+
+# What each reader changes in the graphs.
+READERS: dict[str, Callable[[Data], Data] | None] = {
+    "linear probe": None,
+    "MLP": None,
+    "GATv2": None,
+    "GATv2 without edges": without_edges,
+    "GATv2 on dealt edges": dealt_edges,
+    "GATv2 on nearby words": nearby_words,
+}
 
 
 def make_reader(name: str, graphs: AttentionGraphs) -> nn.Module:

@@ -21,7 +21,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import global_mean_pool
 from transformers import AutoModel, AutoTokenizer
 
-from examples.attention_relations import READERS, fit, make_reader, without_edges
+from examples.attention_relations import READERS, fit, make_reader
 from jat_graph.data import AttentionGraphs
 from jat_graph.tasks import get_task
 
@@ -41,7 +41,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         raise SystemExit(f"attention_sentences: error: {str(error).splitlines()[0]}") from None
     for name in READERS:
-        train.transform = unseen.transform = without_edges if "without" in name else None
+        train.transform = unseen.transform = READERS[name]
         start, found = time.perf_counter(), []
         for seed in range(args.seeds):
             torch.manual_seed(seed)

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from examples import attention_relations
-from examples.attention_relations import GNN, READERS, without_edges
+from examples.attention_relations import GNN, READERS, dealt_edges, nearby_words, without_edges
 
 SENTENCES = """\
 # text = Dogs don't bark.
@@ -51,7 +51,7 @@ def test_all_readers_learn_and_say_how_well(
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == list(READERS)
     assert all(": 100.0% right, 1 seed, " in line for line in lines)
-    assert [", +0.0 against linear probe" in line for line in lines] == [False, True, True, True]
+    assert [", +0.0 against linear probe" in line for line in lines] == [False] + [True] * 5
     content = json.loads(file.read_text(encoding="utf-8"))
     assert content["words"] == [4, 1] * 16 and content["base"] == "linear probe"
     assert {arm: found["right"] for arm, found in content["arms"].items()} == {
@@ -74,6 +74,30 @@ def test_the_gnn_reads_edges_and_is_a_reader_of_states_without_them() -> None:
         Data(x=graph.x[[2]], edge_index=graph.edge_index, edge_attr=graph.edge_attr)
     )
     torch.testing.assert_close(gnn(moved), alone[[2]])
+
+
+def test_dealt_edges_keep_what_they_carry_and_how_many_a_word_has() -> None:
+    graph = Data(edge_index=torch.randint(9, (2, 40)), edge_attr=torch.rand(40, 5), num_nodes=9)
+    dealt = dealt_edges(graph.clone())
+    for row in (0, 1):
+        assert torch.equal(dealt.edge_index[row].bincount(), graph.edge_index[row].bincount())
+    assert torch.equal(dealt.edge_attr, graph.edge_attr)
+    assert not torch.equal(dealt.edge_index, graph.edge_index)
+    assert torch.equal(dealt.edge_index, dealt_edges(graph.clone()).edge_index)
+
+
+def test_nearby_words_have_edges_that_say_how_far_they_are() -> None:
+    graph = nearby_words(Data(x=torch.randn(4, 8), edge_index=torch.tensor([[0], [3]])))
+    kinds = [0, 1, 3, 4]  # two before, one before, one behind, two behind
+    edges = zip(*graph.edge_index.tolist(), graph.edge_attr.argmax(-1).tolist(), strict=True)
+    assert set(edges) == {
+        (here, there, kind)
+        for kind, step in zip(kinds, (2, 1, -1, -2), strict=True)
+        for here in range(4)
+        if 0 <= (there := here + step) < 4
+    }
+    assert graph.edge_attr.shape == (10, 5) and bool((graph.edge_attr.sum(-1) == 1).all())
+    assert nearby_words(Data(x=torch.randn(1, 8))).num_edges == 0
 
 
 @pytest.mark.parametrize(
