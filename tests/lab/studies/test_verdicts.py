@@ -79,7 +79,7 @@ def test_a_question_is_about_what_its_grid_shows() -> None:
     asked = [kind_of(grid).asked(grid, task) for task in grid.tasks]
     assert asked == ["accuracy", "bits_per_token", "bits_per_character", "accuracy"]
     partners = load_grid("partners")
-    assert kind_of(partners).asked(partners, "2 layers, 7 pairs") == "accuracy_7"
+    assert kind_of(partners).asked(partners, "2 layers, 8 pairs") == "accuracy_8"
 
 
 def test_comparisons_that_are_not_run_yet_count() -> None:
