@@ -85,7 +85,6 @@ def test_an_experiment_without_a_model_is_run_once_and_shown(
     assert (tmp_path / "mine-steps.png").stat().st_size > 1000
     shown = [row for row in experiment_rows(results) if row.number is not None]
     assert {(row.stem, row.number) for row in shown} == {
-        ("1 layer, 1 pairs, test, accuracy", 1),
         ("2 layers, 2 pairs, test, accuracy", 1),
         ("2 layers, 2 pairs, test, accuracy", 2),
     }
@@ -123,6 +122,15 @@ def test_curves_show_the_largest_size_by_seeds_and_their_means() -> None:
     faint = [line for line in lines if line not in named.values()]
     assert [list(line.get_ydata()) for line in faint] == [[20, 40], [40, 80], [50]]
     assert len({line.get_color() for line in faint}) == 2
+
+
+def test_where_all_sequences_are_of_one_size_their_accuracy_is_shown_once() -> None:
+    task, scores = "1 layer, 48 filler", {"accuracy": 0.5, "accuracy_8": 0.5}
+    record = Record(task, "window", 0, scores={"test": scores, "step 50": scores})
+    found = Results(load_grid("far-recall"), "", "", None, {}, {}, (record,))
+    assert [row.metric for row in experiment_rows(found)] == ["accuracy"]
+    assert KINDS["far-recall"].asked(found.grid, task) == "accuracy"
+    assert KINDS["far-recall"].curves(found)[task].lines == {"window": [[(50, 0.5)]]}
 
 
 def test_chance_is_told_of_the_sizes_that_are_shown() -> None:
