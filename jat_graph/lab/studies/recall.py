@@ -165,8 +165,9 @@ class Recall(Kind):
 
     def shown(self, record: Record) -> Mapping[str, Iterable[str]]:
         """What the last test said; where all sequences are of one size, that once."""
-        several = len(self.setting(record.task, "record").task.sizes) > 1
-        return {REPORTED: record.scores[REPORTED] if several else ["accuracy"]}
+        scores = record.scores[REPORTED]
+        once = "accuracy" in scores and len(scores) == 2
+        return {REPORTED: ["accuracy"] if once else scores}
 
     def asked(self, grid: Grid, task: str) -> str:
         """How often a model is right on the largest sequences."""
