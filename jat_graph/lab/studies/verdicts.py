@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,14 @@ LEVEL = 0.05  # of corrected p-values
 _FEW = 2  # seeds, of which one alone has no p-value
 
 
+class Gain(NamedTuple):
+    """How much better an arm is than the base, where 1 is what the question asks for."""
+
+    mean: float
+    low: float | None  # of the 95 % interval; None where that is unknown
+    high: float | None
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What is said of an arm at a place.
@@ -37,12 +45,14 @@ class Verdict:
         p: Of the paired t test over the seeds; None where that is undefined.
         corrected: The same by Holm's method; None where there is no p.
         said: ``"yes"``, ``"no"`` or ``"unknown"``.
+        gain: What that goes by.
     """
 
     row: Row
     p: float | None
     corrected: float | None
     said: str
+    gain: Gain
 
 
 def verdicts(results: Results, rows: Sequence[Row]) -> list[Verdict]:
@@ -57,7 +67,8 @@ def verdicts(results: Results, rows: Sequence[Row]) -> list[Verdict]:
     said = []
     for row, p in zip(asked, found, strict=True):
         adjusted = None if p is None else next(corrected)
-        said.append(Verdict(row, p, adjusted, _say(results, row, adjusted)))
+        gain = _gain(results, row)
+        said.append(Verdict(row, p, adjusted, _say(row, gain, adjusted), gain))
     return said
 
 
@@ -126,18 +137,23 @@ def _paired_p(change: Difference) -> float | None:
     return float(ttest_1samp(change.values, 0.0).pvalue)
 
 
-def _say(results: Results, row: Row, p: float | None) -> str:
+def _gain(results: Results, row: Row) -> Gain:
     question, change = results.grid.question, row.change
     assert question is not None and change is not None
     least = question.least_of(row.task) / (100 if is_share(row.metric) else 1)
-    better = task_of(results.grid, row.task).greater_is_better
-    gain = change.mean if better else -change.mean
-    if p is not None and p < LEVEL and gain >= least:
+    if not task_of(results.grid, row.task).greater_is_better:
+        least = -least
+    ends = [None if end is None else end / least for end in (change.low, change.high)]
+    return Gain(change.mean / least, *(ends if least > 0 else reversed(ends)))
+
+
+def _say(row: Row, gain: Gain, p: float | None) -> str:
+    assert row.change is not None
+    if p is not None and p < LEVEL and gain.mean >= 1:
         return YES
-    if change.low is None or change.high is None or len(change.by_seed) < _FEW:
+    if gain.high is None or len(row.change.by_seed) < _FEW:
         return UNKNOWN
-    most = change.high if better else -change.low
-    return NO if most < least else UNKNOWN
+    return NO if gain.high < 1 else UNKNOWN
 
 
 def _size(least: float, metric: str) -> str:

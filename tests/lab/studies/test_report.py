@@ -16,6 +16,7 @@ from jat_graph.lab.studies.report import (
 )
 from jat_graph.lab.studies.rows import experiment_rows
 from tests.lab.studies import made_up
+from tests.lab.studies.test_verdicts import results as answered
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -59,6 +60,15 @@ def test_sections_stand_in_the_papers_order(folder: Path) -> None:
     picture = folder.parent / "pictures" / "experiments-glue.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert text == page_of(folder)
+    assert "experiments-answers" not in text
+
+
+def test_what_questions_say_of_stones_is_one_picture(folder: Path) -> None:
+    write_results(folder / "mine.jsonl", answered([0.5, 0.6], [0.8, 0.9]))
+    text = write_page(folder).read_text(encoding="utf-8")
+    assert text.index("](pictures/experiments-answers.png)") < text.index("## mine: ")
+    picture = folder.parent / "pictures" / "experiments-answers.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_experiment_that_has_just_begun_has_no_picture(folder: Path) -> None:
