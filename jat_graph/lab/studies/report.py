@@ -46,7 +46,7 @@ and how to see beforehand what a grid takes. This page is made from the results 
 """
 ANSWERS_TEXT = """\
 A line is a comparison that a question asks for; 1 is as large a gain as a yes takes. Verdicts are
-those of the tables below, each of which says what it goes by."""
+those of the tables below, each of which says what it goes by. Of bits, fewer are a gain."""
 
 
 def write_page(folder: str | Path) -> Path:
