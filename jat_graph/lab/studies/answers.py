@@ -1,4 +1,4 @@
-"""What all questions say of stones, in one picture."""
+"""What questions say of stones with values, task by task, in one picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Stones against the same model without them, wherever a question asked"
+TITLE = "Stones with values against the same model without them, task by task of every question"
 
 _WIDTH, _LINE_HEIGHT, _AROUND = 8.4, 0.21, 1.6  # inches
 _LOOKS = {YES: (COLOURS[2], MARKERS[0]), NO: (COLOURS[1], MARKERS[1]), UNKNOWN: (GREY, MARKERS[3])}
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def stones_answers(found: Iterable[tuple[Results, Sequence[Row]]]) -> list[Answer]:
-    """The verdict on stones for each task of each experiment, on the first arm that has values."""
+    """The verdict for each task of each question, on its first arm of stones with values."""
     answers: dict[tuple[str, str], Answer] = {}
     for results, rows in found:
         for one in verdicts(results, rows):
@@ -49,8 +49,8 @@ def draw_answers(answers: Sequence[Answer]) -> Figure:
         means = [one.gain.mean for one in lines.values()]
         axis.plot(means, list(lines), marker, color=colour, markersize=5, label=said)
         for line, one in lines.items():
-            if one.gain.low is not None and one.gain.high is not None:
-                axis.plot([one.gain.low, one.gain.high], [line, line], color=colour)
+            if one.gain.interval is not None:
+                axis.hlines(line, one.gain.interval.low, one.gain.interval.high, color=colour)
     _write_numbers(axis, found)
     _label(axis, [f"{one.experiment}: {one.verdict.row.task}" for one in answers])
     add_legend(figure, [axis], columns=len(_LOOKS))

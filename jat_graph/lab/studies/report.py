@@ -1,8 +1,8 @@
 """The page of the experiments, made from the files that ``jat-graph experiment`` wrote.
 
 ``python -m jat_graph.lab.studies.report docs/experiments`` reads every results file in that folder,
-and writes ``docs/experiments.md`` and ``docs/pictures/experiments-NAME.png``, and what all
-questions say of stones as ``docs/pictures/experiments-answers.png``.
+and writes ``docs/experiments.md`` and ``docs/pictures/experiments-NAME.png``, and what questions
+say of stones as ``docs/pictures/experiments-answers.png``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jat_graph.files import write_text
 from jat_graph.lab.page import page, picture, result_files, run_command, section
-from jat_graph.lab.studies.answers import TITLE, draw_answers, stones_answers
+from jat_graph.lab.studies.answers import TITLE, Answer, draw_answers, stones_answers
 from jat_graph.lab.studies.drawings import drawings_of
 from jat_graph.lab.studies.results import Results, read_results
 from jat_graph.lab.studies.rows import Row, experiment_rows
@@ -45,8 +45,9 @@ and how to see beforehand what a grid takes. This page is made from the results 
 `docs/experiments`, by `python -m jat_graph.lab.studies.report docs/experiments`.
 """
 ANSWERS_TEXT = """\
-A line is a comparison that a question asks for; 1 is as large a gain as a yes takes. Verdicts are
-those of the tables below, each of which says what it goes by. Of bits, fewer are a gain."""
+A line is a task that a grid asks its question of; 1 is as large a gain as a yes takes. Verdicts are
+those of the tables below, which say what they go by and have the other arms, stones without values
+among them. Of bits, fewer are a gain."""
 
 
 def write_page(folder: str | Path) -> Path:
@@ -59,7 +60,7 @@ def write_page(folder: str | Path) -> Path:
     for results in found:
         for one in drawings_of(results, rows[results.grid.name]):
             save_figure(one.draw(), pictures / f"{folder.name}-{one.name}.png")
-    if answers := stones_answers((results, rows[results.grid.name]) for results in found):
+    if answers := _answers(found, rows):
         save_figure(draw_answers(answers), pictures / f"{folder.name}-answers.png")
     path = folder.with_suffix(".md")
     write_text(path, render_page(found, read_findings(folder), f"pictures/{folder.name}", rows))
@@ -75,10 +76,14 @@ def render_page(
     """The page of some results."""
     heading = f"{HEADING}\n{findings.strip()}\n" if findings.strip() else HEADING
     sections = [_section(one, rows[one.grid.name], pictures) for one in found]
-    if stones_answers((one, rows[one.grid.name]) for one in found):
+    if _answers(found, rows):
         drawn = picture("Gains with 95 % intervals", f"{pictures}-answers.png")
         sections.insert(0, section(TITLE, drawn, ANSWERS_TEXT))
     return page(heading, sections)
+
+
+def _answers(found: Sequence[Results], rows: Mapping[str, Sequence[Row]]) -> list[Answer]:
+    return stones_answers((results, rows[results.grid.name]) for results in found)
 
 
 def _section(results: Results, rows: Sequence[Row], pictures: str) -> str:

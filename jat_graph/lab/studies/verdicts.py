@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jat_graph.lab.statistics import Difference
+from jat_graph.lab.statistics import Difference, Interval
 from jat_graph.lab.studies.grid import Grid, Question, comparisons_of, task_of
 from jat_graph.lab.studies.kinds import kind_of
 from jat_graph.lab.studies.results import Results
@@ -32,8 +32,7 @@ class Gain(NamedTuple):
     """How much better an arm is than the base, where 1 is what the question asks for."""
 
     mean: float
-    low: float | None  # of the 95 % interval; None where that is unknown
-    high: float | None
+    interval: Interval | None  # of 95 %; None where that is unknown
 
 
 @dataclass(frozen=True)
@@ -140,20 +139,22 @@ def _paired_p(change: Difference) -> float | None:
 def _gain(results: Results, row: Row) -> Gain:
     question, change = results.grid.question, row.change
     assert question is not None and change is not None
-    least = question.least_of(row.task) / (100 if is_share(row.metric) else 1)
+    unit = question.least_of(row.task) / (100 if is_share(row.metric) else 1)
     if not task_of(results.grid, row.task).greater_is_better:
-        least = -least
-    ends = [None if end is None else end / least for end in (change.low, change.high)]
-    return Gain(change.mean / least, *(ends if least > 0 else reversed(ends)))
+        unit = -unit
+    if change.interval is None:
+        return Gain(change.mean / unit, None)
+    low, high = sorted([change.interval.low / unit, change.interval.high / unit])
+    return Gain(change.mean / unit, Interval(low, high))
 
 
 def _say(row: Row, gain: Gain, p: float | None) -> str:
     assert row.change is not None
     if p is not None and p < LEVEL and gain.mean >= 1:
         return YES
-    if gain.high is None or len(row.change.by_seed) < _FEW:
+    if gain.interval is None or len(row.change.by_seed) < _FEW:
         return UNKNOWN
-    return NO if gain.high < 1 else UNKNOWN
+    return NO if gain.interval.high < 1 else UNKNOWN
 
 
 def _size(least: float, metric: str) -> str:

@@ -51,10 +51,13 @@ def test_a_line_lies_where_its_verdict_says(
     assert change is not None
     assert gain.mean * least == pytest.approx(100 * change.mean)
     assert answer.verdict.said != "yes" or gain.mean >= 1
-    assert answer.verdict.said != "no" or (gain.high is not None and gain.high < 1)
+    assert answer.verdict.said != "no" or (gain.interval is not None and gain.interval.high < 1)
     (axis,) = draw_answers([answer]).axes
-    drawn = [line for line in axis.lines if line.get_label() == answer.verdict.said]
-    assert np.asarray(drawn[0].get_xydata()).tolist() == [[gain.mean, 0.0]]
+    (point,) = (line for line in axis.lines if line.get_label() == answer.verdict.said)
+    assert np.asarray(point.get_xydata()).tolist() == [[gain.mean, 0.0]]
+    bars = [bar.get_segments()[0].tolist() for bar in axis.collections]
+    interval = gain.interval
+    assert bars == ([] if interval is None else [[[interval.low, 0.0], [interval.high, 0.0]]])
 
 
 def test_fewer_bits_are_a_gain() -> None:
@@ -67,6 +70,6 @@ def test_fewer_bits_are_a_gain() -> None:
     )
     (answer,) = answers(Results(grid, "", "from scratch", None, {}, {}, records))
     gain = answer.verdict.gain
-    assert gain.low is not None and gain.high is not None
-    assert 0 < gain.low <= gain.mean <= gain.high
+    assert gain.interval is not None
+    assert 0 < gain.interval.low <= gain.mean <= gain.interval.high
     assert gain.mean == pytest.approx((0.1 - 0.01 / 3) / 0.02)
