@@ -85,7 +85,7 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
     """Return the graphs of the training sentences and of those that are not seen."""
-    parts = [list(read_trees(args.data_dir, split)) for split in ("train", "dev")]
+    parts = [read_trees(args.data_dir, split) for split in ("train", "dev")]
     parts[0] = parts[0][: args.sentences]
     names = sorted({name for part in parts for tree in part for name in tree.relations})
     model = AutoModel.from_pretrained(args.model, attn_implementation="eager")
@@ -93,7 +93,7 @@ def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
     return [
         AttentionGraphs(
             args.graphs,
-            [tree.words for tree in part],
+            [list(tree.words) for tree in part],
             model,
             tokenizer,
             y=[[names.index(relation) for relation in tree.relations] for tree in part],

@@ -14,12 +14,11 @@ that were not seen get the right relation.
 from __future__ import annotations
 
 import argparse
-import gzip
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +31,8 @@ from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_undirected
 
 from jat_graph import JatConfig
+from jat_graph.probes import Sentence, read_treebank
+from jat_graph.tasks.sources import find_file, plain_or_gzipped
 from jat_graph.training import parameter_groups
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 
@@ -51,7 +52,6 @@ LAYERS_BY_NAME: dict[str, Callable[[int], nn.Module]] = {
     "GATv2Conv in the heads": lambda channels: JumpGPSConv(channels, HEADS, LAYER),
     "the same, no jumps": lambda channels: JumpGPSConv(channels, HEADS, ORDINARY),
 }
-ID, FORM, TAG, HEAD, RELATION = 0, 1, 3, 6, 7  # columns of a CoNLL-U file
 
 
 def main() -> None:
@@ -62,12 +62,15 @@ def main() -> None:
             if getattr(args, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
         train, test = (
-            [tree for tree in read_trees(args.data_dir, split) if len(tree.words) > 1]
+            [tree for tree in read_trees(args.data_dir, split) if len(tree) > 1]
             for split in ("train", "dev")
         )
     except (OSError, ValueError) as error:
         raise SystemExit(f"jat_graph_transformer: error: {error}") from None
-    names = [sorted({name for tree in train for name in tree[column]}) for column in (1, 3)]
+    names = (
+        sorted({tag for tree in train for tag in tree.tags}),
+        sorted({relation for tree in train for relation in tree.relations}),
+    )
     graphs = [to_graph(tree, *names) for tree in train[: args.trees]]
     unseen = [to_graph(tree, *names) for tree in test]
     for name, make_layer in LAYERS_BY_NAME.items():
@@ -83,34 +86,23 @@ def main() -> None:
         typer.echo(f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed")
 
 
-class Tree(NamedTuple):
-    """What is known of each word of a sentence."""
-
-    words: list[str]
-    tags: list[str]
-    heads: list[int]  # from 1, with 0 for none
-    relations: list[str]
-
-
-def read_trees(folder: Path, split: str) -> Iterator[Tree]:
-    """Yield the trees of a split; subtypes of relations are cut."""
-    text = gzip.decompress((folder / f"en_ewt-ud-{split}.conllu.gz").read_bytes()).decode()
-    for sentence in text.strip().split("\n\n"):
-        rows = [line.split("\t") for line in sentence.splitlines() if not line.startswith("#")]
-        words = [row for row in rows if row[ID].isdigit()]
-        forms, tags = ([row[column] for row in words] for column in (FORM, TAG))
-        relations = [row[RELATION].partition(":")[0] for row in words]
-        yield Tree(forms, tags, [int(row[HEAD]) for row in words], relations)
+def read_trees(folder: Path, split: str) -> list[Sentence]:
+    """Return the trees of a split; subtypes of relations are cut."""
+    names = plain_or_gzipped(f"en_ewt-ud-{split}.conllu")
+    trees = read_treebank(find_file(folder, "ewtrelations", ("ud_english_ewt",), names))
+    return [
+        replace(tree, relations=tuple(name.partition(":")[0] for name in tree.relations))
+        for tree in trees
+    ]
 
 
-def to_graph(tree: Tree, tags: list[str], relations: list[str]) -> Data:
+def to_graph(tree: Sentence, tags: list[str], relations: list[str]) -> Data:
     """Return a tree as an undirected graph, with chances of random walks as positions."""
-    edges = [(word, head - 1) for word, head in enumerate(tree.heads) if head > 0]
     graph = Data(
         kind=torch.tensor([tags.index(tag) for tag in tree.tags]),
-        edge_index=to_undirected(torch.tensor(edges).T),
+        edge_index=to_undirected(torch.tensor(tree.edges).T),
         y=torch.tensor([relations.index(relation) for relation in tree.relations]),
-        num_nodes=len(tree.heads),
+        num_nodes=len(tree),
     )
     return AddRandomWalkPE(WALK_LENGTH, attr_name="walk")(graph)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,24 +34,25 @@ from torch_geometric.utils import scatter, to_undirected
 from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
-from examples.jat_graph_transformer import Tree, read_trees
+from examples.jat_graph_transformer import read_trees
 from examples.word_scores import WordScores
 from jat_graph.files import check_target
+from jat_graph.probes import Sentence
 from jat_graph.training import parameter_groups
 
 PAIRS = jat_graph.JatConfig(heads="all", strength="learned", standardize=True, threshold=4.0)
-LABELS = {"relation": "relations", "pos": "tags"}  # what they are called in a Tree
+LABELS = {"relation": "relations", "pos": "tags"}  # what they are called in a Sentence
 ARMS = ("no jumps", "gold tree", "random tree")
 BATCH, LONGEST, STRENGTH_LR = 16, 32, 1e-2
 TREE_SEED = 0  # of the random heads, which are the same for all seeds of the training
 
 
-class Sentence(NamedTuple):
+class Labelled(NamedTuple):
     """Words, the class of each, and the tree that heads jump along."""
 
-    words: list[str]
+    words: Sequence[str]
     classes: list[int]  # -1 for a label that no sentence of the training data has
-    heads: list[int] | None  # from 1, with 0 for none; None without jumps
+    heads: Sequence[int] | None  # from 0, with -1 for the root; None without jumps
 
 
 class Labeller(nn.Module):
@@ -82,7 +83,7 @@ def main() -> None:
     try:
         check(args)
         train, test = (
-            [tree for tree in read_trees(args.data_dir, split) if len(tree.words) <= LONGEST]
+            [tree for tree in read_trees(args.data_dir, split) if len(tree) <= LONGEST]
             for split in ("train", "dev")
         )
         tokenizer = AutoTokenizer.from_pretrained(args.model)
@@ -90,7 +91,7 @@ def main() -> None:
         raise SystemExit(f"tree_heads: error: {str(error).splitlines()[0]}") from None
     labels = sorted({name for tree in train for name in labels_of(tree, args.label)})
     train, test = train[: args.trees], test[: args.test_trees]
-    scores = WordScores(ARMS[0], [len(tree.words) for tree in test])
+    scores = WordScores(ARMS[0], [len(tree) for tree in test])
     for arm in ARMS:
         start = time.perf_counter()
         parts = [make_sentences(trees, args.label, labels, arm) for trees in (train, test)]
@@ -132,23 +133,25 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def labels_of(tree: Tree, label: str) -> list[str]:
+def labels_of(tree: Sentence, label: str) -> Sequence[str]:
     """Return what is to be told of each word."""
-    names: list[str] = getattr(tree, LABELS[label])
+    names: Sequence[str] = getattr(tree, LABELS[label])
     return names
 
 
-def make_sentences(trees: list[Tree], label: str, labels: list[str], arm: str) -> list[Sentence]:
+def make_sentences(
+    trees: list[Sentence], label: str, labels: list[str], arm: str
+) -> list[Labelled]:
     """Return sentences with the heads that an arm gives them."""
     draw = random.Random(TREE_SEED)
-    heads: dict[str, Callable[[Tree], list[int] | None]] = {
+    heads: dict[str, Callable[[Sentence], Sequence[int] | None]] = {
         "no jumps": lambda tree: None,
         "gold tree": lambda tree: tree.heads,
-        "random tree": lambda tree: random_heads(len(tree.words), draw),
+        "random tree": lambda tree: random_heads(len(tree), draw),
     }
     numbers = {name: number for number, name in enumerate(labels)}
     return [
-        Sentence(
+        Labelled(
             tree.words,
             [numbers.get(name, -1) for name in labels_of(tree, label)],
             heads[arm](tree),
@@ -161,13 +164,13 @@ def random_heads(num_words: int, draw: random.Random) -> list[int]:
     """Return the heads of a tree, each tree and each root as likely as any other."""
     tree = nx.random_labeled_rooted_tree(num_words, seed=draw)
     heads = dict(nx.bfs_predecessors(tree, tree.graph["root"]))
-    return [heads.get(word, -1) + 1 for word in range(num_words)]
+    return [heads.get(word, -1) for word in range(num_words)]
 
 
-def encode(sentences: list[Sentence], tokenizer: Any) -> tuple[Any, Tensor, Tensor]:
+def encode(sentences: list[Labelled], tokenizer: Any) -> tuple[Any, Tensor, Tensor]:
     """Return tokens, which of them begin a word ``[B, L]``, and which word each belongs to."""
     encoding = tokenizer(
-        [sentence.words for sentence in sentences],
+        [list(sentence.words) for sentence in sentences],
         is_split_into_words=True,
         truncation=True,
         max_length=128,
@@ -180,15 +183,15 @@ def encode(sentences: list[Sentence], tokenizer: Any) -> tuple[Any, Tensor, Tens
     return encoding, firsts, words
 
 
-def tree_graph(heads: list[int]) -> Data:
+def tree_graph(heads: Sequence[int]) -> Data:
     """Return the tree between words, without a direction."""
-    edges = [(word, head - 1) for word, head in enumerate(heads) if head > 0]
+    edges = [(word, head) for word, head in enumerate(heads) if head >= 0]
     index = torch.tensor(edges, dtype=torch.long).view(-1, 2).T  # one word has no edges
     return Data(edge_index=to_undirected(index), num_nodes=len(heads))
 
 
 def predict(
-    model: Labeller, sentences: list[Sentence], tokenizer: Any
+    model: Labeller, sentences: list[Labelled], tokenizer: Any
 ) -> tuple[Tensor, Tensor, Tensor]:  # [words, labels], [words], [words]
     """Return logits and classes of the words of some sentences, and whose words they are."""
     encoding, firsts, words = encode(sentences, tokenizer)
@@ -200,7 +203,7 @@ def predict(
 
 
 def fit(
-    model: Labeller, sentences: list[Sentence], tokenizer: Any, epochs: int, rate: float, seed: int
+    model: Labeller, sentences: list[Labelled], tokenizer: Any, epochs: int, rate: float, seed: int
 ) -> None:
     """Train on the sentences, strengths with a learning rate of their own."""
     groups = parameter_groups(model, lr=rate, strength_lr=STRENGTH_LR, weight_decay=0.01)
@@ -223,7 +226,7 @@ def fit(
 
 
 @torch.no_grad()
-def count_right(model: Labeller, sentences: list[Sentence], tokenizer: Any) -> list[int]:
+def count_right(model: Labeller, sentences: list[Labelled], tokenizer: Any) -> list[int]:
     """Return how many words of each sentence are right."""
     model.eval()
     found: list[int] = []

@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.utils import degree
 
 from examples import jat_graph_transformer
-from examples.jat_graph_transformer import JUMPS, LAYER, ORDINARY, Tree, read_trees, to_graph
+from examples.jat_graph_transformer import JUMPS, LAYER, ORDINARY, read_trees, to_graph
+from jat_graph.probes import Sentence
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 
 CHANNELS, HEADS = 16, 4
@@ -30,13 +32,13 @@ SENTENCE = """\
 1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
 
 """
-TREE = Tree(
-    ["Dogs", "do", "n't", "bark", "."],
-    ["NOUN", "AUX", "PART", "VERB", "PUNCT"],
-    [4, 4, 4, 0, 4],
-    ["nsubj", "aux", "advmod", "root", "punct"],
+TREE = Sentence(
+    ("Dogs", "do", "n't", "bark", "."),
+    ("NOUN", "AUX", "PART", "VERB", "PUNCT"),
+    (3, 3, 3, -1, 3),
+    ("nsubj", "aux", "advmod", "root", "punct"),
 )
-NAMES = [sorted(set(TREE[column])) for column in (1, 3)]
+NAMES = sorted(TREE.tags), sorted(TREE.relations)
 
 
 def write_trees(folder: Path, times: int) -> None:
@@ -96,19 +98,19 @@ def test_a_layer_in_the_heads_begins_at_nothing_and_keeps_graphs_apart() -> None
 
 def test_trees_are_words_with_their_heads(tmp_path: Path) -> None:
     write_trees(tmp_path, 1)
-    one = Tree(["Yes"], ["INTJ"], [0], ["root"])
-    assert list(read_trees(tmp_path, "dev")) == [TREE, one]  # no "2-3", no "4.1"
+    one = Sentence(("Yes",), ("INTJ",), (-1,), ("root",))
+    assert read_trees(tmp_path, "dev") == [TREE, one]  # no "2-3", no "4.1", no ":outer"
 
 
 def test_a_graph_hides_order_and_heads() -> None:
     graph = to_graph(TREE, *NAMES)
     assert graph.is_undirected()
     assert degree(graph.edge_index[0]).tolist() == [1, 1, 1, 4, 1]
-    assert [NAMES[1][number] for number in graph.y] == TREE.relations
+    assert tuple(NAMES[1][number] for number in graph.y) == TREE.relations
     order = [3, 1, 0, 4, 2]  # the same tree, its words in another order
-    moved = Tree(*([column[place] for place in order] for column in TREE))
-    heads = [head and order.index(head - 1) + 1 for head in moved.heads]
-    moved = to_graph(moved._replace(heads=heads), *NAMES)
+    heads = tuple(-1 if TREE.heads[i] < 0 else order.index(TREE.heads[i]) for i in order)
+    tags, relations = (tuple(names[i] for i in order) for names in (TREE.tags, TREE.relations))
+    moved = to_graph(replace(TREE, tags=tags, heads=heads, relations=relations), *NAMES)
     torch.manual_seed(0)
     model = GraphTransformer(5, 8, 5, CHANNELS, 2, lambda c: JumpGPSConv(c, HEADS, JUMPS)).eval()
     out, other = (
@@ -139,5 +141,5 @@ def test_no_trees_to_train_on_are_one_line(tmp_path: Path, monkeypatch: pytest.M
 
 def test_missing_trees_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["jat_graph_transformer", "--data-dir", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"^jat_graph_transformer: error: .*en_ewt-ud-train"):
+    with pytest.raises(SystemExit, match=r"error: task ewtrelations needs en_ewt-ud-train\.conllu"):
         jat_graph_transformer.main()

@@ -13,24 +13,24 @@ from torch_geometric.utils import to_networkx
 from transformers import AutoTokenizer
 
 from examples import tree_heads
-from examples.jat_graph_transformer import Tree
 from examples.tree_heads import (
     ARMS,
+    Labelled,
     Labeller,
-    Sentence,
     encode,
     make_sentences,
     predict,
     random_heads,
     tree_graph,
 )
+from jat_graph.probes import Sentence
 from tests.examples.test_jat_graph_transformer import TREE, write_trees
 
 RELATIONS = sorted(set(TREE.relations))
-LONGER = Tree(["Unquestionably", "dogs"], ["ADV", "NOUN"], [2, 0], ["advmod", "root"])
+LONGER = Sentence(("Unquestionably", "dogs"), ("ADV", "NOUN"), (1, -1), ("advmod", "root"))
 
 
-def sentences(arm: str, *trees: Tree) -> list[Sentence]:
+def sentences(arm: str, *trees: Sentence) -> list[Labelled]:
     return make_sentences(list(trees), "relation", RELATIONS, arm)
 
 
@@ -56,7 +56,7 @@ def test_random_heads_are_a_tree_over_all_words(num_words: int) -> None:
         graph = tree_graph(heads)
         assert graph.num_nodes == num_words and graph.num_edges == 2 * (num_words - 1)
         assert nx.is_tree(to_networkx(graph, to_undirected=True))
-        assert heads.count(0) == 1
+        assert heads.count(-1) == 1
 
 
 def test_every_tree_is_as_likely_as_any_other() -> None:
@@ -81,7 +81,7 @@ def test_labels_are_relations_or_parts_of_speech() -> None:
     (told,) = make_sentences([TREE], "pos", ["AUX", "NOUN", "VERB"], "gold tree")
     assert told.classes == [1, 0, -1, 2, -1]
     (told,) = sentences("gold tree", TREE)
-    assert [RELATIONS[place] for place in told.classes] == TREE.relations
+    assert tuple(RELATIONS[place] for place in told.classes) == TREE.relations
 
 
 def test_arms_begin_at_the_same_weights_and_answers(minilm_path: str) -> None:
@@ -101,7 +101,7 @@ def test_another_tree_changes_what_heads_see(minilm_path: str) -> None:
     torch.manual_seed(0)
     model = Labeller(minilm_path, True, len(RELATIONS)).eval()
     gold = sentences("gold tree", TREE)
-    other = [gold[0]._replace(heads=[2, 3, 4, 0, 1])]
+    other = [gold[0]._replace(heads=[1, 2, 3, -1, 0])]
     with torch.no_grad():
         at_rest, classes, rows = predict(model, gold, tokenizer)
         assert torch.equal(at_rest, predict(model, other, tokenizer)[0])
@@ -112,7 +112,7 @@ def test_another_tree_changes_what_heads_see(minilm_path: str) -> None:
         assert not torch.allclose(jumping, at_rest, atol=1e-3)
         elsewhere = predict(model, other, tokenizer)[0]
         assert not torch.allclose(jumping, elsewhere, atol=1e-3)
-    assert [RELATIONS[place] for place in classes.tolist()] == TREE.relations
+    assert tuple(RELATIONS[place] for place in classes.tolist()) == TREE.relations
     assert rows.tolist() == [0] * 5
 
 
