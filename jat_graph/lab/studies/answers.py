@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Stones with values against the same model without them, task by task of every question"
+TITLE = "Stones with values against the same model without them, task by task"
 
 _WIDTH, _LINE_HEIGHT, _AROUND = 8.4, 0.21, 1.6  # inches
 _LOOKS = {YES: (COLOURS[2], MARKERS[0]), NO: (COLOURS[1], MARKERS[1]), UNKNOWN: (GREY, MARKERS[3])}
@@ -60,7 +60,7 @@ def draw_answers(answers: Sequence[Answer]) -> Figure:
 def _write_numbers(axis: Axes, found: Sequence[Verdict]) -> None:
     frame = verdict_frame(found)
     changes = frame["change"] + " (" + frame["95 % interval"] + ")"
-    for line, text in enumerate(["change, in points or bits", *changes], -1):
+    for line, text in enumerate(["change, in points; of bits fewer is better", *changes], -1):
         place = axis.get_yaxis_transform()
         axis.text(1.01, line, text, transform=place, va="center", fontsize=8)
 
@@ -70,7 +70,8 @@ def _label(axis: Axes, names: Sequence[str]) -> None:
     axis.axvline(1, color=GREY, linewidth=0.8, linestyle="--")
     axis.set_xscale("symlog", linthresh=1, linscale=0.6)
     axis.set_xticks(_TICKS, [str(tick) for tick in _TICKS])
-    axis.set_xlabel("gain, where 1 is as much as was asked for, with its 95 % interval", fontsize=8)
+    label = "gain, where 1 is as much as was asked for, with its 95 % interval (compressed scale)"
+    axis.set_xlabel(label, fontsize=8)
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.tick_params(labelsize=8)

@@ -47,7 +47,8 @@ and how to see beforehand what a grid takes. This page is made from the results 
 ANSWERS_TEXT = """\
 A line is a task that a grid asks its question of; 1 is as large a gain as a yes takes. Verdicts are
 those of the tables below, which say what they go by and have the other arms, stones without values
-among them. Of bits, fewer are a gain."""
+among them. Of bits, fewer are a gain. Question 5, which scripts ask, has no line, and an interval
+of three seeds may leave what scores can be."""
 
 
 def write_page(folder: str | Path) -> Path:
