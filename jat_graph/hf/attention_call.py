@@ -22,7 +22,7 @@ from jat_graph.hf.generation_cache import (
     past_tokens,
     silent_with_past,
 )
-from jat_graph.masks.tokens import TokenMask, resolve_mask, silence, split_additive
+from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, split_additive
 from jat_graph.patterns import Pattern
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class AttentionCall:
     def token_mask(self) -> TokenMask:
         """Return the mask for the votes."""
         mask = resolve_once(self.attention_mask, self.is_causal, self.query)
-        return silence(mask, self.silent, self.query)
+        return exclude_tokens(mask, self.silent, self.query)
 
     def past(self, owner: PastOwner) -> Past | None:
         """Return what earlier tokens left behind for heads; None if nothing is to be kept.
@@ -99,7 +99,7 @@ class AttentionCall:
             return self.token_mask()
         if past is not None:
             mask = mask_with_past(past.valid, self.attention_mask, *self.sizes)
-            return replace(mask, silent=silent_with_past(past.silent, self.silent, past.length))
+            return replace(mask, excluded=silent_with_past(past.excluded, self.silent, past.length))
         if self.cache is not None:
             cache_layer(self.cache, self.module)  # others hold keys that are not there yet
         if self.attention_mask is None:

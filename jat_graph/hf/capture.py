@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.hf.attention_call import AttentionCall
@@ -65,7 +65,7 @@ class CapturedLayer:
         if head not in self.heads:
             raise ValueError(f"head must be one of {list(self.heads)}, got {head!r}")
         place = self.heads.index(head)
-        alone = JumpHeads.everyone(self.config, len(self.heads)).of_place(place)
+        alone = JumpHeads.everyone(self.config, len(self.heads)).of_head(place)
         one = slice(place, place + 1)
         return replace(
             self,
@@ -209,5 +209,5 @@ def _joined_mask(masks: tuple[TokenMask, TokenMask], queries: tuple[Tensor, Tens
         masks[0].causal,
         joined([mask.pairs for mask in masks], 1),
         joined([mask.bias for mask in masks], 0),
-        joined([mask.silent for mask in masks], 0),
+        joined([mask.excluded for mask in masks], 0),
     )

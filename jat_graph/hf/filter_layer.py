@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph.attention.filters import filter_heads
-from jat_graph.attention.strengths import are_at_rest
+from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.jump_layer import JumpStrength
@@ -57,7 +57,7 @@ class FilterLayer(LayerHeads):
         theta = self._theta(module)
         if theta is None:
             return self.config.order == 1 and self.config.restart == 0
-        return are_at_rest(theta)
+        return strength_is_zero(theta)
 
     def _theta(self, module: nn.Module) -> Tensor | None:
         return module.filter() if self.learns(self.config) else None  # type: ignore[operator]

@@ -13,9 +13,14 @@ from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
-from jat_graph.attention.patterns.running import attend_within
-from jat_graph.attention.softmax import attend, attention_probabilities
+from jat_graph.attention.heads import (
+    HeadGroup,
+    attend,
+    attention_probabilities,
+    merge_heads,
+    split_heads,
+)
+from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading

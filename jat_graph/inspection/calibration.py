@@ -21,9 +21,9 @@ from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.progress import watched
-from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.rule import VoteRule
-from jat_graph.voting.scores import BLOCK
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.votes import VoteRule
+from jat_graph.adjacency.scores import BLOCK
 
 HOLD_OUT_EVERY = 5
 FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
@@ -226,7 +226,7 @@ def _quantile(values: Tensor, share: float) -> float:
     return max(0.0, float(values.kthvalue(rank).values))
 
 
-def _critical_values(ballot: Ballot) -> list[Tensor]:
+def _critical_values(ballot: PairAdjacency) -> list[Tensor]:
     """Return, for each head, the critical ρ of every allowed pair: max_j of the product voted on.
 
     A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.

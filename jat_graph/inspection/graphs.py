@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator
 from jat_graph.graphs.stones import stone_places
 from jat_graph.hf import CapturedLayer
 from jat_graph.operators import DenseOperator, Operator
-from jat_graph.voting.ballot import Ballot, open_ballot, score_source
-from jat_graph.voting.links import LinkRule
+from jat_graph.adjacency.pairs import PairAdjacency, open_ballot, score_source
+from jat_graph.adjacency.stones import LinkRule
 
 
 class Vote(NamedTuple):
@@ -42,7 +42,7 @@ class Footing(NamedTuple):
 class LayerGraph(ABC):
     """The graph of a layer's jump heads; single jumps are those of the first sequence and head."""
 
-    ballot: Ballot
+    ballot: PairAdjacency
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class PairGraph(LayerGraph):
     @cached_property
     def weights(self) -> Tensor:  # [B, H, L, L]
         """A."""
-        return DenseOperator.from_ballot(self.ballot).to_dense()
+        return DenseOperator.of_pairs(self.ballot).to_dense()
 
     @property
     def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, L] bool, [B, H, L, L]
@@ -165,7 +165,7 @@ class StoneLinks(LayerGraph):
         return places[0, 0], sides
 
 
-def layer_ballot(layer: CapturedLayer) -> Ballot:
+def layer_ballot(layer: CapturedLayer) -> PairAdjacency:
     """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
     config = layer.config.replace(soft_temperature=None)
     source = score_source(config, layer.query, layer.key, layer.scale, layer.mask)

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads
+from jat_graph.attention.heads import HeadGroup
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Given, head_groups
-from jat_graph.attention.softmax import attention_probabilities
-from jat_graph.attention.strengths import Strengths
+from jat_graph.attention.heads import attention_probabilities
+from jat_graph.attention.propagation import Strengths
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.hf.interface import find_attachment
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.voting.scores import attention_scores
+from jat_graph.adjacency.scores import attention_scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

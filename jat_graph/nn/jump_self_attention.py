@@ -6,11 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.api import attend_heads, in_group
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.api import attend_heads, sharded
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.attention.propagation import Given
-from jat_graph.attention.strengths import new_strength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
@@ -102,7 +100,7 @@ class JumpSelfAttention(SelfAttention):
         layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
         self.group = group
-        self.strength = new_strength(layer_config, len(self.jump_heads))
+        self.strength = self._jumping.new_strength()
         self.conv: HeadLayers | None = None
         if layer_config.conv is not None:
             self.conv = build_layers(layer_config, conv, self.head_channels)
@@ -121,7 +119,7 @@ class JumpSelfAttention(SelfAttention):
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
-        token_mask = in_group(self._jumping.config, token_mask, self.group, query)
+        token_mask = sharded(self._jumping.config, token_mask, self.group, query)
         scale = default_scale(self.head_channels)
         return attend_heads(
             query,
@@ -131,7 +129,8 @@ class JumpSelfAttention(SelfAttention):
             mask=token_mask,
             dropout_p=0.0,
             scale=scale,
-            given=Given(self.strength, self.conv),
+            strength=self.strength,
+            layers=self.conv,
         )
 
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.attention.softmax import softmax_rows
+from jat_graph.adjacency.scores import attention_scores
+from jat_graph.attention.heads import softmax_rows
 from jat_graph.checks.numbers import check_choice, check_flag, check_integer
 from jat_graph.checks.tensors import default_scale
 from jat_graph.nn.self_attention import SequenceSelfAttention
-from jat_graph.voting.scores import attention_scores
 
 
 class RelativeAttention(SequenceSelfAttention):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.checks.numbers import check_choice, check_indices, check_integer
 from jat_graph.data.reading import Head, attention_heads, jump_heads
@@ -27,7 +27,7 @@ from jat_graph.inspection.tracing import (
     giving_attention,
     model_inputs,
 )
-from jat_graph.voting.scores import attention_scores
+from jat_graph.adjacency.scores import attention_scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.masks.parts import Part
+from jat_graph.masks.shards import Part
 from jat_graph.nn import JumpSelfAttention
 from tests.patterns.support import SPECS
 

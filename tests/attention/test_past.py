@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.past import KeptScores, PastTokens
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask

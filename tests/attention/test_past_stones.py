@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph import JatConfig
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.masks.tokens import TokenMask

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.attention.heads import JumpHeads, merge_heads
+from jat_graph.attention.heads import merge_heads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.inputs import random_heads

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, capture_scores
 from jat_graph.operators import DenseOperator
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.adjacency.pairs import open_ballot
+from jat_graph.adjacency.scores import QueryKeyScores
 from tests.oracles import (
     masked_softmax,
     reference_graph,
@@ -222,7 +222,7 @@ def density(layer: CapturedLayer) -> float:
     config = replace(layer.config, soft_temperature=None)  # hard votes are counted
     ballot = open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
     edges = ballot.edge_mask().expand(*layer.query.shape[:2], -1, -1)
-    joined = DenseOperator.from_ballot(ballot).to_dense() > 0
+    joined = DenseOperator.of_pairs(ballot).to_dense() > 0
     assert not bool((joined & ~edges).any())
     return float(joined.sum() / edges.sum())
 

@@ -13,7 +13,7 @@ from jat_graph.inspection.reading import Reading
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.inspection.text import inspect_text, reports_of, view_graphs, view_head
 from jat_graph.inspection.tracing import capture_batch, model_inputs
-from jat_graph.voting.thresholds import SAMPLED_TRIPLES
+from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal

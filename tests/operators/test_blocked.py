@@ -7,8 +7,8 @@ from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import BlockedOperator, DenseOperator
 from jat_graph.testing import OperatorContract
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores, QueryKeyScores
+from jat_graph.adjacency.pairs import open_ballot
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph

@@ -2,65 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from jat_graph.config import JatConfig
-from jat_graph.masks.tokens import TokenMask
-from jat_graph.voting.sampling import (
+from jat_graph.adjacency.sampling import (
     positions_of_ranks,
     sample_size,
     sample_sizes,
     sampled_positions,
 )
-from jat_graph.voting.scores import ScoreSource
-
-
-@dataclass(frozen=True)
-class VotingKeys:
-    """The keys that vote, per sequence and head."""
-
-    index: Tensor | None  # positions in rising order, [B, H, U]; None for every position
-    valid: Tensor | None  # which entries are voting keys, bool [B|1, H|1, U]; None if all are
-
-    def number(self, source: ScoreSource) -> int:
-        """Return the number of entries, U."""
-        return source.shape[2] if self.index is None else self.index.size(-1)
-
-    def positions(self, entries: slice, source: ScoreSource) -> Tensor | None:
-        """Return the positions of some entries, ``[B, H, u]``; None for every position."""
-        if self.index is not None:
-            return self.index[..., entries]
-        batch, heads, length = source.shape
-        if entries.indices(length) == (0, length, 1):
-            return None
-        return torch.arange(length, device=source.device)[entries].expand(batch, heads, -1)
-
-
-def key_slices(source: ScoreSource, number: int, elements: int) -> Iterator[slice]:
-    """Yield the entries of the voting keys in blocks of so many scores, and of one at least."""
-    batch, heads, length = source.shape
-    step = max(1, elements // max(1, batch * heads * length))
-    for start in range(0, number, step):
-        yield slice(start, min(start + step, number))
+from jat_graph.adjacency.scores import ScoreSource, SelectedKeys
+from jat_graph.config import JatConfig, PairGraph
+from jat_graph.masks.tokens import TokenMask
 
 
 def select_keys(
     config: JatConfig,
     source: ScoreSource,
     mask: TokenMask,
-) -> VotingKeys:
+) -> SelectedKeys:
     """Choose the keys that vote.
 
     The number of entries depends on the padded length alone, so that nothing waits for the device;
     ``valid`` says how many of them each sequence really has.
     """
+    for reason in unsupported_selection(config, mask):
+        raise ValueError(reason)
     if config.graph.key_selection in ("all", "strided"):
         return spaced_keys(config, mask, source.shape, source.device)
-    _check_selection(config, mask)
     everyone = torch.ones(1, 1, source.shape[2], dtype=torch.bool, device=source.device)
     valid = everyone if mask.valid is None else mask.valid
     voting = everyone if mask.voting is None else mask.voting
@@ -68,77 +37,61 @@ def select_keys(
         config, source, valid, valid.sum(-1, keepdim=True)
     )
     keys = _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
-    return keys if mask.voting is not None else VotingKeys(keys.index, None)
+    return keys if mask.voting is not None else SelectedKeys(keys.index, None)
 
 
 def spaced_keys(
     config: JatConfig,
     mask: TokenMask,
-    shape: tuple[int, int, int],  # B, H, L
+    shape: torch.Size,  # B, H, L
     device: torch.device,
-) -> VotingKeys:
+) -> SelectedKeys:
     """Return the keys that vote whatever their scores: all of them, or every so many."""
-    _check_selection(config, mask)
     (batch, heads, length), voting = shape, mask.voting
     if config.graph.key_selection == "all":
-        return VotingKeys(None, voting)
+        return SelectedKeys(None, voting)
     if voting is None and config.graph.key_step is not None:
         index = torch.arange(0, length, config.graph.key_step, device=device)
-        return VotingKeys(index.expand(batch, heads, -1), None)
+        return SelectedKeys(index.expand(batch, heads, -1), None)
     if voting is None:
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
     keys = _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
-    return keys if mask.voting is not None else VotingKeys(keys.index, None)
-
-
-def _check_selection(config: JatConfig, mask: TokenMask) -> None:
-    reasons = unsupported_selection(config, mask)
-    if reasons:
-        raise ValueError(reasons[0])
+    return keys if mask.voting is not None else SelectedKeys(keys.index, None)
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
     """Say why a mask does not allow the config's choice of keys or its adaptive ρ."""
+    graph, selection = config.graph, config.graph.key_selection
+    fixed = selection == "all" or (selection == "strided" and graph.key_step is not None)
+    rated = isinstance(graph, PairGraph) and graph.vote_rate is not None
     reasons = []
-    strided = config.graph.key_selection == "strided" and config.graph.key_step is not None
-    if mask.causal and config.graph.key_selection != "all" and not strided:
-        what = f"key_selection={config.graph.key_selection!r}"
-        if config.graph.key_selection == "strided":
-            what += " without key_step"
+    if mask.causal and not fixed:
+        what = f"key_selection={selection!r}"
+        what += " without key_step" if selection == "strided" else ""
         reasons.append(
             f"{what} looks at later tokens, which a causal model must not; "
             "use key_selection='all', or 'strided' with key_step"
         )
-    if mask.causal and config.graph.vote_rate is not None:
+    if mask.causal and rated:
         reasons.append(
             "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
         )
     if mask.pairs is not None and torch.compiler.is_compiling():
-        reasons += _unsupported_compiled(config)
+        # A mask whose values nobody may look at.
+        ahead = ["vote_rate"] if rated else []
+        ahead += [] if fixed else [f"key_selection={selection!r}"]
+        reasons += [
+            f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; "
+            "pass padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
+            for what in ahead
+        ]
     elif mask.pairs is not None:
-        if config.graph.key_selection != "all":
-            reasons.append(
-                "a mask that is neither padding nor causal needs key_selection='all', "
-                f"got {config.graph.key_selection!r}"
-            )
-        if config.graph.vote_rate is not None:
-            reasons.append(
-                "a mask that is neither padding nor causal needs a fixed threshold, got vote_rate"
-            )
+        wanted = "a mask that is neither padding nor causal needs"
+        if selection != "all":
+            reasons.append(f"{wanted} key_selection='all', got {selection!r}")
+        if rated:
+            reasons.append(f"{wanted} a fixed threshold, got vote_rate")
     return reasons
-
-
-def _unsupported_compiled(config: JatConfig) -> list[str]:
-    """Say what a mask ``[L, L]`` whose values nobody may look at does not allow."""
-    selection = config.graph.key_selection
-    ahead = [] if config.graph.vote_rate is None else ["vote_rate"]
-    if selection != "all" and (selection != "strided" or config.graph.key_step is None):
-        ahead.append(f"key_selection={selection!r}")
-    return [
-        f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; pass "
-        "padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
-        for what in ahead
-    ]
 
 
 def number_of_keys(config: JatConfig, count: int) -> int:
@@ -197,7 +150,7 @@ def _sample(
     return position.expand(batch, heads, -1), seen
 
 
-def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor) -> VotingKeys:
+def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor) -> SelectedKeys:
     """Return the positions of the largest measures; ties go to the lower index."""
     count = valid.sum(-1, keepdim=True)  # [B|1, H|1, 1]
     length = valid.size(-1)
@@ -207,12 +160,12 @@ def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor) -> VotingKeys:
     chosen = rank < numbers_of_keys(config, count, length)  # [B|1, H|1, U]
     # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
     index = order.masked_fill(~chosen, length).sort(dim=-1).values
-    return VotingKeys(index.clamp(max=length - 1), chosen)
+    return SelectedKeys(index.clamp(max=length - 1), chosen)
 
 
 def _strided_keys(
     config: JatConfig, valid: Tensor, count: Tensor, shape: tuple[int, int]
-) -> VotingKeys:
+) -> SelectedKeys:
     """Return valid ranks ⌊r·n/U⌋, or 0, s, 2s … for a fixed step s."""
     length = valid.size(-1)
     most = number_of_keys(config, length)  # it never falls with the number of tokens
@@ -223,4 +176,4 @@ def _strided_keys(
     else:
         target = rank * count // number.clamp(min=1)
     index = positions_of_ranks(valid, target)
-    return VotingKeys(index.expand(*shape, -1), rank < number)
+    return SelectedKeys(index.expand(*shape, -1), rank < number)

@@ -1,4 +1,4 @@
-"""One sequence over many processes: the part that this one has, and what takes all parts."""
+"""One sequence over many processes: the shard that this one has, and what takes all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Part:
+class SequenceShard:
     """The tokens of a sequence that this process has; sums and gathered tokens have gradients.
 
     Where each process calls ``backward`` on its own share of a loss, each gets the gradient of all
@@ -20,12 +20,12 @@ class Part:
     """
 
     group: dist.ProcessGroup
-    lengths: tuple[int, ...]  # of the parts, in the order of the group's ranks
-    start: int  # of this part in the sequence
+    lengths: tuple[int, ...]  # of the shards, in the order of the group's ranks
+    start: int  # of this shard in the sequence
 
     @classmethod
-    def of(cls, group: dist.ProcessGroup, x: Tensor) -> Part:  # [B, H, L_r, D]
-        """Return the part that is as long as this tensor."""
+    def of(cls, group: dist.ProcessGroup, x: Tensor) -> SequenceShard:  # [B, H, L_r, D]
+        """Return the shard that is as long as this tensor."""
         own = torch.tensor([x.size(2)], device=x.device)
         lengths = tuple(collectives.all_gather_single(own, 0, group).tolist())
         return cls(group, lengths, sum(lengths[: dist.get_rank(group)]))
@@ -42,7 +42,7 @@ class Part:
 
     @property
     def rows(self) -> slice:
-        """Where this part is in the sequence."""
+        """Where this shard is in the sequence."""
         return slice(self.start, self.start + self.lengths[self.rank])
 
     def sum(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Part:
         return self.each(valid.sum(-1).expand(batch)).cpu()
 
     def gather(self, x: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, L, D]
-        """Return the tokens of all parts."""
+        """Return the tokens of all shards."""
         longest = max(self.lengths)
         padded = F.pad(x, (0, 0, 0, longest - x.size(2))).contiguous()
         gathered = collectives.all_gather_single(padded, 0, self.group)

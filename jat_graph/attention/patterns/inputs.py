@@ -15,7 +15,7 @@ from jat_graph.patterns.causal import Causal
 
 
 @dataclass(frozen=True)
-class Job:
+class AttentionInputs:
     """Heads, the pattern and the mask that they attend under."""
 
     query: Tensor  # [B, H, L, F]
@@ -33,7 +33,9 @@ class Job:
 
     def each_rule(
         self,
-        run: Callable[[Job, Pattern, Tensor | None], Tensor],  # takes valid tokens [B|1, L]
+        run: Callable[
+            [AttentionInputs, Pattern, Tensor | None], Tensor
+        ],  # takes valid tokens [B|1, L]
     ) -> Tensor:  # [B, H, L, Dv]
         """Run the heads that share a rule and their padding together."""
         heads = self._heads_by_rule()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
 from jat_graph.attention.patterns import dense
-from jat_graph.attention.patterns.job import Job, general_mask_reasons
+from jat_graph.attention.patterns.inputs import AttentionInputs, general_mask_reasons
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
 
@@ -47,64 +47,65 @@ def attend_within(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
     pattern.check_size(groups[0].value.size(0), groups[0].value.size(2))
-    run = run_pattern if mask.part is None else _module("parts").run_part
+    run = run_pattern if mask.shard is None else _module("shards").run_shard
     groups = [part for group in groups for part in _by_rule(group, pattern)]
     outputs = []
     for group in groups:
         rule, own = pattern.of_head(group.heads[0]), mask.select_heads(group.heads)
-        output = run(Job(*group[1:4], rule, own, dropout_p, scale))
-        outputs.append(group.plus_carried(output))
+        output = run(AttentionInputs(*group[1:4], rule, own, dropout_p, scale))
+        outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 
 
 def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
     """Split a group into heads that share the pattern's rule, which may differ between heads."""
-    places: dict[int, list[int]] = {}
-    for place, head in enumerate(group.heads):
-        places.setdefault(head % pattern.period, []).append(place)
-    parts = [tuple(part) for part in places.values()]
-    heads = [tuple(group.heads[place] for place in part) for part in parts]
-    queries, keys, values = (split_heads(x, parts) for x in (group.query, group.key, group.value))
-    carried = [None] * len(parts) if group.carried is None else split_heads(group.carried, parts)
+    indices: dict[int, list[int]] = {}
+    for index, head in enumerate(group.heads):
+        indices.setdefault(head % pattern.period, []).append(index)
+    parts = [tuple(part) for part in indices.values()]
+    heads = [tuple(group.heads[index] for index in part) for part in parts]
+    tensors = (group.query, group.key, group.value, group.value_update)
+    query, key, value, update = (
+        [None] * len(parts) if x is None else split_heads(x, parts) for x in tensors
+    )
     jumps = [group.jumps] * len(parts)
-    return [
-        HeadGroup(*own) for own in zip(heads, queries, keys, values, jumps, carried, strict=True)
-    ]
+    rows = zip(heads, query, key, value, jumps, update, strict=True)
+    return [HeadGroup(*own) for own in rows]  # type: ignore[arg-type]
 
 
-def run_pattern(job: Job, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
+def run_pattern(inputs: AttentionInputs, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern and a mask, by the backend asked for."""
-    output: Tensor = _module(choose(backend, job).backend).run(job)
+    output: Tensor = _module(choose(backend, inputs).backend).run(inputs)
     return output
 
 
-def choose(backend: str, job: Job) -> PatternChoice:
+def choose(backend: str, inputs: AttentionInputs) -> PatternChoice:
     """Return the backend asked for, if it can run, or for ``"auto"`` the one that suits."""
     if backend == "auto":
-        return _choose_itself(job)
+        return _choose_itself(inputs)
     if backend not in BACKENDS:
         raise ValueError(f"backend must be auto, {', '.join(BACKENDS)}, got {backend!r}")
-    return _checked(PatternChoice(backend, "the caller asks for it"), job)
+    return _checked(PatternChoice(backend, "the caller asks for it"), inputs)
 
 
-def _checked(choice: PatternChoice, job: Job) -> PatternChoice:
-    reasons = _module(choice.backend).reasons_against(job)
+def _checked(choice: PatternChoice, inputs: AttentionInputs) -> PatternChoice:
+    reasons = _module(choice.backend).reasons_against(inputs)
     if reasons:
         raise ValueError(f"backend {choice.backend!r} cannot run: {'; '.join(reasons)}")
     return choice
 
 
-def _choose_itself(job: Job) -> PatternChoice:
-    length = job.query.size(2)
-    reasons = general_mask_reasons(job.mask)
+def _choose_itself(inputs: AttentionInputs) -> PatternChoice:
+    length = inputs.query.size(2)
+    reasons = general_mask_reasons(inputs.mask)
     if reasons:
         why = f"'blocked' cannot run: {'; '.join(reasons)}"
-        return _checked(PatternChoice("dense", why), job)
+        return _checked(PatternChoice("dense", why), inputs)
     if length <= SHORT:
         return PatternChoice("dense", f"{length} tokens are at most {SHORT}")
-    if length > MEDIUM or job.pattern.num_sequences:
+    if length > MEDIUM or inputs.pattern.num_sequences:
         return PatternChoice("blocked", f"{length} tokens are more than {SHORT}")
-    share = _module("layout").share_read(job.rule, length, job.query.size(1))
+    share = _module("layout").share_read(inputs.rule, length, inputs.query.size(1))
     backend = "dense" if share > 0.5 else "blocked"
     return PatternChoice(backend, f"blocks would read {share:.0%} of all pairs of {length} tokens")
 

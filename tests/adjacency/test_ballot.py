@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.voting.ballot import open_ballot, selected_nodes
-from jat_graph.voting.keys import VotingKeys
-from jat_graph.voting.scores import MapScores, QueryKeyScores
+from jat_graph.adjacency.pairs import open_ballot, selected_nodes
+from jat_graph.adjacency.keys import SelectedKeys
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,
@@ -73,9 +73,9 @@ def test_selected_nodes_are_the_keys_that_vote():
     source = MapScores(torch.zeros(2, 1, 6, 6))
     index = torch.tensor([[[0, 2, 5]], [[1, 5, 5]]])
     valid = torch.tensor([[[True, True, True]], [[True, False, False]]])
-    nodes = selected_nodes(VotingKeys(index, valid), source, TokenMask())
+    nodes = selected_nodes(SelectedKeys(index, valid), source, TokenMask())
     assert nodes[:, 0].nonzero().tolist() == [[0, 0], [0, 2], [0, 5], [1, 1]]
-    assert selected_nodes(VotingKeys(None, None), source, TokenMask()) is None
+    assert selected_nodes(SelectedKeys(None, None), source, TokenMask()) is None
 
 
 def test_the_rule_takes_its_variants_from_the_config():

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.voting import sampling
-from jat_graph.voting.sampling import (
+from jat_graph.adjacency import sampling
+from jat_graph.adjacency.sampling import (
     draw,
     positions_of_ranks,
     sample_size,

@@ -6,19 +6,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.voting.scores
+import jat_graph.adjacency.scores
 from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.voting.keys import (
-    VotingKeys,
+from jat_graph.adjacency.keys import (
+    SelectedKeys,
     key_slices,
     number_of_keys,
     numbers_of_keys,
     select_keys,
     unsupported_selection,
 )
-from jat_graph.voting.sampling import sample_size
-from jat_graph.voting.scores import MapScores, QueryKeyScores
+from jat_graph.adjacency.sampling import sample_size
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from tests.oracles import (
     reference_mask,
     reference_num_keys,
@@ -138,7 +138,7 @@ def test_significance_is_streamed(monkeypatch):
         config = JatConfig(PairGraph(key_selection=selection, num_keys=7))
         whole = select_keys(config, source, TokenMask()).index
         with monkeypatch.context() as patch:
-            patch.setattr(jat_graph.voting.scores, "BLOCK", 4 * 30 * 7)
+            patch.setattr(jat_graph.adjacency.scores, "BLOCK", 4 * 30 * 7)
             assert torch.equal(select_keys(config, source, TokenMask()).index, whole)
 
 
@@ -155,14 +155,14 @@ def test_keys_come_in_slices(elements, step):
 
 def test_positions_of_entries():
     source = MapScores(torch.zeros(2, 3, 5, 5))
-    everything = VotingKeys(None, None)
+    everything = SelectedKeys(None, None)
     assert everything.number(source) == 5
     assert everything.positions(slice(None), source) is None
     assert everything.positions(slice(0, 5), source) is None
     assert torch.equal(
         everything.positions(slice(2, 4), source), torch.tensor([2, 3]).expand(2, 3, 2)
     )
-    some = VotingKeys(torch.tensor([1, 4]).expand(2, 3, 2), None)
+    some = SelectedKeys(torch.tensor([1, 4]).expand(2, 3, 2), None)
     assert some.number(source) == 2
     assert torch.equal(some.positions(slice(1, 2), source), torch.full((2, 3, 1), 4))
 

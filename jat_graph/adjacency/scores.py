@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from jat_graph.kernels import query_peaks
+from jat_graph.masks.tokens import TokenMask
 
 # Elements of one block of scores when they are streamed.
 BLOCK = 2**22
-
-
-class ScoreSource(Protocol):
-    """Where scores come from: queries and keys, or a ready-made map."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Batch, heads and tokens: ``(B, H, L)``."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the scores are."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Their dtype: float32, or float64."""
-
-    def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
-        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
-
-    def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
-        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``.
-
-        ``queries`` are positions ``[B, H, N]`` (None: all); ``seen`` ``[B|1, H|1, N]`` says which
-        of them count.
-        """
-
-    def key_norms(self, index: Tensor | None) -> Tensor:
-        """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
 
 
 class QueryKeyScores:
@@ -56,13 +30,7 @@ class QueryKeyScores:
     def __init__(self, query: Tensor, key: Tensor, scale: float) -> None:
         self.dtype = score_dtype(query, key)
         self.query, self.key, self.scale = query.to(self.dtype), key.to(self.dtype), scale
-        self.device = query.device
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Batch, heads and tokens: ``(B, H, L)``."""
-        batch, heads, length, _ = self.query.shape
-        return batch, heads, length
+        self.shape, self.device = query.shape[:3], query.device  # B, H, L
 
     def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
@@ -98,13 +66,7 @@ class MapScores:
     def __init__(self, scores: Tensor) -> None:
         self.dtype = score_dtype(scores, scores)
         self.scores = scores.to(self.dtype)
-        self.device = scores.device
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Batch, heads and tokens: ``(B, H, L)``."""
-        batch, heads, length, _ = self.scores.shape
-        return batch, heads, length
+        self.shape, self.device = scores.shape[:3], scores.device  # B, H, L
 
     def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
@@ -123,6 +85,63 @@ class MapScores:
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Raise: a map has no key vectors."""
         raise ValueError("normalize_keys needs query and key, got a ready-made map of scores")
+
+
+ScoreSource: TypeAlias = QueryKeyScores | MapScores
+
+
+@dataclass(frozen=True)
+class SelectedKeys:
+    """The keys that vote, or are stones, per sequence and head."""
+
+    index: Tensor | None = None  # positions in rising order, [B, H, U]; None for every position
+    valid: Tensor | None = None  # which entries count, bool [B|1, H|1, U]; None if all do
+
+    def number(self, source: ScoreSource) -> int:
+        """Return the number of entries, U."""
+        return source.shape[2] if self.index is None else self.index.size(-1)
+
+    def positions(self, entries: slice, source: ScoreSource) -> Tensor | None:
+        """Return the positions of some entries, ``[B, H, u]``; None for every position."""
+        if self.index is not None:
+            return self.index[..., entries]
+        batch, heads, length = source.shape
+        if entries.indices(length) == (0, length, 1):
+            return None
+        return torch.arange(length, device=source.device)[entries].expand(batch, heads, -1)
+
+    def slices(self, source: ScoreSource, elements: int) -> Iterator[slice]:
+        """Yield the entries in blocks of so many scores, and of one at least."""
+        number, step = self.number(source), max(1, elements // max(1, source.shape.numel()))
+        for start in range(0, number, step):
+            yield slice(start, min(start + step, number))
+
+    def visible(
+        self,
+        entries: slice,
+        rows: slice,
+        nodes: Tensor | None,  # tokens that are nodes of the graph, bool [B|1, H|1, L]
+        mask: TokenMask,
+        source: ScoreSource,
+    ) -> Tensor | None:
+        """Return M_ij for nodes i and keys j, ``[B|1, H|1, rows|1, u]``, or None for all."""
+        parts = []
+        if self.valid is not None:
+            parts.append(self.valid[..., None, entries])
+        if nodes is not None:
+            parts.append(nodes[..., rows].unsqueeze(-1))
+        if mask.causal:
+            position = torch.arange(source.shape[2], device=source.device)
+            index = position[None, None] if self.index is None else self.index
+            parts.append(index[..., None, entries] <= position[rows].unsqueeze(-1))
+        if mask.pairs is not None:
+            batch, heads, length = source.shape
+            pairs, index = mask.pairs, self.positions(entries, source)
+            if index is not None:
+                index = index.unsqueeze(2).expand(-1, -1, length, -1)
+                pairs = pairs.expand(batch, heads, -1, -1).gather(3, index)
+            parts.append(pairs[:, :, rows])
+        return reduce(torch.logical_and, parts) if parts else None
 
 
 def _rows(tensor: Tensor, index: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import flat_weights
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, SparseOperator
-from jat_graph.voting.scores import score_dtype
 
 if TYPE_CHECKING:
     from torch_geometric.data import Batch, Data
@@ -35,7 +35,7 @@ def read_graph(
     from torch_geometric.utils import coalesce  # PyG takes seconds to load
 
     shape = torch.Size((*query.shape[:3], query.size(2)))
-    if mask.part is not None:
+    if mask.shard is not None:
         raise ValueError("graph must be None with group")
     if isinstance(graph, Operator):
         if graph.shape != shape:

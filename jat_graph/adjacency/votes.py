@@ -1,4 +1,4 @@
-"""Votes: which products of two scores join a pair of queries."""
+"""Votes of the paper's rule: which products of two scores join a pair of queries (Eq. 2)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from jat_graph.config import JatConfig, PairGraph
-from jat_graph.voting.scores import ScoreSource
+from jat_graph.adjacency.scores import ScoreSource
+from jat_graph.config import PairGraph
 
 # Soft votes that are held at a time: 4 MiB in float32.
 BLOCK = 2**20
@@ -33,27 +33,16 @@ class VoteRule:
     soft_temperature: float | None = None  # τ of the soft vote
 
     @classmethod
-    def of(cls, config: JatConfig, source: ScoreSource) -> VoteRule:
-        """Return the rule of a config, with the fixed ρ that it names."""
-        graph = config.graph
-        row = graph.thresholds(source.shape[1])
+    def of(cls, graph: PairGraph, source: ScoreSource) -> VoteRule:
+        """Return the rule of the settings of a graph, with the fixed ρ that they name."""
+        row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
         threshold = torch.tensor([row], dtype=source.dtype, device=source.device)
-        if not isinstance(graph, PairGraph):
-            return cls(threshold)
         variants = graph.inclusive, graph.same_sign_only, graph.normalize_keys
         return cls(threshold, *variants, graph.soft_temperature)
 
-    def norms(
-        self,
-        source: ScoreSource,
-        index: Tensor | None,  # Positions [B, H, U]; None for every position
-    ) -> Tensor | None:  # [B, H, U]
-        """Return what products are divided by, max(1, ‖K_j‖), or None."""
-        return source.key_norms(index) if self.normalize_keys else None
-
     def product(self, left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
         """Return the product that is compared with ρ; −∞ where its signs keep it from voting."""
-        product = _divided_product(left, right, norm)
+        product = left * right if norm is None else left * right / norm
         if self.same_sign_only:
             product = product.masked_fill((left < 0) | (right < 0), -torch.inf)
         return product
@@ -90,14 +79,10 @@ class VoteRule:
         if self.same_sign_only:
             masked = masked | ((left < 0) & (right < 0))
         # NaN must not reach the sigmoid, whose gradient would spread it.
-        product = _divided_product(left.nan_to_num(), right.nan_to_num(), norm)
+        product = left.nan_to_num() * right.nan_to_num()
+        product = product if norm is None else product / norm
         votes = torch.sigmoid((product - threshold) / temperature)
         return votes.masked_fill(masked, 0.0)
-
-
-def _divided_product(left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:
-    product = left * right
-    return product if norm is None else product / norm
 
 
 def vote_limits(

@@ -8,12 +8,12 @@ import warnings
 import torch
 from torch import Tensor
 
-from jat_graph.config import JatConfig
+from jat_graph.adjacency.keys import numbers_of_keys
+from jat_graph.adjacency.sampling import draw, positions_of_ranks
+from jat_graph.adjacency.scores import BLOCK, ScoreSource, SelectedKeys
+from jat_graph.adjacency.votes import VoteRule
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.voting.keys import VotingKeys, key_slices, numbers_of_keys
-from jat_graph.voting.rule import VoteRule
-from jat_graph.voting.sampling import draw, positions_of_ranks
-from jat_graph.voting.scores import BLOCK, ScoreSource
 
 # Triples of tokens whose products fix the threshold of ``vote_rate``.
 SAMPLED_TRIPLES = 16384
@@ -23,7 +23,7 @@ def adaptive_threshold(
     config: JatConfig,
     rule: VoteRule,  # But for its ρ
     source: ScoreSource,
-    keys: VotingKeys,
+    keys: SelectedKeys,
     mask: TokenMask,
 ) -> Tensor:  # [B, H]
     """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient.
@@ -31,7 +31,8 @@ def adaptive_threshold(
     The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting keys.
     Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
     """
-    rate = 0.0 if config.graph.vote_rate is None else config.graph.vote_rate
+    assert isinstance(config.graph, PairGraph)
+    rate = config.graph.vote_rate or 0.0
     with torch.no_grad():
         products = _sampled_products(config, rule, source, keys, mask)
         rank = max(1, math.ceil((1 - rate) * SAMPLED_TRIPLES))
@@ -42,14 +43,14 @@ def adaptive_threshold(
 
 
 def _sampled_products(
-    config: JatConfig, rule: VoteRule, source: ScoreSource, keys: VotingKeys, mask: TokenMask
+    config: JatConfig, rule: VoteRule, source: ScoreSource, keys: SelectedKeys, mask: TokenMask
 ) -> Tensor:  # [B, H, triples]
     """Return the products as voted on of the sampled triples; +∞ where there is no pair."""
     batch, heads, _ = source.shape
     left, right, voter, pairless = _sampled_triples(config, source, mask)
     left, right, voter = (t.expand(batch, heads, -1) for t in (left, right, voter))
     products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
-    for block in key_slices(source, keys.number(source), BLOCK):
+    for block in keys.slices(source, BLOCK):
         index = keys.positions(block, source)
         scores = source.columns(index)
         here = (voter >= block.start) & (voter < block.stop)
@@ -57,8 +58,7 @@ def _sampled_products(
         flat = scores.flatten(2)
         x_left = flat.gather(2, left * scores.size(3) + column)
         x_right = flat.gather(2, right * scores.size(3) + column)
-        norms = rule.norms(source, index)
-        norm = None if norms is None else norms.gather(2, column)
+        norm = source.key_norms(index).gather(2, column) if rule.normalize_keys else None
         products = torch.where(here, rule.product(x_left, x_right, norm), products)
     return products.masked_fill(pairless, torch.inf)
 

@@ -6,7 +6,7 @@ from itertools import product
 import torch
 from hypothesis import strategies as st
 
-from jat_graph.voting.rule import VoteRule
+from jat_graph.adjacency.votes import VoteRule
 
 
 def brute_force(rule, scores, norms):

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.voting.rule
+import jat_graph.adjacency.votes
 from jat_graph import JatConfig, PairGraph
 from jat_graph.kernels import count_votes
-from jat_graph.voting.rule import VoteRule, sum_soft_votes, vote_limits
-from jat_graph.voting.scores import MapScores
+from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
+from jat_graph.adjacency.scores import MapScores
 from tests.support import random_tensors
 from tests.voting.ballots import ballots, brute_force
 
@@ -103,7 +103,7 @@ def test_gradients_flow_through_soft_votes():
 
 @pytest.mark.parametrize("tile", [1, 2**20])
 def test_gradcheck_of_soft_votes(tile, monkeypatch):
-    monkeypatch.setattr(jat_graph.voting.rule, "BLOCK", tile)
+    monkeypatch.setattr(jat_graph.adjacency.votes, "BLOCK", tile)
     scores, norms = random_tensors(0, (1, 2, 4, 3), (1, 2, 3))
     threshold = torch.tensor([[0.3, 0.9]], dtype=torch.float64)
     rule = VoteRule(threshold, soft_temperature=0.6)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jat_graph.voting.scores import MapScores, QueryKeyScores, attention_scores, score_dtype
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores, attention_scores, score_dtype
 from tests.oracles import reference_scores
 from tests.support import random_tensors
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.voting.keys import select_keys
-from jat_graph.voting.rule import VoteRule
-from jat_graph.voting.scores import QueryKeyScores
-from jat_graph.voting.thresholds import SAMPLED_TRIPLES, adaptive_threshold
+from jat_graph.adjacency.keys import select_keys
+from jat_graph.adjacency.votes import VoteRule
+from jat_graph.adjacency.scores import QueryKeyScores
+from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES, adaptive_threshold
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import reference_graph, reference_scores
 from tests.support import (

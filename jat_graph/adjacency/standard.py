@@ -1,4 +1,8 @@
-"""Means and deviations of causal sequences: those of each token, from tokens up to itself."""
+"""Standard scores: centred, and in standard deviations of their sequence and head.
+
+Those of a causal sequence are running ones: means and deviation of a token come from tokens up to
+itself.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,85 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jat_graph.adjacency.scores import full_precision, score_dtype
 from jat_graph.kernels.running import running_sums
+from jat_graph.masks.tokens import TokenMask
 
 # Tokens of a causal sequence that get one standard deviation, that of the blocks before theirs.
 BLOCK = 64
+
+
+def standard_features(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    scale: float,
+    mask: TokenMask,
+) -> tuple[Tensor, Tensor]:  # [B, H, L, D] each
+    """Return queries and keys whose scaled products are the standard scores.
+
+    Centring both is double centring of the scores, and two D×D matrices hold the variance of all
+    pairs. Means and deviations are constants for the gradient. In causal order those of a token
+    come from tokens up to itself: the deviation from all complete blocks before its own, within
+    the first block from the tokens so far.
+    """
+    _refuse_pairs(mask)
+    if mask.causal:
+        return causal_features(query, key, scale, mask.valid)[:2]
+    dtype = score_dtype(query, key)
+    raw = query.to(dtype), key.to(dtype)
+    inside = None if mask.valid is None else weights(mask.valid, raw[0])
+    count = raw[0].new_tensor(query.size(-2)) if inside is None else inside.sum(-2, keepdim=True)
+    with torch.no_grad():
+        shown = raw if inside is None else (inside * raw[0], inside * raw[1])
+        means = [x.sum(-2, keepdim=True) / count.clamp(min=1) for x in shown]
+    centred = raw[0] - means[0], raw[1] - means[1]
+    with torch.no_grad(), full_precision(query.device):
+        total = raw[0].new_ones(())
+        for x, own in zip(raw, centred, strict=True):
+            own = own if inside is None else inside * own
+            total = total * (own.mT @ own) * above_noise(own, x).any(-2, keepdim=True)
+        deviation = inverse(total.sum((-1, -2))[..., None, None], count * scale**-1)
+    return centred[0].mul_(deviation), centred[1]
+
+
+def standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
+    """Return a map that is centred by rows and by columns, in standard deviations."""
+    _refuse_pairs(mask)
+    if mask.causal:
+        raise ValueError("standardize needs query and key in causal order, got a map of scores")
+    scores = scores.to(score_dtype(scores, scores))
+    inside = weights(mask.valid, scores)
+    pairs = inside * inside.mT
+    count = inside.sum(-2, keepdim=True).clamp(min=1)
+    with torch.no_grad():
+        rows, columns = ((pairs * scores).sum(dim, keepdim=True) / count for dim in (-1, -2))
+        centres = rows + columns - (inside * rows).sum(-2, keepdim=True) / count
+        total = (pairs * (scores - centres).square()).sum((-1, -2), keepdim=True)
+        deviation = inverse(total, count)
+    return (scores - centres) * deviation * pairs
+
+
+def _refuse_pairs(mask: TokenMask) -> None:
+    if mask.pairs is not None:
+        raise ValueError(
+            "standard scores need a mask of padding or causal order, got one of pairs [.., L, L]; "
+            "under torch.compile pass padding as attention_mask [B, L]"
+        )
+
+
+def causal_features(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    scale: float,
+    valid: Tensor | None,  # tokens that are no padding, [B|1, H|1, L]
+    before: Moments | None = None,  # of earlier tokens
+) -> tuple[Tensor, Tensor, Moments]:  # [B, H, L, D] each
+    """Return the same in causal order, for tokens that may come after others, and their moments."""
+    dtype = score_dtype(query, key)
+    query, key = query.to(dtype), key.to(dtype)
+    with torch.no_grad(), full_precision(query.device):
+        means, inverse_deviation, after = causal_moments(query, key, scale, valid, before)
+    return (query - means[0]).mul_(inverse_deviation), key - means[1], after
 
 
 class Moments(NamedTuple):

@@ -9,7 +9,9 @@ from importlib.resources import files
 
 import torch
 
-from jat_graph.config import JatConfig, StoneGraph
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.stones import StoneIncidence, expected_share
+from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import Operator
 from jat_graph.operators.blocked import BlockedOperator
@@ -18,8 +20,6 @@ from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.sparse_stones import SparseStoneOperator
 from jat_graph.operators.stones import StoneOperator
 from jat_graph.operators.threshold import KEPT_KEYS, ThresholdOperator
-from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.links import LinkRule
 
 # One matrix A or B may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
@@ -82,12 +82,14 @@ class BackendChoice:
         return f"{self.backend}: {self.why}"
 
 
-def build_operator(config: JatConfig, ballot: Ballot, backend: str) -> Operator:
+def build_operator(
+    config: JatConfig, fixed: PairAdjacency | StoneIncidence, backend: str
+) -> Operator:
     """Return A by a backend, or P of stones; nothing falls back.
 
     Args:
         config: The variants.
-        ballot: Who votes on which pairs.
+        fixed: All that fixes the graph.
         backend: ``"dense"``, ``"sparse"`` or ``"threshold"``, which stones do not have.
 
     Returns:
@@ -96,20 +98,19 @@ def build_operator(config: JatConfig, ballot: Ballot, backend: str) -> Operator:
     Raises:
         ValueError: If the backend cannot run; the message lists every reason.
     """
-    reasons = unsupported(backend, config, ballot.mask)
+    reasons = unsupported(backend, config, fixed.mask)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
-    graph = config.graph
-    if isinstance(graph, StoneGraph):
-        rule = LinkRule.of(config, ballot.source)
+    if isinstance(fixed, StoneIncidence):
         if backend == "sparse":
-            return SparseStoneOperator(ballot, rule, graph.self_weight)
-        return StoneOperator(ballot.links(rule), graph.self_weight, ballot.mask.causal)
+            return SparseStoneOperator(fixed)
+        return StoneOperator(fixed.links(), fixed.rule.self_weight, fixed.mask.causal)
     if backend == "dense":
-        return DenseOperator.from_ballot(ballot)
-    if backend == "sparse":
-        return SparseOperator.from_ballot(ballot, graph.min_weight, graph.max_neighbors)
-    return BlockedOperator(ballot) if ballot.mask.causal else ThresholdOperator(ballot)
+        return DenseOperator.of_pairs(fixed)
+    graph = config.graph
+    if backend == "sparse" and isinstance(graph, PairGraph):
+        return SparseOperator.of_pairs(fixed, graph.min_weight, graph.max_neighbors)
+    return BlockedOperator(fixed) if fixed.mask.causal else ThresholdOperator(fixed)
 
 
 def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
@@ -123,30 +124,31 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     Returns:
         One phrase a reason; empty if it can.
     """
-    if config.graph.kind == "stones":
-        return _against_sparse(config, mask) if backend == "sparse" else []
-    reasons = []
-    if backend != "dense" and config.graph.soft_temperature is not None:
-        reasons.append("soft votes need every pair; use 'dense'")
-    if backend == "threshold" and mask.pairs is not None:
-        reasons.append("it takes padding and causal masks only; use 'dense'")
-    return reasons
-
-
-def _against_sparse(config: JatConfig, mask: TokenMask) -> list[str]:
-    """Say why a walk over stones cannot be sparse."""
-    reasons = {
-        "in causal order a stone has a sum for each token": mask.causal,
-        "a sigmoid links every token to every stone": isinstance(config.graph, StoneGraph)
-        and config.graph.incidence == "sigmoid",
-        "a layer runs on the links, which it does not hold": config.takes_edges,
-        "torch.compile cannot trace it": torch.compiler.is_compiling(),
+    graph = config.graph
+    soft = {"soft votes need every pair": graph.soft_temperature is not None}
+    masks = {"it takes padding and causal masks only": mask.pairs is not None}
+    sigmoid = isinstance(graph, StoneGraph) and graph.incidence == "sigmoid"
+    against = {  # what holds of each kind of graph and backend
+        ("pairs", "sparse"): soft,
+        ("pairs", "threshold"): soft | masks,
+        ("stones", "sparse"): {
+            "in causal order a stone has a sum for each token": mask.causal,
+            "a sigmoid links every token to every stone": sigmoid,
+            "a layer runs on the links, which it does not hold": config.conv is not None,
+            "torch.compile cannot trace it": torch.compiler.is_compiling(),
+        },
     }
+    reasons = against.get((graph.kind, backend), {})
     return [f"{reason}; use 'dense'" for reason, holds in reasons.items() if holds]
 
 
 def choose_backend(
-    config: JatConfig, mask: TokenMask, work: Workload, device: str
+    config: JatConfig,
+    fixed: PairAdjacency | StoneIncidence,
+    mask: TokenMask,
+    width: int,
+    hops: int,
+    backward: bool,
 ) -> BackendChoice:
     """Return the config's backend, or for ``"auto"`` the cheaper one of two.
 
@@ -154,37 +156,50 @@ def choose_backend(
 
     Args:
         config: ``backend`` and the variants.
-        mask: Which query may attend to which key.
-        work: What the operator will have to do.
-        device: The kind of device that it runs on.
+        fixed: All that fixes the graph.
+        mask: Which query may attend to which key; with stones, of a shard where there is one.
+        width: Features that one product multiplies.
+        hops: Products forward.
+        backward: Whether gradients will flow.
 
     Returns:
         The backend and why.
     """
-    if config.graph.backend != "auto":
-        return BackendChoice(config.graph.backend, "the config asks for it")
-    other, matrix = ("threshold", "A") if work.linked is None else ("sparse", "B")
+    graph, (batch, heads, length) = config.graph, fixed.source.shape
+    device, num_keys, linked = fixed.source.device.type, fixed.num_keys, None
+    if isinstance(graph, StoneGraph):
+        num_keys *= 2 if graph.sides == "both" else 1
+        linked = expected_share(graph)
+        if mask.shard is not None:
+            return BackendChoice("dense", "each process holds the links of its own shard")
+    elif config.conv is not None or graph.min_weight > 0 or graph.max_neighbors is not None:
+        backend = "sparse" if graph.soft_temperature is None else "dense"
+        return BackendChoice(backend, "edges are pruned, or a layer runs on them")
+    if graph.backend != "auto":
+        return BackendChoice(graph.backend, "the config asks for it")
+    other, matrix = ("threshold", "A") if linked is None else ("sparse", "B")
     reasons = unsupported(other, config, mask)
     if reasons:
         return BackendChoice("dense", f"{other!r} cannot run: {'; '.join(reasons)}")
+    # Backward multiplies for the features, with stones for the links, too.
+    products = hops * (1 + (0 if not backward else 1 if linked is None else 2))
+    work = Workload(batch * heads, length, num_keys, width, products, mask.causal, backward, linked)
     prices, where = prices_of(device)
     costs = {name: predict(name, work, prices) for name in ("dense", other)}
     if work.matrix_bytes > LARGEST_MATRIX:
         size = work.matrix_bytes / 2**30
         return BackendChoice(other, f"a dense {matrix} would take {size:.1f} GiB", costs)
-    if work.linked is not None and device not in _TABLE:
+    if linked is not None and device not in _TABLE:
         return BackendChoice("dense", f"links have no measured price on {device}")
-    if work.linked is not None and work.num_keys <= work.width:
-        why = f"B, {work.num_keys} columns, is no wider than the {work.width} features"
+    if linked is not None and num_keys <= width:
+        why = f"B, {num_keys} columns, is no wider than the {width} features"
         return BackendChoice("dense", why)
-    cheaper, dearer = "dense", other
-    columns = "keys" if work.linked is None else "columns of B"
-    if costs[dearer] < costs[cheaper]:
-        cheaper, dearer = dearer, cheaper
+    cheaper, dearer = sorted(costs, key=costs.__getitem__)
+    columns = "keys" if linked is None else "columns of B"
     why = (
         f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
-        f"{work.num_keys} {columns}, {work.length} tokens and {work.products} products of "
-        f"{work.width} features ({where})"
+        f"{num_keys} {columns}, {length} tokens and {products} products of {width} features "
+        f"({where})"
     )
     return BackendChoice(cheaper, why, costs)
 
@@ -223,7 +238,7 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
 def prices_of(device: str) -> tuple[dict[str, float], str]:
     """Return the measured prices of a kind of device, and a phrase: where they were measured.
 
-    ``jat-graph bench costs`` measures them again.
+    ``python -m examples.bench costs`` measures them again.
     """
     if device in _TABLE:
         return _TABLE[device]["nanoseconds"], f"measured on {_TABLE[device]['machine']}"
