@@ -31,6 +31,7 @@ from jat_graph.operators import (
     ShardStoneOperator,
     build_operator,
     choose_backend,
+    work_for,
 )
 
 # Links in causal order, of one side, that a forward pass keeps for backward. More of them are
@@ -96,9 +97,9 @@ def graph_operator(
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         kind = StoneIncidence if stones else PairAdjacency
         fixed: Any = kind.of_heads(jumping.config, query, key, scale, mask)
-        choice = choose_backend(
-            jumping.config, fixed, mask, 2 * query.size(-1), jumping.highest_hop, backward
-        )
+        width, device = 2 * query.size(-1), query.device.type
+        work = work_for(jumping.config, fixed, width, jumping.highest_hop, backward)
+        choice = choose_backend(jumping.config, mask, work, device)
         if mask.shard is not None:
             links, own = fixed.links(mask.shard.rows), fixed.rule.self_weight
             return ShardStoneOperator(links, own, mask.shard, mask.causal), fixed, choice

@@ -6,6 +6,7 @@ from jat_graph.operators.backends import (
     build_operator,
     choose_backend,
     unsupported,
+    work_for,
 )
 from jat_graph.operators.base import NormalizedOperator, Operator, PowerOperator
 from jat_graph.operators.blocked import BlockedOperator
@@ -33,4 +34,5 @@ __all__ = [
     "choose_backend",
     "laplacian_eigenvalues",
     "unsupported",
+    "work_for",
 ]

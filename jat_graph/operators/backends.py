@@ -142,13 +142,40 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     return [f"{reason}; use 'dense'" for reason, holds in reasons.items() if holds]
 
 
+def work_for(
+    config: JatConfig, fixed: PairAdjacency | StoneIncidence, width: int, hops: int, backward: bool
+) -> Workload:
+    """Return the work that the operator of a graph will do for propagation.
+
+    Args:
+        config: The settings.
+        fixed: All that fixes the graph.
+        width: Features that one product multiplies.
+        hops: Products forward.
+        backward: Whether gradients will flow.
+
+    Returns:
+        The workload.
+    """
+    graph, (batch, heads, length) = config.graph, fixed.source.shape
+    stones = isinstance(graph, StoneGraph)
+    sides = 2 if isinstance(graph, StoneGraph) and graph.sides == "both" else 1
+    # Backward multiplies for the features, with stones for the links, too.
+    again = (2 if stones else 1) if backward else 0
+    return Workload(
+        graphs=batch * heads,
+        length=length,
+        num_keys=fixed.num_keys * sides,
+        width=width,
+        products=hops * (1 + again),
+        causal=fixed.mask.causal,
+        backward=backward,
+        linked=expected_share(graph) if isinstance(graph, StoneGraph) else None,
+    )
+
+
 def choose_backend(
-    config: JatConfig,
-    fixed: PairAdjacency | StoneIncidence,
-    mask: TokenMask,
-    width: int,
-    hops: int,
-    backward: bool,
+    config: JatConfig, mask: TokenMask, work: Workload, device: str
 ) -> BackendChoice:
     """Return the config's backend, or for ``"auto"`` the cheaper one of two.
 
@@ -156,23 +183,19 @@ def choose_backend(
 
     Args:
         config: ``backend`` and the variants.
-        fixed: All that fixes the graph.
-        mask: Which query may attend to which key; with stones, of a shard where there is one.
-        width: Features that one product multiplies.
-        hops: Products forward.
-        backward: Whether gradients will flow.
+        mask: Which query may attend to which key.
+        work: What the operator will have to do.
+        device: The kind of device that it runs on.
 
     Returns:
         The backend and why.
     """
-    graph, (batch, heads, length) = config.graph, fixed.source.shape
-    device, num_keys, linked = fixed.source.device.type, fixed.num_keys, None
-    if isinstance(graph, StoneGraph):
-        num_keys *= 2 if graph.sides == "both" else 1
-        linked = expected_share(graph)
-        if mask.shard is not None:
-            return BackendChoice("dense", "each process holds the links of its own shard")
-    elif config.conv is not None or graph.min_weight > 0 or graph.max_neighbors is not None:
+    graph, linked, width, num_keys = config.graph, work.linked, work.width, work.num_keys
+    if mask.shard is not None:
+        return BackendChoice("dense", "each process holds the links of its own shard")
+    if isinstance(graph, PairGraph) and (
+        config.conv is not None or graph.min_weight > 0 or graph.max_neighbors is not None
+    ):
         backend = "sparse" if graph.soft_temperature is None else "dense"
         return BackendChoice(backend, "edges are pruned, or a layer runs on them")
     if graph.backend != "auto":
@@ -181,9 +204,6 @@ def choose_backend(
     reasons = unsupported(other, config, mask)
     if reasons:
         return BackendChoice("dense", f"{other!r} cannot run: {'; '.join(reasons)}")
-    # Backward multiplies for the features, with stones for the links, too.
-    products = hops * (1 + (0 if not backward else 1 if linked is None else 2))
-    work = Workload(batch * heads, length, num_keys, width, products, mask.causal, backward, linked)
     prices, where = prices_of(device)
     costs = {name: predict(name, work, prices) for name in ("dense", other)}
     if work.matrix_bytes > LARGEST_MATRIX:
@@ -198,8 +218,8 @@ def choose_backend(
     columns = "keys" if linked is None else "columns of B"
     why = (
         f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
-        f"{num_keys} {columns}, {length} tokens and {products} products of {width} features "
-        f"({where})"
+        f"{num_keys} {columns}, {work.length} tokens and {work.products} products of "
+        f"{width} features ({where})"
     )
     return BackendChoice(cheaper, why, costs)
 

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 import jat_graph.adjacency.scores
 from jat_graph import JatConfig, PairGraph
-from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.adjacency.keys import (
     SelectedKeys,
-    key_slices,
     number_of_keys,
     numbers_of_keys,
     select_keys,
@@ -19,6 +17,7 @@ from jat_graph.adjacency.keys import (
 )
 from jat_graph.adjacency.sampling import sample_size
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.oracles import (
     reference_mask,
     reference_num_keys,
@@ -148,7 +147,8 @@ def test_significance_is_streamed(monkeypatch):
 @pytest.mark.parametrize(("elements", "step"), [(1, 1), (24, 1), (60, 2), (10**6, 5)])
 def test_keys_come_in_slices(elements, step):
     source = MapScores(torch.zeros(2, 1, 12, 12))
-    slices = list(key_slices(source, 5, elements))
+    keys = SelectedKeys(torch.arange(5).expand(2, 1, 5))
+    slices = list(keys.slices(source, elements))
     assert [key for part in slices for key in range(5)[part]] == list(range(5))
     assert max(part.stop - part.start for part in slices) == step
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.adjacency.keys import select_keys
-from jat_graph.adjacency.votes import VoteRule
 from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES, adaptive_threshold
+from jat_graph.adjacency.votes import VoteRule
+from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import reference_graph, reference_scores
 from tests.support import (
@@ -29,7 +29,7 @@ def found_threshold(config, case):
     mask = resolve_mask(case.mask, case.is_causal, case.query)
     source = QueryKeyScores(case.query, case.key, case.scale or case.query.size(-1) ** -0.5)
     keys = select_keys(config, source, mask)
-    return adaptive_threshold(config, VoteRule.of(config, source), source, keys, mask)
+    return adaptive_threshold(config, VoteRule.of(config.graph, source), source, keys, mask)
 
 
 @pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
@@ -124,6 +124,6 @@ def test_no_gradient_flows_through_the_threshold():
     query, key, _, _ = random_heads(1, 1, 8, 4)
     source = QueryKeyScores(query.requires_grad_(), key, 0.5)
     config = JatConfig(PairGraph(vote_rate=0.2))
-    keys, rule = select_keys(config, source, TokenMask()), VoteRule.of(config, source)
+    keys, rule = select_keys(config, source, TokenMask()), VoteRule.of(config.graph, source)
     threshold = adaptive_threshold(config, rule, source, keys, TokenMask())
     assert not threshold.requires_grad

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
+from jat_graph.attention.heads import attend, attention_probabilities
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
-from jat_graph.attention.heads import attend, attention_probabilities
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.testing import assert_within_budget
 from tests.inputs import random_heads, random_padding_mask

@@ -94,7 +94,7 @@ def whole(case, config, mask):
 
 def jumping(config, num_heads):
     """Return the config with a jump in some head: otherwise nothing is left behind."""
-    ordinary = JumpHeads.everyone(config, num_heads).is_ordinary
+    ordinary = JumpHeads.everyone(config, num_heads).is_identity
     return replace(config, hop_weights=(0.0, 1.0)) if ordinary else config
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing import assert_close
 
+from jat_graph.attention.patterns.backends import run_pattern
 from jat_graph.attention.patterns.blocked import _run_rule
 from jat_graph.attention.patterns.flex import flex_with
 from jat_graph.attention.patterns.inputs import Job
-from jat_graph.attention.patterns.backends import run_pattern
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns import (
     Documents,

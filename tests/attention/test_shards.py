@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.masks.shards import Part
+from jat_graph.masks.shards import SequenceShard
 from jat_graph.nn import JumpSelfAttention
 from tests.patterns.support import SPECS
 
@@ -41,12 +41,12 @@ def cut(x, lengths, dim=2):
 
 
 def marks(seed, length):
-    """Return valid tokens and silent ones of two sequences, or None for all and for none."""
+    """Return valid tokens and excluded ones of two sequences, or None for all and for none."""
     generator = torch.Generator().manual_seed(seed)
     valid = torch.rand(2, length, generator=generator) < 0.7
     valid[:, :2] = True
-    silent = torch.rand(2, length, generator=generator) < 0.2
-    return (valid if seed % 3 else None), (silent if seed % 2 else None)
+    excluded = torch.rand(2, length, generator=generator) < 0.2
+    return (valid if seed % 3 else None), (excluded if seed % 2 else None)
 
 
 def gradients(output, inputs, cotangent):
@@ -71,19 +71,19 @@ def check_heads(cases, lengths, is_causal):
         generator = torch.Generator().manual_seed(seed)
         query, key, value, far = torch.randn(4, 2, 3, total, 4, generator=generator).double()
         strength = torch.randn(3, 2, 3, generator=generator).double()
-        valid, silent = marks(seed, total)
+        valid, excluded = marks(seed, total)
         config = JatConfig.stones(
             **keys, sides=sides, incidence=incidence, threshold=0.5, hops=2,
             self_weight=(0.0, 0.1)[seed % 2], pattern=pattern,
         )  # fmt: skip
 
         def head(
-            tensors, strength, valid, silent, group=None,
+            tensors, strength, valid, excluded, group=None,
             config=config, pattern=pattern, seed=seed,
         ):  # fmt: skip
             query, key, value = tensors
             options = {
-                "config": config, "attention_mask": valid, "silent": silent, "group": group,
+                "config": config, "attention_mask": valid, "excluded": excluded, "group": group,
                 "is_causal": is_causal,
             }  # fmt: skip
             operator = jump_operator(query, key, **options)
@@ -97,11 +97,11 @@ def check_heads(cases, lengths, is_causal):
 
         whole = [x.clone().requires_grad_() for x in (query, key, value)]
         theta = strength.clone().requires_grad_()
-        operator, expected = head(whole, theta, valid, silent)
+        operator, expected = head(whole, theta, valid, excluded)
         wanted = gradients(expected, [*whole, theta], far)
         own = [cut(x, lengths).clone().requires_grad_() for x in (query, key, value)]
         mine = strength.clone().requires_grad_()
-        masks = [x if x is None else cut(x, lengths, 1) for x in (valid, silent)]
+        masks = [x if x is None else cut(x, lengths, 1) for x in (valid, excluded)]
         if masks[0] is not None and masks[0].all():  # where others have padding
             masks[0] = None
         part, found = head(own, mine, *masks, group)
@@ -117,7 +117,7 @@ def check_heads(cases, lengths, is_causal):
 
 def check_halo(count):
     """Count what a process asks of others: what its window and the global token are."""
-    group, asked, fetch = dist.group.WORLD, [], Part.fetch
+    group, asked, fetch = dist.group.WORLD, [], SequenceShard.fetch
 
     def note(part, x, owner, row):
         asked.append(sorted((owner[owner != part.rank]).tolist()))
@@ -126,7 +126,7 @@ def check_halo(count):
     lengths = LENGTHS[count]
     x = cut(torch.randn(1, 2, sum(lengths), 4), lengths)
     config = JatConfig.stones(pattern="window:3+global:1", strength=1.0)
-    with patch.object(Part, "fetch", note):
+    with patch.object(SequenceShard, "fetch", note):
         jump_attention(x, x, x, config=config, group=group)
     wanted = {(7, 12): ([1, 1], [0, 0, 0]), (5, 1, 9): ([1, 2], [0, 0, 0, 2, 2], [0, 0, 1])}
     assert asked == [wanted[lengths][dist.get_rank()]]

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, jump_operator
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import MapScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import (
     BlockedOperator,
@@ -16,8 +18,6 @@ from jat_graph.operators import (
     unsupported,
 )
 from jat_graph.operators.backends import LARGEST_MATRIX
-from jat_graph.adjacency.pairs import open_ballot
-from jat_graph.adjacency.scores import MapScores
 from tests.inputs import random_heads
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
@@ -27,7 +27,7 @@ WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
 
 
 def built(config, mask=TokenMask()):  # noqa: B008
-    ballot = open_ballot(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
+    ballot = PairAdjacency.of_scores(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
     return build_operator(config, ballot, config.graph.backend)
 
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import jat_graph.adjacency.votes
 from jat_graph import JatConfig, PairGraph
-from jat_graph.kernels import count_votes
-from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
 from jat_graph.adjacency.scores import MapScores
+from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
+from jat_graph.kernels import count_votes
 from tests.support import random_tensors
-from tests.voting.ballots import ballots, brute_force
+from tests.adjacency.ballots import ballots, brute_force
 
 
 @given(ballot=ballots())
@@ -119,12 +119,10 @@ def test_soft_votes_need_a_temperature():
 
 def test_a_number_or_a_row_of_a_table():
     source = MapScores(torch.zeros(1, 3, 2, 2))
-    assert VoteRule.of(JatConfig(PairGraph(threshold=2.5)), source).threshold.tolist() == [
-        [2.5] * 3
-    ]
+    assert VoteRule.of(PairGraph(threshold=2.5), source).threshold.tolist() == [[2.5]]
     table = JatConfig(PairGraph(threshold=((1.0, math.inf, 0.0),)))
-    assert VoteRule.of(table, source).threshold.tolist() == [[1.0, math.inf, 0.0]]
-    assert VoteRule.of(table, source).threshold.dtype == torch.float32
+    assert VoteRule.of(table.graph, source).threshold.tolist() == [[1.0, math.inf, 0.0]]
+    assert VoteRule.of(table.graph, source).threshold.dtype == torch.float32
     assert table.graph.thresholds(3) == (1.0, math.inf, 0.0)
 
 
@@ -132,7 +130,7 @@ def test_a_number_or_a_row_of_a_table():
     ("table", "words"),
     [
         (((1.0,) * 3,) * 2, "threshold table must have one row for one layer, got 2"),
-        (((1.0,) * 4,), "threshold table must have 3 entries a row, got 4"),
+        (((1.0,) * 4,), "threshold row 0 must have 3 entries, .* got 4"),
     ],
 )
 def test_a_table_of_another_shape(table, words):
