@@ -132,11 +132,12 @@ class SelectedKeys:
             parts.append(nodes[..., rows].unsqueeze(-1))
         if mask.causal:
             position = torch.arange(source.shape[2], device=source.device)
-            index = position[None, None] if self.index is None else self.index
-            parts.append(index[..., None, entries] <= position[rows].unsqueeze(-1))
+            every = position[None, None] if self.index is None else self.index
+            parts.append(every[..., None, entries] <= position[rows].unsqueeze(-1))
         if mask.pairs is not None:
             batch, heads, length = source.shape
-            pairs, index = mask.pairs, self.positions(entries, source)
+            pairs: Tensor = mask.pairs
+            index = self.positions(entries, source)
             if index is not None:
                 index = index.unsqueeze(2).expand(-1, -1, length, -1)
                 pairs = pairs.expand(batch, heads, -1, -1).gather(3, index)

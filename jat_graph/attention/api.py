@@ -100,9 +100,16 @@ def jump_attention(
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
     external = read_graph(graph, query, mask, jumping.heads)
-    options = {"dropout_p": dropout_p, "scale": scale}
     return attend_heads(
-        query, key, value, jumping, mask=mask, strength=strength, external=external, **options
+        query,
+        key,
+        value,
+        jumping,
+        mask=mask,
+        dropout_p=dropout_p,
+        scale=scale,
+        strength=strength,
+        external=external,
     )
 
 
@@ -120,8 +127,17 @@ def attend_heads(
     external: Operator | None = None,  # in the place of the heads' own graph
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of heads some of which jump, under a mask and within their pattern."""
-    graphs = {"strength": strength, "layers": layers, "external": external}
-    groups = head_groups(query, key, value, jumping, mask=mask, scale=scale, **graphs)  # type: ignore[arg-type]
+    groups = head_groups(
+        query,
+        key,
+        value,
+        jumping,
+        mask=mask,
+        scale=scale,
+        strength=strength,
+        layers=layers,
+        external=external,
+    )
     pattern, shard = jumping.pattern, mask.shard
     if pattern is None and shard is not None and mask.causal:
         pattern = Causal()  # by which later keys are not sent

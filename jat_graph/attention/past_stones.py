@@ -240,7 +240,7 @@ def _next_stones(
     """Return the standard keys of the stones, and which each token sees; None if it sees all."""
     batch, heads, rows, _ = key.shape
     length = last.length + rows
-    chosen = spaced_keys(config, mask, (batch, heads, length), key.device)
+    chosen = spaced_keys(config, mask, torch.Size((batch, heads, length)), key.device)
     position = torch.arange(length, device=key.device)
     index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
     parts = [] if chosen.valid is None else [chosen.valid.unsqueeze(-2)]

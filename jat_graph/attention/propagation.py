@@ -278,11 +278,10 @@ def _gated_group(
     mask = mask.select_heads(jumping.heads)
     if layers is None and external is None and _keeps_much(query, key, jumping, mask):
         return _head_by_head(own, jumping, mask, scale, theta)
-    propagator: Propagator = external or graph_operator(query, key, jumping, mask, scale)[0]
-    if layers is not None:
-        propagator = LayerPropagator(layers, propagator, mask)
-    near = {side: x for side, x in enumerate(own) if theta.sides[side]}
-    _, *far = propagate(propagator, near, jumping.highest_hop)
+    operator = external or graph_operator(query, key, jumping, mask, scale)[0]
+    propagator = operator if layers is None else LayerPropagator(layers, operator, mask)
+    moving = {side: x for side, x in enumerate(own) if theta.sides[side]}
+    _, *far = propagate(propagator, moving, jumping.highest_hop)
     queries, keys, update = theta.features(own, far)
     return HeadGroup(jumping.heads, queries, keys, value, jumps=True, value_update=update)
 
@@ -307,7 +306,8 @@ def _head_by_head(
 
     def of_head(index: int) -> Any:
         alone, features = jumping.of_head(index), heads[index]
-        operator, *_ = graph_operator(*features[:2], alone, mask.select_heads((index,)), scale)
+        head_mask = mask.select_heads((index,))
+        operator, *_ = graph_operator(features[0], features[1], alone, head_mask, scale)
         # One side after the other takes more time than all at once, and less memory.
         parts = [{side: x} for side, x in enumerate(features) if theta.sides[side]]
         hops = zip(*(propagate(operator, part, jumping.highest_hop) for part in parts), strict=True)

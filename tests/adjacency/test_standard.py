@@ -72,10 +72,10 @@ def test_equal_tokens_have_no_scores():
 def test_a_map_is_centred_likewise(drawn):
     query, key, valid, _ = drawn
     mask = TokenMask(None if valid is None else valid.unsqueeze(1))
-    source = PairAdjacency.of_map(
+    pairs = PairAdjacency.of_map(
         JatConfig(PairGraph(standardize=True)), SCALE * query @ key.mT, mask
     )
-    scores = source.columns(None)
+    scores = pairs.source.columns(None)
     assert_close(scores, fast_scores(query, key, valid, False), atol=1e-8, rtol=1e-8)
 
 

@@ -70,7 +70,7 @@ def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
     )
     jumps = [group.jumps] * len(parts)
     rows = zip(heads, query, key, value, jumps, update, strict=True)
-    return [HeadGroup(*own) for own in rows]  # type: ignore[arg-type]
+    return [HeadGroup(*own) for own in rows]
 
 
 def run_pattern(inputs: AttentionInputs, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
