@@ -321,7 +321,7 @@ class JatConfig(Settings):
         True
     """
 
-    graph: Graph = checked(PairGraph(), _check_graph)
+    graph: Graph = dataclasses.field(default_factory=PairGraph, metadata={"check": _check_graph})
     heads: int | str | tuple[int, ...] = checked(4, check_heads)
     layers: tuple[int, ...] | None = checked(None, check_indices)
     hop_weights: HopWeights | HopGroups = checked((0.0, 1.0), check_hop_weights)
