@@ -14,14 +14,15 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import (
+from jat_graph.testing import assert_within_budget
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import (
     masked_softmax,
     reference_graph,
     reference_jump_attention,
     reference_mask,
     reference_scores_propagated,
 )
-from jat_graph.testing import assert_within_budget, random_heads, random_padding_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,

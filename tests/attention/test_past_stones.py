@@ -16,7 +16,7 @@ from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.config_fields import INCIDENCES, SIDES
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import stone_attention
+from tests.oracles import stone_attention
 from tests.support import assert_equal, random_tensors
 
 SCALE = 0.4

@@ -9,10 +9,10 @@ from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.config_fields import INCIDENCES, SIDES
 from jat_graph.masks.tokens import resolve_mask, silence
 from jat_graph.nn import JumpSelfAttention
-from jat_graph.reference import reference_jump_attention, standard_scores, stone_attention
 from jat_graph.testing import assert_within_budget
 from jat_graph.voting.ballot import key_places, score_source
 from jat_graph.voting.keys import select_keys
+from tests.oracles import reference_jump_attention, standard_scores, stone_attention
 
 CLOSE = {"atol": 1e-9, "rtol": 1e-9}
 THRESHOLDS = st.sampled_from((0.0, 0.5, 1.0, 1.5))

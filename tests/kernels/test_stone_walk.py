@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph.kernels import StoneScores, give_back, share_out
-from jat_graph.reference import incidence
 from jat_graph.testing import assert_within_budget
 from tests.kernels.support import IMPLEMENTATIONS
+from tests.oracles import incidence
 
 implementations = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 

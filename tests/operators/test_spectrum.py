@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, jump_operator
 from jat_graph.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
 from tests.support import MemoryMeter
 
 

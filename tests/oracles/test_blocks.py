@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph.reference import (
+from tests.oracles import (
     reference_block_attention,
     reference_block_length,
     reference_feature_attention,

@@ -34,20 +34,10 @@ def released_adjacency(
     The original's same-sign rule sets the product of two negative scores to 0, which votes if rho
     is 0; here it never votes.
 
-    Args:
-        query: Q.
-        key: K.
-        threshold: Rho (``super_p``).
-        same_sign: Whether two negative scores do not vote (``jat_sgn``).
-        valid: Which tokens are not padding; None for all.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - valid: bool ``[B, L]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        A.
 
     Reference:
         JAT2022, ``get_attn_adj``.
@@ -73,14 +63,8 @@ def released_normalize(adjacency: Tensor) -> Tensor:
 
     The diagonal is 1 already, so the sums are at least 1 and the clamp never acts.
 
-    Args:
-        adjacency: A, with a diagonal of ones.
-
     Shapes:
         - adjacency, output: ``[B, H, L, L]``
-
-    Returns:
-        A normalised.
 
     Reference:
         JAT2022, ``get_attn_adj``.
@@ -97,16 +81,8 @@ def released_propagated_scores(scores: Tensor, adj_norm: Tensor, order: int = 1)
     The original follows it with dropout, which is left to the training code here. It also holds a
     matrix W and a vector b that it never uses; there are none here.
 
-    Args:
-        scores: S.
-        adj_norm: A normalised.
-        order: Number of hops.
-
     Shapes:
         - scores, adj_norm, output: ``[B, H, L, L]``
-
-    Returns:
-        h.
 
     Reference:
         JAT2022, ``CheckerNet.forward``.
@@ -130,22 +106,10 @@ def released_scores(
 ) -> Tensor:
     r"""Return the mixed scores :math:`(1 - c) S + c h`, not yet divided by the root of D.
 
-    Args:
-        query: Q.
-        key: K.
-        threshold: Rho (``super_p``).
-        order: Number of hops.
-        coefficient: c (``ceof``).
-        same_sign: Whether two negative scores do not vote (``jat_sgn``).
-        valid: Which tokens are not padding; None for all.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - valid: bool ``[B, L]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        The scores of the jump heads.
 
     Reference:
         JAT2022, ``*SelfAttention.forward``.
@@ -170,19 +134,10 @@ def released_top_queries(query: Tensor, key: Tensor, sample: Tensor, *, factor: 
     each query, with replacement, in every forward, also in evaluation; here the caller gives them.
     Here u is at least 1 and at most L, and a tie goes to the lower position.
 
-    Args:
-        query: Q.
-        key: K.
-        sample: The sampled keys, for all queries or for each.
-        factor: Factor in the formula of u.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - sample: ``[s]`` or ``[L, s]``
         - output: ``[B, H, u]``
-
-    Returns:
-        Positions, the most outstanding first.
 
     Reference:
         JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
@@ -214,23 +169,10 @@ def released_efficient_scores(
     them are mixed with their hops, all others stay S. The original writes in place, so with several
     hops it sums copies of the last one; here each counts once. It fails with one head; this works.
 
-    Args:
-        query: Q.
-        key: K.
-        sample: The sampled keys, for all queries or for each.
-        factor: Factor in the formula of u.
-        threshold: Rho (``super_p``).
-        order: Number of hops.
-        coefficient: c (``ceof``).
-        same_sign: Whether two negative scores do not vote (``jat_sgn``).
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - sample: ``[s]`` or ``[L, s]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        The scores of the jump heads.
 
     Reference:
         JAT2022, ``CheckerNet`` with ``prob_jat``.
@@ -257,13 +199,6 @@ def released_heads(num_heads: int, plain_heads: int = 10) -> tuple[int, ...]:
     They are the heads 0, 2, 4 ... if there are enough, else the first ones. The original has a
     second rule (``otype=1``) that writes to other heads than it reads from; it is left out.
 
-    Args:
-        num_heads: H.
-        plain_heads: How many heads do not jump (``oheads``).
-
-    Returns:
-        Positions in ascending order.
-
     Reference:
         JAT2022, ``*SelfAttention``.
     """
@@ -277,19 +212,10 @@ def released_attention(
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}(\mathrm{scores} / \sqrt D + \mathrm{mask}) V`.
 
-    Args:
-        scores: Mixed scores.
-        value: V.
-        head_dim: D.
-        valid: Which keys are not padding; None for all.
-
     Shapes:
         - scores: ``[B, H, L, L]``
         - value, output: ``[B, H, L, Dv]``
         - valid: bool ``[B, L]``
-
-    Returns:
-        The outputs.
 
     Reference:
         JAT2022, ``*SelfAttention.forward``.

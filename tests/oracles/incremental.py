@@ -36,28 +36,12 @@ def reference_next_rows(
         f^{(p)}_i = \frac{f^{(p-1)}_i}{d_i}
                     + \sum_{k < i} \frac{A_{ik}}{\sqrt{d_i d_k}} f^{(p-1)}_k .
 
-    So no later token changes what an earlier one got.
-
-    Args:
-        query: Q.
-        key: K.
-        num_rows: How many of the last tokens.
-        hops: How often the features are propagated.
-        threshold: Rho.
-        scale: Factor on the scores.
-        valid: Which tokens are no padding; all by default.
-        key_step: The tokens 0, s, 2s … vote, counted without padding.
-        same_sign_only: Whether two negative scores do not vote.
-        normalize_keys: Whether products are divided by the key's norm, if that is above 1.
-        inclusive: Whether a product equal to the threshold votes.
-        nodes: ``"selected"`` if only the voting tokens are nodes, else ``"all"``.
+    So no later token changes what an earlier one got. Of the valid tokens 0, s, 2s … vote, s being
+    ``key_step``.
 
     Shapes:
         - query, key: ``[L, D]``
         - output: two of ``[num_rows, D]``
-
-    Returns:
-        The rows of queries and of keys.
 
     Reference:
         JAT paper, Eq. 2 to 5, with the sums cut off at the token itself.

@@ -23,17 +23,9 @@ def paper_vote(query: Tensor, key: Tensor, threshold: float) -> Tensor:
     where :math:`[\cdot]_\rho` is 1 above rho and 0 elsewhere, so that no token votes for itself.
     Dividing the product by D is the same as scaling each score by :math:`1/\sqrt D`.
 
-    Args:
-        query: Q.
-        key: K.
-        threshold: Rho, at least 0.
-
     Shapes:
         - query, key: ``[L, D]``
         - output: ``[L, L, L]``, index i, k, j
-
-    Returns:
-        Votes, 0 or 1, without gradient.
 
     Reference:
         JAT paper, Eq. 2.
@@ -55,15 +47,9 @@ def paper_adjacency(votes: Tensor) -> Tensor:
 
     Eq. 2 has no votes for i = k, so A has no self-loops; Eq. 4 adds one of weight 1 to every token.
 
-    Args:
-        votes: Votes of Eq. 2.
-
     Shapes:
         - votes: ``[L, L, U]``
         - output: ``[L, L]``
-
-    Returns:
-        A.
 
     Reference:
         JAT paper, Eq. 3.
@@ -80,14 +66,8 @@ def paper_normalized_adjacency(adjacency: Tensor) -> Tensor:
     A + I: the same where A is symmetric, up to the self-loop, and blind to later tokens where a
     causal mask makes A triangular.
 
-    Args:
-        adjacency: A.
-
     Shapes:
         - adjacency, output: ``[L, L]``
-
-    Returns:
-        A normalised.
 
     Reference:
         JAT paper, Eq. 4.
@@ -109,19 +89,11 @@ def paper_propagate(x: Tensor, adj_norm: Tensor, weight: Tensor | None = None) -
     A head of a pretrained model has no W: there it is the identity. The layers for PyG may have
     one.
 
-    Args:
-        x: Features of the tokens.
-        adj_norm: A normalised.
-        weight: W; None for the identity.
-
     Shapes:
         - x: ``[L, D]``
         - adj_norm: ``[L, L]``
         - weight: ``[D, F]``
         - output: ``[L, F]``
-
-    Returns:
-        The new features.
 
     Reference:
         JAT paper, Eq. 4.
@@ -134,17 +106,9 @@ def paper_factored_scores(query: Tensor, key: Tensor, adj_norm: Tensor) -> Tenso
 
     .. math:: \Phi(S) = (\hat A Q) (\hat A K)^\top
 
-    Args:
-        query: Q.
-        key: K.
-        adj_norm: A normalised.
-
     Shapes:
         - query, key: ``[L, D]``
         - adj_norm, output: ``[L, L]``
-
-    Returns:
-        The propagated scores.
 
     Reference:
         JAT paper, Eq. 5.
@@ -159,15 +123,8 @@ def paper_propagated_scores(scores: Tensor, adj_norm: Tensor) -> Tensor:
 
     Equal to Eq. 5 with :math:`S = Q K^\top`.
 
-    Args:
-        scores: S.
-        adj_norm: A normalised.
-
     Shapes:
         - scores, adj_norm, output: ``[L, L]``
-
-    Returns:
-        The propagated scores.
 
     Reference:
         JAT paper, Eq. 6.
@@ -180,17 +137,9 @@ def paper_head(propagated: Tensor, value: Tensor, head_dim: int) -> Tensor:
 
     .. math:: \mathrm{head} = \mathrm{softmax}\Big(\frac{\Phi(S)}{\sqrt D}\Big) V
 
-    Args:
-        propagated: Propagated scores.
-        value: V.
-        head_dim: D, the width of the queries.
-
     Shapes:
         - propagated: ``[L, L]``
         - value, output: ``[L, Dv]``
-
-    Returns:
-        The head's output.
 
     Reference:
         JAT paper, Eq. 7.
@@ -203,15 +152,9 @@ def paper_key_significance(scores: Tensor) -> Tensor:
 
     .. math:: M_j = \max_i S_{ij} - \frac 1 L \sum_i S_{ij}
 
-    Args:
-        scores: S.
-
     Shapes:
         - scores: ``[L, L]``
         - output: ``[L]``
-
-    Returns:
-        M; the efficient JAT lets its largest entries vote.
 
     Reference:
         JAT paper, Eq. 8.
@@ -232,16 +175,8 @@ def paper_order_scores(scores: Tensor, adj_norm: Tensor, order: int) -> Tensor:
     The paper counts orders from one: order 1 is ordinary attention, order 2 one hop. Hop p of
     this library is order p + 1.
 
-    Args:
-        scores: S.
-        adj_norm: A normalised.
-        order: j, at least 1.
-
     Shapes:
         - scores, adj_norm, output: ``[L, L]``
-
-    Returns:
-        The propagated scores.
 
     Reference:
         JAT paper, Eq. 9.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.reference import reference_mask
+from tests.oracles import reference_mask
 
 
 class RandomHeads(NamedTuple):

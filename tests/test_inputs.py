@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.reference import reference_graph
-from jat_graph.testing import random_heads, random_padding_mask
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import reference_graph
 
 
 def shares(adjacency: torch.Tensor, pairs: int) -> torch.Tensor:

@@ -21,15 +21,6 @@ def reference_num_keys(
     :math:`U = \min(n, \max(1, \lceil c \ln n \rceil))`, or ``num_keys`` capped at n. The released
     code's rule (``"sampled_queries"``) rounds before it multiplies: :math:`c \lceil\ln n\rceil`.
 
-    Args:
-        num_tokens: n, the sequence's own valid tokens.
-        key_selection: The rule's name; with ``"all"``, U is n.
-        num_keys: A fixed number instead of the formula.
-        key_factor: c.
-
-    Returns:
-        U.
-
     Reference:
         Informer's sampling factor (Zhou et al., 2021), as used by JAT, section 3.3.
     """
@@ -44,14 +35,6 @@ def reference_num_samples(num_tokens: int, key_selection: str, *, key_factor: fl
     r"""Return how many tokens a sampled significance looks at.
 
     It is :math:`\min(n, \lceil c \ln n \rceil)`, and at least one.
-
-    Args:
-        num_tokens: n, the sequence's own valid tokens.
-        key_selection: The rule's name.
-        key_factor: c.
-
-    Returns:
-        The number of samples.
 
     Reference:
         Informer's sampling factor (Zhou et al., 2021).
@@ -87,25 +70,10 @@ def reference_voting_keys(
       :math:`\max_j X_{ij} - \frac1n \sum_j X_{ij}` over the keys with the given ranks; the tokens
       of these queries vote as keys.
 
-    Args:
-        scores: X.
-        pairs: M.
-        key_selection: The rule's name.
-        num_keys: U, instead of the formula.
-        key_factor: c in the formula of U.
-        key_step: s, for ``strided``.
-        sample_ranks: For every number of valid tokens n that occurs, the sampled ranks.
-
     Shapes:
         - scores, pairs: ``[B, H, L, L]``
         - sample_ranks: ``{n: [s]}``
         - output: bool ``[B, H, L]``
-
-    Returns:
-        True where a token votes.
-
-    Raises:
-        ValueError: If the rule is unknown or a sample has another size than the rule asks for.
 
     Reference:
         JAT paper, Eq. 8; ``sampled_queries``: JAT2022, ``CheckerNet``.
@@ -177,25 +145,14 @@ def reference_quantile_threshold(
 
     It is the :math:`\lceil (1 - r) T \rceil`-th smallest of the T products, not below 0. A sequence
     of one token has no pair and gets infinity. A product that the sign gate forbids counts as 0.
-
-    Args:
-        scores: X.
-        pairs: M; a padding mask.
-        voters: The voting keys.
-        vote_rate: r.
-        triples: For every number of valid tokens n that occurs, rows (i, k, j): the ranks of i and
-            k among the valid tokens, the rank of j among the voting keys in ascending order.
-        key_norm: :math:`\max(1, \lVert K_j\rVert)` if products are divided by it.
-        same_sign_only: Whether two negative scores do not vote.
+    A row (i, k, j) of the triples for n valid tokens holds the ranks of i and k among them, and the
+    rank of j among the voting keys.
 
     Shapes:
         - scores, pairs: ``[B, H, L, L]``
         - voters, key_norm: ``[B, H, L]``
         - triples: ``{n: [T, 3]}``
         - output: ``[B, H]``
-
-    Returns:
-        A threshold per sequence and head, without gradient.
 
     Reference:
         This library; the quantile is numpy's ``method="inverted_cdf"``.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.reference.adjacency import (
+from tests.oracles.adjacency import (
     HopWeights,
     Threshold,
     reference_adjacency,
@@ -16,8 +16,8 @@ from jat_graph.reference.adjacency import (
     reference_scores,
     reference_scores_propagated,
 )
-from jat_graph.reference.keys import reference_quantile_threshold, reference_voting_keys
-from jat_graph.reference.masks import reference_mask
+from tests.oracles.keys import reference_quantile_threshold, reference_voting_keys
+from tests.oracles.masks import reference_mask
 
 
 class ReferenceGraph(NamedTuple):
@@ -61,36 +61,10 @@ def reference_graph(
 ) -> ReferenceGraph:
     """Return scores, voting keys, threshold and adjacency of each sequence and head.
 
-    Args:
-        query: Q.
-        key: K.
-        threshold: Rho; one number, or one per sequence and head.
-        vote_rate: Take rho from ``triples`` instead, see :func:`reference_quantile_threshold`.
-        key_selection: Which keys vote, see :func:`reference_voting_keys`.
-        num_keys: How many keys vote.
-        key_factor: Factor in the formula for that number.
-        key_step: Distance of the voting keys.
-        same_sign_only: Whether two negative scores do not vote.
-        normalize_keys: Whether products are divided by the key's norm, if that is above 1.
-        inclusive: Whether a product equal to the threshold votes.
-        nodes: ``"selected"`` if only the voting tokens are nodes, else ``"all"``.
-        soft_temperature: Temperature of soft votes.
-        attention_mask: True = attend, or additive.
-        is_causal: Whether a token sees only itself and earlier ones.
-        scale: Factor on the scores.
-        sample_ranks: The sampled ranks for each number of valid tokens.
-        triples: The sampled triples for each number of valid tokens.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - threshold: a number or ``[B|1, H|1]``
         - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
-
-    Returns:
-        The graph.
-
-    Raises:
-        ValueError: If ``vote_rate`` comes without ``triples``, or a sample is missing.
 
     Reference:
         JAT paper, Eq. 1 to 4 and 8.
@@ -165,38 +139,12 @@ def reference_jump_attention(
     Masked scores are minus infinity and a row that sees nothing gives 0. Finite biases are added
     to the scaled scores; they do not vote.
 
-    Args:
-        query: Q.
-        key: K.
-        value: V.
-        threshold: See :func:`reference_graph`.
-        vote_rate: See :func:`reference_graph`.
-        hop_weights: w, index = hop; or such weights for groups of heads.
-        key_selection: See :func:`reference_graph`.
-        num_keys: See :func:`reference_graph`.
-        key_factor: See :func:`reference_graph`.
-        key_step: See :func:`reference_graph`.
-        same_sign_only: See :func:`reference_graph`.
-        normalize_keys: See :func:`reference_graph`.
-        inclusive: See :func:`reference_graph`.
-        nodes: See :func:`reference_graph`.
-        soft_temperature: See :func:`reference_graph`.
-        attention_mask: True = attend, or additive.
-        is_causal: Whether a token sees only itself and earlier ones.
-        scale: Factor on the scores.
-        sample_ranks: See :func:`reference_graph`.
-        triples: See :func:`reference_graph`.
-        pattern: Where scores are read, besides the mask; it limits neither votes nor edges.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - value: ``[B, H, L, Dv]``
         - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
         - pattern: bool ``[B|1, H|1, L, L]``
         - output: ``[B, H, L, Dv]``
-
-    Returns:
-        The heads' outputs.
 
     Reference:
         JAT paper, Eq. 7 and 9.
@@ -233,15 +181,8 @@ def reference_jump_attention(
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
     """Return the softmax over the visible keys; a row without any is 0.
 
-    Args:
-        logits: Scaled scores with their biases.
-        visible: Which keys a row reads.
-
     Shapes:
         - logits, visible, output: ``[B, H, L, L]``
-
-    Returns:
-        Attention probabilities.
 
     Reference:
         Vaswani et al. (2017), Eq. 1.

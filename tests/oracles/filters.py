@@ -16,18 +16,9 @@ def reference_gfsa(
     H = w₀ I + w₁ P + w_K [P + (K − 1)(P² − P)] is formed, and multiplied with the values. The
     bracket is P to the power of K up to the first term of a series in K around 1.
 
-    Args:
-        probabilities: P.
-        value: Values.
-        weights: w₀, w₁ and w_K.
-        order: K.
-
     Shapes:
         - probabilities: ``[n, n]``
         - value, output: ``[n, D]``
-
-    Returns:
-        H V.
 
     Reference:
         Choi et al., *Graph Convolutions Enrich the Self-Attention in Transformers!*, NeurIPS 2024;
@@ -46,18 +37,9 @@ def reference_ppr(probabilities: Tensor, value: Tensor, restart: float, order: i
     The steps Z ← (1 − α) P Z + α V from Z = V are summed up to the matrix that they are,
     Σ_{k<K} α (1 − α)ᵏ Pᵏ + (1 − α)ᴷ Pᴷ, personalised PageRank cut off at K.
 
-    Args:
-        probabilities: P.
-        value: Values.
-        restart: α.
-        order: K.
-
     Shapes:
         - probabilities: ``[n, n]``
         - value, output: ``[n, D]``
-
-    Returns:
-        What each token reads.
 
     Reference:
         Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021, attention diffusion.

@@ -16,17 +16,9 @@ def reference_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
 
     They are computed in float32, or float64 if the inputs are.
 
-    Args:
-        query: Q.
-        key: K.
-        scale: Factor on the scores; :math:`1/\sqrt D` by default.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        X.
 
     Reference:
         JAT paper, Eq. 1.
@@ -56,28 +48,15 @@ def reference_adjacency(
         \quad\text{where } M_{ik} \text{ and } i \ne k, \text{ else } 0.
 
     Hard votes carry no gradient. Soft votes, ``sigmoid((X_ij X_kj - rho) / tau)``, do; the sign
-    gate and the masks stay hard.
-
-    Args:
-        scores: X, or any map whose products vote, such as attention probabilities.
-        threshold: Rho; one number, or one per sequence and head.
-        pairs: M; None allows every pair.
-        voters: V, the voting keys; None for all.
-        key_norm: What to divide the products by, per key.
-        same_sign_only: Whether two negative scores do not vote. No negative one has a hard vote
-            then, not even for a product of 0, where that is one.
-        inclusive: Whether a product equal to the threshold votes.
-        nodes: ``"selected"`` if only the voting tokens are nodes, else ``"all"``.
-        soft_temperature: Tau; None for hard votes.
+    gate and the masks stay hard. With ``same_sign_only`` no negative score has a hard vote, not
+    even for a product of 0. Any map whose products vote may stand for the scores. ``pairs`` are M,
+    ``voters`` V, and with ``nodes="selected"`` only voting tokens have edges.
 
     Shapes:
         - scores, pairs: ``[B, H, L, L]``
         - threshold: a number or ``[B|1, H|1]``
         - voters, key_norm: ``[B, H, L]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        A, with a diagonal of zeros.
 
     Reference:
         JAT paper, Eq. 2 and 3.
@@ -121,16 +100,8 @@ def reference_prune(
     An edge stays if it weighs at least ``min_weight`` and is, or its reverse is, among the
     ``max_neighbors`` heaviest into its target, row i of A. Ties go to the lower source.
 
-    Args:
-        adjacency: A, with a diagonal of zeros.
-        min_weight: The least weight.
-        max_neighbors: How many edges each row may choose; None for all.
-
     Shapes:
         - adjacency, output: ``[..., L, L]``
-
-    Returns:
-        A, with 0 where an edge is dropped.
 
     Reference:
         This library's own.
@@ -149,14 +120,8 @@ def reference_normalize(adjacency: Tensor) -> Tensor:
 
     :math:`\tilde D` holds the row sums of A + I. They are at least 1.
 
-    Args:
-        adjacency: A, with a diagonal of zeros.
-
     Shapes:
         - adjacency, output: ``[..., L, L]``
-
-    Returns:
-        A normalised.
 
     Reference:
         JAT paper, Eq. 4; Kipf & Welling (2017), Eq. 2.
@@ -178,23 +143,10 @@ def reference_scores_propagated(
 ) -> Tensor:
     r"""Return :math:`\sum_p w_p \Phi_p(S)`, :math:`\Phi_p(S) = \hat A^p S (\hat A^p)^\top`.
 
-    Args:
-        query: Q.
-        key: K.
-        adj_norm: A normalised.
-        hop_weights: w, index = hop; or such weights for groups of heads.
-        nodes: Which tokens are nodes; a score with one that is not stays S. None for all.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - adj_norm, output: ``[B, H, L, L]``
         - nodes: bool ``[B, H, L]``
-
-    Returns:
-        The propagated scores, not yet scaled.
-
-    Raises:
-        ValueError: If a group of heads leaves a head without weights.
 
     Reference:
         JAT paper, Eq. 5, 6 and 9.

@@ -11,21 +11,12 @@ from torch import Tensor
 def reference_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
     r"""Return attention of each query to the keys it may see; 0 where it sees none.
 
-    Args:
-        query: Q.
-        key: K, of any other length.
-        value: V.
-        visible: Which key each query may see.
-
     Shapes:
         - query: ``[L, D]``
         - key: ``[M, D]``
         - value: ``[M, Dv]``
         - visible: bool ``[L, M]``
         - output: ``[L, Dv]``
-
-    Returns:
-        The head's outputs.
 
     Reference:
         Vaswani et al. (2017), Eq. 1.
@@ -50,20 +41,11 @@ def reference_compressed_memory(x: Tensor, weight: Tensor, bias: Tensor, stride:
     A window begins at every multiple of the stride. Tokens past the end of the sequence add
     nothing, so that the tail has its slot, too.
 
-    Args:
-        x: The valid tokens.
-        weight: W, as a convolution keeps it.
-        bias: b.
-        stride: Distance of the windows.
-
     Shapes:
         - x: ``[n, C]``
         - weight: ``[C, C, k]``
         - bias: ``[C]``
         - output: ``[1 + ⌈n / stride⌉, C]``
-
-    Returns:
-        The memory.
 
     Reference:
         Liu et al., *Generating Wikipedia by Summarizing Long Sequences*, ICLR 2018, section 4.2.4.
@@ -85,17 +67,8 @@ def reference_compressed_visible(
 
     Causally a token sees the first token, and each slot whose whole window lies before it.
 
-    Args:
-        num_tokens: n, how many valid tokens there are.
-        kernel_size: Length k of a window.
-        stride: Distance of the windows.
-        is_causal: Whether later tokens stay hidden.
-
     Shapes:
         - output: bool ``[n, 1 + ⌈n / stride⌉]``
-
-    Returns:
-        The matrix.
 
     Reference:
         Tensor2Tensor's rule for kernel = stride = 3: slot m is hidden while 3m > q.
@@ -113,21 +86,13 @@ def reference_relative_scores(
 ) -> Tensor:
     r"""Return :math:`S^{rel}_{ij} = q_i \cdot E_{i - j}`, the score of the distance.
 
-    Row r of the table is the distance ``max_distance − 1 − r``; later keys have negative ones.
-
-    Args:
-        query: Q.
-        table: E, from the farthest earlier key to distance 0, or on to the farthest later key.
-        max_distance: How many distances from 0 on have a row of their own.
-        far: ``"clip"`` gives farther keys the row of the farthest, ``"zero"`` gives them 0.
+    Row r of the table is the distance ``max_distance − 1 − r``; later keys have negative ones. Far
+    is ``"clip"``: farther keys have the row of the farthest, or ``"zero"``: they have 0.
 
     Shapes:
         - query: ``[L, D]``
         - table: ``[max_distance, D]`` or ``[2 · max_distance − 1, D]``
         - output: ``[L, L]``
-
-    Returns:
-        The scores; without rows for later keys, their scores are those of distance 0.
 
     Reference:
         Huang et al., *Music Transformer*, ICLR 2019, Eq. 3; Shaw et al. (2018) clip.
@@ -158,23 +123,10 @@ def reference_relative_attention(
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}((Q K^\top + S^{rel}) / \sqrt D)\, V` over the visible keys.
 
-    Args:
-        query: Q.
-        key: K.
-        value: V.
-        table: See :func:`reference_relative_scores`.
-        max_distance: See :func:`reference_relative_scores`.
-        far: See :func:`reference_relative_scores`.
-        block: See :func:`reference_relative_visible`.
-        is_causal: See :func:`reference_relative_visible`.
-
     Shapes:
         - query, key: ``[L, D]``
         - value, output: ``[L, Dv]``
         - table: ``[R, D]``
-
-    Returns:
-        The head's outputs.
 
     Reference:
         Huang et al., *Music Transformer*, ICLR 2019, Eq. 3.
@@ -188,16 +140,8 @@ def reference_relative_attention(
 def reference_relative_visible(length: int, block: int | None, is_causal: bool) -> Tensor:
     """Return which tokens each token may see: all, or those of its own and neighbouring blocks.
 
-    Args:
-        length: L.
-        block: Length of a block; None means one block for all.
-        is_causal: Whether a token sees only itself and earlier ones.
-
     Shapes:
         - output: bool ``[L, L]``
-
-    Returns:
-        The matrix.
 
     Reference:
         Liu et al. (2018) for the blocks; Tensor2Tensor adds the block before.

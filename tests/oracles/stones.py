@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.reference.jump import masked_softmax
+from tests.oracles.jump import masked_softmax
 
 CAUSAL_BLOCK = 64  # tokens that are measured together where none may look ahead
 
@@ -32,20 +32,10 @@ def standard_scores(
     :math:`64 \lfloor r / 64 \rfloor` of them, that is all complete blocks of 64; in the first block
     from the r + 1 tokens up to i. Later keys have the score 0.
 
-    Args:
-        query: Q.
-        key: K.
-        scale: Factor on the scores.
-        valid: Which tokens are no padding; None for all. The others have rows and columns of 0.
-        causal: Whether a token sees only itself and earlier ones.
-
     Shapes:
         - query, key: ``[B, H, L, D]``
         - valid: bool ``[B, L]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        Z.
 
     Reference:
         This library.
@@ -99,15 +89,8 @@ def incidence(
     - ``hard``: :math:`1[Z_{ij} > t]`, with the gradient of ``excess``.
     - ``sigmoid``: :math:`\sigma((Z_{ij} - t) / \tau)`.
 
-    Args:
-        scores: Z.
-        threshold: t, in standard deviations; one number, or one per head.
-        kind: The rule's name.
-        sides: ``"positive"``, or ``"both"``: the stones of -Z come after those of Z.
-        temperature: :math:`\tau`, for ``sigmoid``.
-        stones: Which keys are stones; None for all. The columns of the others are 0.
-        valid: Which tokens are no padding; None for all. The others have rows and columns of 0.
-        causal: Whether a token stands only on itself and earlier stones.
+    With both sides the stones of -Z come after those of Z. Columns of keys that are no stones are
+    0, and so are rows and columns of tokens that are not valid.
 
     Shapes:
         - scores: ``[B, H, L, L]``
@@ -115,12 +98,6 @@ def incidence(
         - stones: bool ``[B, H|1, L]``
         - valid: bool ``[B, L]``
         - output: ``[B, H, L, L]``, or ``[B, H, L, 2L]`` for both sides
-
-    Returns:
-        B.
-
-    Raises:
-        ValueError: If the rule is unknown.
 
     Reference:
         This library. A token is linked where its own score is high, as in Definition 3.1 of the JAT
@@ -159,17 +136,10 @@ def stone_pairs(incidence: Tensor, num_stones: int | Tensor) -> Tensor:
 
     With hard incidence this is the share of stones that both tokens stand on.
 
-    Args:
-        incidence: B.
-        num_stones: U; one number, or one per sequence and head.
-
     Shapes:
         - incidence: ``[B, H, L, U]``
         - num_stones: a number or ``[B, H|1]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        A, with a diagonal of zeros.
 
     Reference:
         This library; JAT paper, Eq. 2 and 3, for the graph.
@@ -189,16 +159,9 @@ def stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
     :math:`d_i = \sum_j b_{ij}`. A stone on which nobody stands leads nowhere; a token on no stone
     stays where it is, also for :math:`\varepsilon = 0`.
 
-    Args:
-        incidence: B.
-        self_weight: :math:`\varepsilon`, how much a token stays where it is.
-
     Shapes:
         - incidence: ``[B, H, L, U]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        P, whose rows sum to 1.
 
     Reference:
         This library; for hard incidence and :math:`\varepsilon = 0` the hypergraph convolution of
@@ -220,18 +183,12 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
             \sum_j b_{ij} \frac{\sum_{k \le i} b_{kj} x_k}{\sum_{k \le i} b_{kj}}
             + \varepsilon x_i \Big)
 
-    Row i is the last row of :func:`stone_propagation` for the tokens up to i.
-
-    Args:
-        incidence: B, with :math:`b_{ij} = 0` for a stone j after i.
-        self_weight: :math:`\varepsilon`, how much a token stays where it is.
+    Row i is the last row of :func:`stone_propagation` for the tokens up to i; :math:`b_{ij}` is 0
+    for a stone j after i.
 
     Shapes:
         - incidence: ``[B, H, L, U]``
         - output: ``[B, H, L, L]``
-
-    Returns:
-        P, lower triangular, whose rows sum to 1.
 
     Reference:
         This library.
@@ -247,18 +204,10 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
 def jump_features(propagation: Tensor, x: Tensor, strengths: Tensor) -> Tensor:
     r"""Return :math:`x + \sum_{p \ge 1} \theta_p (P^p x - x)`.
 
-    Args:
-        propagation: P.
-        x: Queries or keys.
-        strengths: :math:`\theta`, how far each head jumps by each hop; the first row is one hop.
-
     Shapes:
         - propagation: ``[B, H, L, L]``
         - x, output: ``[B, H, L, D]``
         - strengths: ``[hops, H]``
-
-    Returns:
-        The features.
 
     Reference:
         This library; MixHop (Abu-El-Haija et al., 2019) for powers side by side.
@@ -314,23 +263,8 @@ def stone_attention(
     .. math::
         \mathrm{softmax}(\mathrm{scale} \cdot Q' K'^\top) V + \sum_{p \ge 1} \theta^v_p P^p V
 
-    :math:`Q'` and :math:`K'` are the :func:`jump_features` of Q and K.
-
-    Args:
-        query: Q.
-        key: K.
-        value: V.
-        strength: :math:`\theta^q`, :math:`\theta^k` and :math:`\theta^v`.
-        threshold: t; one number, or one per head.
-        scale: Factor on the scores.
-        incidence: The rule's name, see :func:`incidence`.
-        sides: ``"both"`` or ``"positive"``.
-        temperature: :math:`\tau`, for ``sigmoid``.
-        self_weight: :math:`\varepsilon`.
-        stones: Which keys are stones; None for all.
-        valid: Which tokens are no padding; None for all. Nobody reads the others, and what they
-            read themselves is finite and without meaning.
-        causal: Whether a token sees only itself and earlier ones.
+    :math:`Q'` and :math:`K'` are the :func:`jump_features` of Q and K by :math:`\theta^q` and
+    :math:`\theta^k`. Nobody reads tokens that are not valid, and what these read means nothing.
 
     Shapes:
         - query, key: ``[B, H, L, D]``
@@ -339,9 +273,6 @@ def stone_attention(
         - threshold: a number or ``[H]``
         - stones: bool ``[B, H|1, L]``
         - valid: bool ``[B, L]``
-
-    Returns:
-        The head's output.
 
     Reference:
         This library.

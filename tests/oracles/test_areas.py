@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.reference import (
+from tests.oracles import (
     reference_area_attention,
     reference_area_mask,
     reference_area_pool,

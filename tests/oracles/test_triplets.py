@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.reference import reference_triplet_attention, reference_triplet_partner
+from tests.oracles import reference_triplet_attention, reference_triplet_partner
 
 # Where the released code takes each token's second key from, for five tokens.
 RELEASED = {

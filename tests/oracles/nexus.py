@@ -16,17 +16,9 @@ def reference_nexus(x: Tensor, weights: Sequence[Tensor], heads: int) -> Tensor:
     other. Its outputs for Y = X W_q and for Y = X W_k, all by the same three matrices, are the
     queries and keys of the attention that reads X W_v.
 
-    Args:
-        x: Tokens.
-        weights: W_q, W_k and W_v.
-        heads: Number of heads H; each has D = C / H features.
-
     Shapes:
         - x, output: ``[n, C]``
         - weights: ``[C, C]`` each
-
-    Returns:
-        What each token reads.
 
     Reference:
         Chen et al., *Nexus: Higher-Order Attention Mechanisms in Transformers*, 2025, with its

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.reference import (
+from tests.oracles import (
     reference_attention,
     reference_compressed_memory,
     reference_compressed_visible,
@@ -39,12 +39,6 @@ def test_memory_is_the_first_token_and_a_slot_for_each_window() -> None:
     assert memory.squeeze(-1).tolist() == [1.0, 321.5, 1000.5]
     overlapping = reference_compressed_memory(x, weight, bias, 2)
     assert overlapping.squeeze(-1).tolist() == [1.0, 321.5, 2100.5]
-
-
-def test_memory_is_a_convolution_where_windows_are_whole() -> None:
-    x, weight, bias = random_tensors(0, (9, 4), (4, 4, 3), (4,))
-    want = F.conv1d(x.T[None], weight, bias, stride=3)[0].T
-    assert_equal(reference_compressed_memory(x, weight, bias, 3)[1:], want)
 
 
 def test_a_slot_is_hidden_until_its_window_has_passed() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from jat_graph.reference.jump import masked_softmax
+from tests.oracles.jump import masked_softmax
 
 Rule = Callable[[int, int, int], bool]  # of head, query and key
 
@@ -16,16 +16,8 @@ Rule = Callable[[int, int, int], bool]  # of head, query and key
 def reference_pairs(rule: Rule, heads: int, length: int) -> Tensor:
     """Return the pairs that a rule allows, asked one by one.
 
-    Args:
-        rule: Of a head, a query and a key.
-        heads: Number of heads.
-        length: Number of tokens.
-
     Shapes:
         - **output:** bool ``[heads, length, length]``
-
-    Returns:
-        Which query attends to which key.
 
     Reference:
         The rules below give theirs.
@@ -43,20 +35,10 @@ def reference_pattern_attention(
 ) -> Tensor:
     """Return attention over allowed pairs; a query without any gets 0.
 
-    Args:
-        query: Queries.
-        key: Keys.
-        value: Values.
-        pairs: Which query attends to which key.
-        scale: Factor of the scores.
-
     Shapes:
         - query, key: ``[B, H, L, D]``; value: ``[B, H, L, Dv]``
         - pairs: bool ``[B|1, H|1, L, L]``
         - **output:** ``[B, H, L, Dv]``
-
-    Returns:
-        The heads' outputs.
 
     Reference:
         Vaswani et al. (2017), Eq. 1.
@@ -66,53 +48,22 @@ def reference_pattern_attention(
 
 
 def reference_window(width: int) -> Rule:
-    """Return the rule of a window: a token sees those fewer than ``width`` away.
-
-    Args:
-        width: How many on one side, the token itself included.
-
-    Returns:
-        The rule.
-    """
+    """Return the rule of a window: a token sees those fewer than ``width`` away."""
     return lambda head, q, k: abs(q - k) < width
 
 
 def reference_dilated_window(width: int, dilation: int) -> Rule:
-    """Return the rule of a dilated window: every ``dilation``-th token on both sides.
-
-    Args:
-        width: How many on one side, the token itself included.
-        dilation: From one to the next.
-
-    Returns:
-        The rule.
-    """
+    """Return the rule of a dilated window: every ``dilation``-th token on both sides."""
     return lambda head, q, k: k in [q + dilation * step for step in range(-width + 1, width)]
 
 
 def reference_local_blocks(block: int, left: int, right: int) -> Rule:
-    """Return the rule of local blocks: a token sees its block and some beside it.
-
-    Args:
-        block: Tokens in a block.
-        left: Blocks seen to the left.
-        right: Blocks seen to the right.
-
-    Returns:
-        The rule.
-    """
+    """Return the rule of local blocks: a token sees its block and some beside it."""
     return lambda head, q, k: q // block - left <= k // block <= q // block + right
 
 
 def reference_global_tokens(count: int) -> Rule:
-    """Return the rule of global tokens: the first ones see all and are seen by all.
-
-    Args:
-        count: How many.
-
-    Returns:
-        The rule.
-    """
+    """Return the rule of global tokens: the first ones see all and are seen by all."""
     return lambda head, q, k: q in range(count) or k in range(count)
 
 
@@ -126,13 +77,6 @@ def reference_strided(stride: int, factors: int = 2) -> tuple[Rule, ...]:
 
     Between these two a head sees as many of the last tokens, but every so many-th, for each power
     of the stride.
-
-    Args:
-        stride: How many, and from one to the next.
-        factors: Number of rules. (default: 2)
-
-    Returns:
-        The rules of the kinds of heads.
     """
 
     def rule(step: int, count: float) -> Rule:
@@ -147,14 +91,6 @@ def reference_fixed(stride: int, summary: int, factors: int = 2) -> tuple[Rule, 
 
     Between these two a head sees the last tokens of blocks within a larger block of its own, for
     each power of the stride.
-
-    Args:
-        stride: Tokens in a block.
-        summary: How many of its last ones.
-        factors: Number of rules. (default: 2)
-
-    Returns:
-        The rules of the kinds of heads.
     """
 
     def rule(block: int, last: int, whole: float) -> Rule:
@@ -167,12 +103,5 @@ def reference_fixed(stride: int, summary: int, factors: int = 2) -> tuple[Rule, 
 
 
 def reference_documents(ids: list[int]) -> Rule:
-    """Return the rule of packed documents: a token sees its own.
-
-    Args:
-        ids: The document of each token.
-
-    Returns:
-        The rule.
-    """
+    """Return the rule of packed documents: a token sees its own."""
     return lambda head, q, k: ids[q] == ids[k]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.reference.jump import masked_softmax
+from tests.oracles.jump import masked_softmax
 
 
 class ReferenceArea(NamedTuple):
@@ -26,15 +26,6 @@ def reference_areas(
     length: int, *, max_width: int, max_height: int = 1, height: int = 1
 ) -> list[ReferenceArea]:
     """List all areas of a sequence, or of a grid whose rows follow each other.
-
-    Args:
-        length: Number of tokens L.
-        max_width: Largest width of an area.
-        max_height: Largest height of an area. (default: 1)
-        height: Number of rows of the grid. (default: 1)
-
-    Returns:
-        The areas by height, then width, then the position of their first token.
 
     Reference:
         Li et al., *Area Attention*, ICML 2019, section 3.
@@ -57,17 +48,9 @@ def reference_areas(
 def reference_area_pool(x: Tensor, areas: list[ReferenceArea], kind: str) -> Tensor:
     """Return one feature of each area.
 
-    Args:
-        x: Features of the tokens.
-        areas: The areas.
-        kind: ``"sum"``, ``"mean"``, ``"max"`` or ``"std"``, which is √(variance + 1e-6).
-
     Shapes:
         - x: ``[..., L, F]``
         - output: ``[..., A, F]``
-
-    Returns:
-        The feature.
 
     Reference:
         Li et al. (2019), Eq. 3 to 5.
@@ -89,16 +72,9 @@ def reference_area_pool(x: Tensor, areas: list[ReferenceArea], kind: str) -> Ten
 def reference_area_mask(allowed: Tensor, areas: list[ReferenceArea]) -> Tensor:
     """Return which areas may be read: those all of whose tokens may.
 
-    Args:
-        allowed: Which tokens may be read.
-        areas: The areas.
-
     Shapes:
         - allowed: bool ``[..., L]``
         - output: bool ``[..., A]``
-
-    Returns:
-        The mask.
 
     Reference:
         Tensor2Tensor, ``area_attention.dot_product_area_attention``.
@@ -118,23 +94,13 @@ def reference_area_attention(
 ) -> Tensor:
     """Return attention over areas; a query that may read none gets zeros.
 
-    Args:
-        query: Queries.
-        area_key: A key for each area.
-        area_value: A value for each area.
-        allowed: Which areas a query may read.
-        scale: Factor of the scores.
-        temperature: What the scores are divided by, too. (default: 1.0)
-        top_k: Read only the areas as heavy as the k-th heaviest of each query, up to the root of
-            the precision, with their weights scaled to sum to 1. (default: None, all)
+    With ``top_k`` it reads only the areas as heavy as the k-th heaviest, up to the root of the
+    precision, with weights scaled to sum to 1.
 
     Shapes:
         - query, output: ``[B, H, Lq, D]``
         - area_key, area_value: ``[B, H, A, D]``
         - allowed: bool ``[B, H, Lq, A]``
-
-    Returns:
-        The outputs.
 
     Reference:
         Li et al. (2019), Eq. 1 and 2.

@@ -34,17 +34,9 @@ def reference_mask(
     bias. A token that the mask hides from every query is padding. ``is_causal`` combines with the
     mask.
 
-    Args:
-        query: Queries; they fix the shape.
-        attention_mask: True = attend, or additive; padding or any mask. None masks nothing.
-        is_causal: Whether a token sees only itself and earlier ones.
-
     Shapes:
         - query: ``[B, H, L, D]``
         - attention_mask: ``[B, L]`` or ``[B|1, H|1, L|1, L]``
-
-    Returns:
-        The parts of the mask.
 
     Reference:
         Causal order: JAT paper, section 3.2.1. Padding and the rest: this library's one rule.

@@ -12,12 +12,6 @@ from torch.nn.functional import elu, linear
 def reference_block_length(length: int) -> int:
     """Return the block length that needs the least memory: the smallest r with r³ ≥ 2n.
 
-    Args:
-        length: Number of tokens n.
-
-    Returns:
-        r.
-
     Reference:
         Shen et al., *Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence
         Modeling*, ICLR 2018, appendix A.
@@ -33,17 +27,9 @@ def reference_feature_attention(
 ) -> Tensor:
     """Return masked self-attention, every feature of which has its own weights.
 
-    Args:
-        h: The tokens.
-        weights: ``source.weight``, ``target.weight`` and ``target.bias``.
-        backward: Read what comes later, not what comes before. (default: False)
-
     Shapes:
         - h, output: ``[n, C]``
         - the weights: ``[C, C]``, the bias ``[C]``
-
-    Returns:
-        What each token reads; the first one, or the last one, reads nothing and gets zeros.
 
     Reference:
         Shen et al. (2018), Eq. 6 to 8.
@@ -66,20 +52,9 @@ def reference_block_attention(
 ) -> Tensor:
     """Return block self-attention in one direction.
 
-    Args:
-        x: The tokens.
-        weights: Weights and biases by name: ``hidden``, ``pool``, ``block_hidden``, ``gate`` and
-            ``fusion``, and those of the two attentions, ``tokens`` and ``blocks``.
-        block_length: Tokens of a block; None means that of :func:`reference_block_length`.
-            (default: 5)
-        backward: Read what comes later, not what comes before. (default: False)
-
     Shapes:
         - x: ``[n, C_in]``
         - output: ``[n, C]``
-
-    Returns:
-        The tokens with their contexts.
 
     Reference:
         Shen et al. (2018), section 3.
@@ -115,16 +90,9 @@ def reference_block_attention(
 def reference_source_to_token(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     """Return one vector for a sequence, every feature of which has its own weights.
 
-    Args:
-        x: The tokens.
-        weights: ``hidden`` and ``output``, each with its ``weight`` and ``bias``.
-
     Shapes:
         - x: ``[n, C]``
         - output: ``[C]``
-
-    Returns:
-        The vector.
 
     Reference:
         Shen et al. (2018), Eq. 5.

@@ -5,7 +5,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from jat_graph.reference import (
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import (
     reference_graph,
     reference_jump_attention,
     reference_scores_propagated,
@@ -18,7 +19,6 @@ from jat_graph.reference import (
     released_scores,
     released_top_queries,
 )
-from jat_graph.testing import random_heads, random_padding_mask
 
 # What JatConfig.released() sets, in the oracle's words.
 RELEASED = {"threshold": 3.0, "inclusive": True, "normalize_keys": True}
@@ -131,17 +131,6 @@ def test_the_efficient_variant_leaves_other_scores_alone():
         plain = query @ key.mT
         assert torch.equal(scores[~both], plain[~both])
         assert not torch.allclose(scores[both], plain[both])
-
-
-def test_each_query_may_have_its_own_sample():
-    query, key, _ = released_heads_input(8, 0)
-    own = torch.stack([torch.randperm(8)[:6] for _ in range(8)])
-    shared = torch.arange(6)
-    assert torch.equal(
-        released_top_queries(query, key, shared.expand(8, 6)),
-        released_top_queries(query, key, shared),
-    )
-    assert released_top_queries(query, key, own).shape == (2, 2, 6)
 
 
 def test_order_sums_the_hops():

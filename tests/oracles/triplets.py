@@ -11,16 +11,6 @@ from torch import Tensor
 def reference_triplet_partner(kind: str, rank: int, length: int, shuffled: Sequence[int]) -> int:
     """Return the token whose key stands beside a token's second key.
 
-    Args:
-        kind: ``"shuffle"``, ``"next"``, ``"second next"``, ``"mirror"`` or ``"swap"`` (of
-            neighbours; the last of an odd number stays alone).
-        rank: The token.
-        length: Number of tokens n.
-        shuffled: A random order of them, for ``"shuffle"``.
-
-    Returns:
-        Its partner.
-
     Reference:
         The released code, ``permutation`` and ``permutation_inverse`` of ``modeling_bert.py``.
     """
@@ -50,20 +40,8 @@ def reference_triplet_attention(
     partner. Without second keys k' is l's key, and k × k' is the sum, or the largest of each
     feature, over all tokens as partners.
 
-    Args:
-        query: Queries.
-        key: Keys.
-        value: Values.
-        second_key: Second keys. (default: None)
-        aggregation: ``"sum"`` or ``"max"``, without second keys. (default: ``"sum"``)
-        shuffled: A random order of the tokens, for the heads that have one. (default: none)
-        scale: Factor of the scores. (default: 1/√3)
-
     Shapes:
         - query, key, value, second_key, output: ``[n, F]``, F a multiple of 3
-
-    Returns:
-        What each token reads.
 
     Reference:
         Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
