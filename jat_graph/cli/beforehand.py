@@ -10,7 +10,7 @@ from jat_graph.files import check_model_name, read_object
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
-    from jat_graph.triplet_config import TripletConfig
+    from jat_graph.hf.triplets import TripletConfig
 
 # What configurations of transformers call the numbers of layers and heads.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers")

@@ -16,7 +16,7 @@ from jat_graph.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
-    from jat_graph.triplet_config import TripletConfig
+    from jat_graph.hf.triplets import TripletConfig
 
 PRESETS = ("paper", "released", "released-efficient", "stones")
 PANEL = "Jump attention"
@@ -227,7 +227,7 @@ class TripletOptions:
             if self != TripletOptions():
                 raise ValueError("--triplet-heads and --triplet-layers need --triplet")
             return None
-        from jat_graph.triplet_config import TripletConfig
+        from jat_graph.hf.triplets import TripletConfig
 
         given: dict[str, Any] = {}
         if self.triplet_heads is not None:

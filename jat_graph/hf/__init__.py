@@ -5,16 +5,16 @@ then loads heads of ours, and whose ``save_pretrained`` writes a README.md about
 """
 
 import jat_graph.hf.card  # noqa: F401  # with which save_pretrained says what it saved
-from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.depth import change_depth
 from jat_graph.hf.describing import summary
+from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
-from jat_graph.triplet_config import TripletConfig
+from jat_graph.hf.triplets import TripletConfig
 
 __all__ = [
     "CapturedLayer",

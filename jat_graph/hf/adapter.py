@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 from jat_graph.config import JatConfig
-from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.describing import show_heads
-from jat_graph.hf.filter_layer import FilterLayer
+from jat_graph.hf.filters import FilterConfig, FilterLayer
 from jat_graph.hf.interface import (
     STATE_ATTRIBUTE,
     Attachment,
@@ -25,10 +24,9 @@ from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
 from jat_graph.hf.silence import telling_hooks, with_silent_tokens
 from jat_graph.hf.switching import add_hooks, attached_parts, remove_hooks, switch_off, switch_on
-from jat_graph.hf.triplet_layer import TripletLayer
+from jat_graph.hf.triplets import TripletConfig, TripletLayer
 from jat_graph.hf.wording import choice
 from jat_graph.patterns import Pattern
-from jat_graph.triplet_config import TripletConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

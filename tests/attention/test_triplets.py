@@ -5,7 +5,7 @@ import math
 import torch
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import triplet_heads
+from jat_graph.nn.triplet_attention import triplet_heads
 
 
 def test_scores_are_volumes_over_the_root_of_three() -> None:

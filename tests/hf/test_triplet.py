@@ -11,11 +11,10 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained
 from jat_graph.hf.interface import _notes, find_attachment
-from jat_graph.hf.triplet_layer import TripletLayer
-from jat_graph.triplet_config import PAIRS
+from jat_graph.hf.triplets import TripletLayer
+from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
 from tests.hf.models import (
     LENGTH,
     place,
@@ -222,7 +221,7 @@ def test_bad_settings_are_one_line(settings: dict[str, Any], message: str) -> No
 
 
 def test_settings_survive_json() -> None:
-    config = TripletConfig(6, (2, 0), "sum", 7)
+    config = TripletConfig(6, "sum", 7, layers=(2, 0))
     assert TripletConfig.from_dict(config.to_dict()) == config
     assert config.to_dict()["layers"] == [0, 2]
     with pytest.raises(ValueError, match="must be known fields, got depth"):

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.nn import TripletAttention
-from jat_graph.triplet_config import PAIRS
+from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
 from tests.inputs import random_padding_mask
 from tests.oracles import reference_triplet_attention
 
