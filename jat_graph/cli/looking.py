@@ -239,7 +239,5 @@ def _patterns_figure(specs: str, length: int) -> Figure:
     for spec in chosen:
         read_layer(spec) if is_layer(spec) else parse_pattern(spec)
     from jat_graph.viz import draw_patterns
-    from jat_graph.viz.layers import parse_layer
 
-    patterns = [parse_layer(spec) if is_layer(spec) else parse_pattern(spec) for spec in chosen]
-    return draw_patterns(patterns, length)
+    return draw_patterns(chosen, length)
