@@ -12,13 +12,7 @@ from tests.oracles import reference_mask
 
 
 class RandomHeads(NamedTuple):
-    """Random queries, keys and values, and how dense their graph is.
-
-    ``density`` is the share of the allowed pairs i ≠ k that at least one key joins.
-
-    Shapes:
-        - query, key, value: ``[B, H, L, D]``
-    """
+    """Random heads ``[B, H, L, D]``, and the share of their allowed pairs that a key joins."""
 
     query: Tensor
     key: Tensor
@@ -46,35 +40,7 @@ def random_heads(
     Each head of each sequence is scaled on its own, for a vote of all keys at ``threshold``. The
     threshold then lies midway between the products of two pairs, not on one. Very short sequences
     have few pairs, so look at the ``density`` that comes back.
-
-    Args:
-        batch: B. (default: 2)
-        heads: H. (default: 2)
-        length: L. (default: 16)
-        head_dim: D. (default: 8)
-        threshold: Rho, positive and finite. (default: 6.0)
-        density: Wanted share of joined pairs. (default: 0.5)
-        attention_mask: Which pairs are allowed, as in ``jump_attention``. (default: None)
-        is_causal: Whether only earlier tokens are allowed. (default: False)
-        scale: Factor on the scores. (default: None, one over the root of D)
-        dtype: Dtype of the result. (default: torch.float64)
-        device: Device of the result. (default: "cpu")
-        seed: Seed; the numbers do not depend on device or dtype. (default: 0)
-
-    Shapes:
-        - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
-
-    Returns:
-        The heads and the density reached.
-
-    Raises:
-        ValueError: If ``threshold`` is not positive and finite.
-
-    Reference:
-        This library.
     """
-    if not 0 < threshold < math.inf:
-        raise ValueError(f"threshold must be positive and finite, got {threshold}")
     generator = torch.Generator().manual_seed(seed)
     shape = (3, batch, heads, length, head_dim)
     query, key, value = torch.randn(shape, generator=generator, dtype=torch.float64).unbind()
@@ -82,8 +48,9 @@ def random_heads(
     pairs = reference_mask(query, mask, is_causal).pairs
     scale = head_dim**-0.5 if scale is None else scale
     critical = _critical_products(query, key, scale, pairs)  # [B, H, L, L]
+    cuts = [_cut(head, density) for head in critical.flatten(0, 1)]
     # Products grow with the fourth power of a common factor of q and k.
-    factor = (threshold / _cuts(critical, density)) ** 0.25
+    factor = (threshold / critical.new_tensor(cuts).view(batch, heads, 1, 1)) ** 0.25
     query, key = query * factor, key * factor
     query, key, value = (t.to(dtype).to(device) for t in (query, key, value))
     final = _critical_products(query.cpu().double(), key.cpu().double(), scale, pairs)
@@ -101,32 +68,10 @@ def random_padding_mask(
     device: str | torch.device = "cpu",
     seed: int = 0,
 ) -> Tensor:
-    """Return a random padding mask, True where a token is valid; the first row has no padding.
+    """Return a padding mask ``[B, L]``, True where valid; the first row has no padding.
 
-    Args:
-        batch: B.
-        length: L.
-        side: Where the padding is: ``"right"``, ``"left"`` or ``"scattered"``. (default: "right")
-        min_valid: The least number of valid tokens of a sequence. (default: 1)
-        device: Device of the result. (default: "cpu")
-        seed: Seed; the mask does not depend on the device. (default: 0)
-
-    Shapes:
-        - output: bool ``[B, L]``
-
-    Returns:
-        The mask.
-
-    Raises:
-        ValueError: If the side is unknown or ``min_valid`` does not lie in 0 to L.
-
-    Reference:
-        This library.
+    Padding is on the ``"right"``, on the ``"left"`` or ``"scattered"``.
     """
-    if side not in ("right", "left", "scattered"):
-        raise ValueError(f"side must be 'right', 'left' or 'scattered', got {side!r}")
-    if not 0 <= min_valid <= length:
-        raise ValueError(f"min_valid must lie in 0 to {length}, got {min_valid}")
     generator = torch.Generator().manual_seed(seed)
     counts = torch.randint(min_valid, max(length, min_valid + 1), (batch,), generator=generator)
     counts[:1] = length
@@ -139,10 +84,7 @@ def random_padding_mask(
 
 
 def _critical_products(query: Tensor, key: Tensor, scale: float, pairs: Tensor) -> Tensor:
-    """Return the threshold below which each pair is joined; NaN where no pair is allowed.
-
-    Shapes: [B, H, L, D] -> [B, H, L, L]
-    """
+    """Return the threshold below which each pair is joined; NaN where no pair is allowed."""
     scores = (query @ key.transpose(-1, -2)) * scale
     critical = torch.full_like(scores, -math.inf)
     for j in range(scores.shape[-1]):
@@ -151,12 +93,6 @@ def _critical_products(query: Tensor, key: Tensor, scale: float, pairs: Tensor) 
         critical = torch.maximum(critical, product.masked_fill(~seen, -math.inf))
     loops = torch.eye(scores.shape[-1], dtype=torch.bool)
     return critical.masked_fill(~pairs | loops, math.nan)
-
-
-def _cuts(critical: Tensor, density: float) -> Tensor:
-    """Return, per head, a product that the wanted share of pairs exceeds: [B, H, 1, 1]."""
-    cuts = [_cut(head, density) for head in critical.flatten(0, 1)]
-    return critical.new_tensor(cuts).view(*critical.shape[:2], 1, 1)
 
 
 def _cut(critical: Tensor, density: float) -> float:

@@ -8,7 +8,6 @@ from tests.oracles import (
     reference_mask,
     reference_normalize,
     reference_scores,
-    reference_scores_propagated,
 )
 
 
@@ -49,13 +48,6 @@ def test_negative_scores_join_unless_the_sign_gate_is_on():
     assert gated[0, 0, 0, 1] == 0.5
 
 
-def test_key_norm_divides_the_product():
-    scores = one_head([[3.0, 3.0], [3.0, 3.0]])
-    norm = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
-    assert reference_adjacency(scores, 5.0, key_norm=norm)[0, 0, 0, 1] == 0.5
-    assert reference_adjacency(scores, 4.0, key_norm=norm)[0, 0, 0, 1] == 1.0
-
-
 def test_share_is_over_the_voting_keys_that_row_i_sees():
     # Row 2 sees all three keys, row 1 two; the keys that both see are 0 and 1.
     scores = torch.full((1, 1, 3, 3), 3.0)
@@ -81,16 +73,3 @@ def test_pygs_gcn_norm_is_the_normalised_adjacency(is_causal):
     dense = torch.zeros(12, 12, dtype=torch.float64)
     dense[edges[1], edges[0]] = weights
     torch.testing.assert_close(dense, reference_normalize(adjacency)[0, 0], rtol=1e-14, atol=1e-14)
-
-
-def test_scores_propagated_equal_the_product_of_propagated_features():
-    query, key, _, _ = random_heads(2, 2, 9, 4)
-    adj_norm = reference_normalize(reference_adjacency(reference_scores(query, key), 6.0))
-    weights = (0.3, 0.5, -0.2)
-    want = sum(
-        weight
-        * (torch.linalg.matrix_power(adj_norm, p) @ query)
-        @ (torch.linalg.matrix_power(adj_norm, p) @ key).mT
-        for p, weight in enumerate(weights)
-    )
-    torch.testing.assert_close(reference_scores_propagated(query, key, adj_norm, weights), want)

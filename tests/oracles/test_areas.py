@@ -1,14 +1,10 @@
 """The oracle of area attention against the published vectors, and against plain attention."""
 
-import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
 from tests.oracles import (
-    reference_area_attention,
-    reference_area_mask,
     reference_area_pool,
     reference_areas,
 )
@@ -51,31 +47,3 @@ def test_the_published_vectors_of_a_grid() -> None:
     assert_close(reference_area_pool(GRID, areas, "mean"), means)
     sizes = torch.tensor(GRID_HEIGHTS) * torch.tensor(GRID_WIDTHS)
     assert_close(reference_area_pool(GRID, areas, "sum"), means * sizes[:, None])
-
-
-def test_an_area_is_hidden_by_one_hidden_token() -> None:
-    areas = reference_areas(4, max_width=2)
-    mask = reference_area_mask(torch.tensor([True, True, False, True]), areas)
-    assert mask.tolist() == [True, True, False, True, True, False, False]
-
-
-@pytest.mark.parametrize("top_k", [None, 5, 100])
-def test_areas_of_one_token_are_plain_attention(top_k: int | None) -> None:
-    query, key, value = torch.randn(
-        3, 2, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
-    everything = torch.ones(2, 2, 5, 5, dtype=torch.bool)
-    got = reference_area_attention(query, key, value, everything, scale=0.5, top_k=top_k)
-    assert_close(got, F.scaled_dot_product_attention(query, key, value))
-
-
-def test_the_heaviest_area_alone_is_its_value() -> None:
-    query, key, value = torch.randn(
-        3, 1, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
-    everything = torch.ones(1, 2, 5, 5, dtype=torch.bool)
-    got = reference_area_attention(query, key, value, everything, scale=0.5, top_k=1)
-    best = (query @ key.mT).argmax(-1, keepdim=True)
-    assert_close(got, value.take_along_dim(best, 2))
-    nothing = reference_area_attention(query, key, value, ~everything, scale=0.5, top_k=1)
-    assert not nothing.any()

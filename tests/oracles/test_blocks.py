@@ -7,8 +7,6 @@ from torch.testing import assert_close
 from tests.oracles import (
     reference_block_attention,
     reference_block_length,
-    reference_feature_attention,
-    reference_source_to_token,
 )
 
 WIDTH = 3
@@ -28,20 +26,6 @@ def test_the_block_length_is_the_root_of_twice_the_length_rounded_up(
     length: int, want: int
 ) -> None:
     assert reference_block_length(length) == want
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_equal_logits_average_what_comes_before_or_after(backward: bool) -> None:
-    h = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    got = reference_feature_attention(h, zeros("source", "target"), backward=backward)
-    for i in range(5):
-        others = h[i + 1 :] if backward else h[:i]
-        assert_close(got[i], others.mean(0) if len(others) else torch.zeros(WIDTH).double())
-
-
-def test_equal_logits_make_the_mean_of_a_sequence() -> None:
-    x = torch.randn(5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert_close(reference_source_to_token(x, zeros("hidden", "output")), x.mean(0))
 
 
 def test_a_closed_gate_leaves_the_tokens_and_an_open_one_the_contexts() -> None:

@@ -42,12 +42,6 @@ def test_significance_by_hand():
     assert keys_of(scores, key_selection="significance", num_keys=2) == [0, 2]
 
 
-def test_ties_go_to_the_lower_index():
-    scores = torch.zeros(1, 1, 6, 6)
-    scores[..., 0, 1:] = 1.0
-    assert keys_of(scores, key_selection="significance", num_keys=3) == [1, 2, 3]
-
-
 def test_sampled_queries_divide_the_sum_by_n():
     scores = torch.zeros(1, 1, 4, 4)
     scores[0, 0, 0, :2] = torch.tensor(
@@ -74,17 +68,3 @@ def test_quantile_is_clamped_at_zero_and_infinite_without_a_pair():
     one = torch.ones(1, 1, 1, 1)
     alone = reference_quantile_threshold(one, one.bool(), one.bool()[..., 0], **options)
     assert alone.item() == math.inf
-
-
-def test_quantile_takes_the_products_as_voted_on():
-    scores = torch.tensor([[-2.0, 2.0], [-2.0, 1.0]]).view(1, 1, 2, 2)
-    pairs = torch.ones_like(scores, dtype=torch.bool)
-    voters = torch.ones(1, 1, 2, dtype=torch.bool)
-    triples = {2: torch.tensor([[0, 1, 0], [0, 1, 1]])}  # products 4 and 2
-    options = {"vote_rate": 0.4, "triples": triples}
-    assert reference_quantile_threshold(scores, pairs, voters, **options).item() == 4
-    gated = reference_quantile_threshold(scores, pairs, voters, same_sign_only=True, **options)
-    assert gated.item() == 2
-    norm = torch.tensor([8.0, 1.0]).view(1, 1, 2)
-    divided = reference_quantile_threshold(scores, pairs, voters, key_norm=norm, **options)
-    assert divided.item() == 2

@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -15,9 +14,7 @@ from tests.inputs import random_padding_mask
 from tests.oracles import (
     causal_stone_propagation,
     incidence,
-    jump_features,
     standard_scores,
-    stone_attention,
     stone_propagation,
 )
 
@@ -41,11 +38,6 @@ def random_tensors(
     return [x.clone().requires_grad_() for x in random]
 
 
-def random_strengths(seed: int, hops: int = 2, heads: int = 2) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(3, hops, heads, generator=generator, dtype=torch.float64)
-
-
 def random_incidence(
     seed: int, length: int, kind: str = "excess", side: str = "both", causal: bool = False
 ) -> Tensor:
@@ -56,22 +48,8 @@ def random_incidence(
     return incidence(scores, 0.5, kind, side, stones=stones, causal=causal)
 
 
-def propagation_of(links: Tensor, self_weight: float, causal: bool) -> Tensor:
-    return (causal_stone_propagation if causal else stone_propagation)(links, self_weight)
-
-
 def assert_close(got: Tensor, want: Tensor) -> None:
     torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
-
-
-def gradients(output: Tensor, inputs: list[Tensor], seed: int = 0) -> tuple[Tensor, ...]:
-    """The gradients of a random weighing of the output."""
-    generator = torch.Generator().manual_seed(seed)
-    weighing = torch.randn(output.shape, generator=generator, dtype=output.dtype)
-    return torch.autograd.grad(output, inputs, weighing)
-
-
-# --- standard scores -----------------------------------------------------------------------------
 
 
 @given(seed=seeds, length=lengths)
@@ -109,9 +87,6 @@ def test_causal_scores_use_what_each_token_has_seen(padded):
     assert not scores[~valid[0]].any() and not scores[:, ~valid[0]].any()
 
 
-# --- incidence -----------------------------------------------------------------------------------
-
-
 @given(seed=seeds, length=lengths, threshold=st.floats(0, 2), temperature=st.floats(0.1, 2))
 def test_each_rule_of_incidence_in_its_own_words(seed, length, threshold, temperature):
     (scores,) = random_tensors(seed, length, 1, width=length)
@@ -125,18 +100,6 @@ def test_each_rule_of_incidence_in_its_own_words(seed, length, threshold, temper
         assert torch.equal(positive, links[..., :length])
         assert_close(positive, scores.detach().clone().apply_(rule))
         assert_close(links[..., length:], (-scores.detach()).apply_(rule))
-
-
-@given(seed=seeds, length=lengths, side=sides)
-def test_hard_links_have_the_gradient_of_soft_ones(seed, length, side):
-    (scores,) = random_tensors(seed, length, 1, width=length)
-    hard, excess = (
-        gradients(incidence(scores, 0.5, kind, side), [scores])[0] for kind in ("hard", "excess")
-    )
-    assert torch.equal(hard, excess)
-
-
-# --- propagation ---------------------------------------------------------------------------------
 
 
 @given(seed=seeds, length=lengths, side=sides)
@@ -181,54 +144,3 @@ def test_the_causal_walk_by_running_sums(seed, length, kind, side, self_weight):
     want = torch.where(leaving > 0, walked / leaving.where(leaving > 0, 1.0), x)
     assert_close(walk @ x, want)
     assert_close(walk.sum(dim=-1), torch.ones_like(walk[..., 0]))
-    assert_close(gradients(walk @ x, [x])[0], gradients(want, [x])[0])
-
-
-@given(seed=seeds, length=lengths, hops=st.integers(1, 3))
-def test_jump_features_weigh_powers_of_the_walk(seed, length, hops):
-    walk = stone_propagation(random_incidence(seed, length), 0.1)
-    (x,) = random_tensors(seed + 1, length, 1)
-    strengths = random_strengths(seed, hops)[0]  # [hops, H]
-    want = x.clone()
-    for hop, head in itertools.product(range(hops), range(2)):
-        far = torch.linalg.matrix_power(walk[:, head], hop + 1) @ x[:, head]
-        want[:, head] = want[:, head] + strengths[hop, head] * (far - x[:, head])
-    got = jump_features(walk, x, strengths)
-    assert_close(got, want)
-    assert_close(gradients(got, [x])[0], gradients(want, [x])[0])
-
-
-# --- the head ------------------------------------------------------------------------------------
-
-
-@given(seed=seeds, length=lengths, kind=kinds, side=sides, causal=st.booleans())
-def test_the_head_is_its_steps(seed, length, kind, side, causal):
-    query, key, value = random_tensors(seed, length)
-    valid = random_padding_mask(2, length, side="scattered", seed=seed)
-    strength = random_strengths(seed, hops=2)
-    scores = standard_scores(query, key, SCALE, valid, causal)
-    links = incidence(scores, 0.5, kind, side, 0.8, valid=valid, causal=causal)
-    walk = propagation_of(links, 0.3, causal)
-    queries, keys = jump_features(walk, query, strength[0]), jump_features(walk, key, strength[1])
-    mask = valid[:, None, None, :].expand_as(scores)
-    mask = mask.tril() if causal else mask
-    base = F.scaled_dot_product_attention(queries, keys, value, attn_mask=mask, scale=SCALE)
-    far = strength[2, :, :, None, None]  # [hops, H, 1, 1]
-    want = base + far[0] * (walk @ value) + far[1] * (walk @ walk @ value)
-    got = stone_attention(
-        query,
-        key,
-        value,
-        strength,
-        threshold=0.5,
-        scale=SCALE,
-        incidence=kind,
-        sides=side,
-        temperature=0.8,
-        self_weight=0.3,
-        valid=valid,
-        causal=causal,
-    )
-    assert got.isfinite().all()
-    rows = valid[:, None, :, None]
-    assert_close(got * rows, want.nan_to_num() * rows)

@@ -40,16 +40,3 @@ def test_scores_are_determinants() -> None:
     ]
     weights = (torch.tensor(rows, dtype=torch.float64) / 3**0.5).softmax(-1)
     assert_close(got, weights @ value)
-
-
-@pytest.mark.parametrize("aggregation", ["sum", "max"])
-def test_parallel_keys_span_nothing_and_all_tokens_are_read_alike(aggregation: str) -> None:
-    query, key, value, _ = random_heads(4)
-    parallel = key[:1] * torch.tensor([[1.0], [2.0], [-1.0], [0.5]]).double()
-    got = reference_triplet_attention(query, parallel, value, aggregation=aggregation)
-    assert_close(got, value.mean(0).expand(4, -1))
-
-
-def test_a_token_alone_reads_itself() -> None:
-    query, key, value, second = random_heads(1)
-    assert_close(reference_triplet_attention(query, key, value, second, shuffled=[0]), value)
