@@ -147,7 +147,7 @@ class AreaAttention(SequenceSelfAttention):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(channels, heads, dropout=dropout, memory_channels=memory_channels)
-        if min(max_width, max_height, height, top_k or 1) < 1:
+        if min(max_width, max_height, height, 1 if top_k is None else top_k) < 1:
             sizes = (max_width, max_height, height, top_k)
             raise ValueError(
                 f"max_width, max_height, height and top_k must be at least 1, got {sizes}"

@@ -128,7 +128,7 @@ class RelativeAttention(SequenceSelfAttention):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(channels, heads, dropout=dropout)
-        if min(max_distance, block or 1) < 1:
+        if min(max_distance, 1 if block is None else block) < 1:
             raise ValueError(
                 f"max_distance and block must be at least 1, got {max_distance} and {block}"
             )
