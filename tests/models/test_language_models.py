@@ -17,7 +17,7 @@ from models.music_transformer import MusicTransformer, RelativeAttention
 from models.sparse_transformer import SparseTransformer, next_token_losses
 
 VOCABULARY, LENGTH = 11, 14
-JUMPS = JatConfig(threshold=0.02, heads=2, key_selection="strided", key_step=2)
+JUMPS = JatConfig.paper(threshold=0.02, heads=2, key_selection="strided", key_step=2)
 OF_MASKS = {
     "area": partial(AreaTransformer, max_width=3),
     "music": partial(MusicTransformer, max_distance=5),
@@ -94,7 +94,7 @@ def test_jump_heads_read_otherwise_and_without_hops_do_not() -> None:
 
 def test_a_config_that_looks_ahead_is_refused() -> None:
     with pytest.raises(ValueError, match="vote_rate"):
-        make("jumps", config=JatConfig(heads=2, vote_rate=0.1))(draw_tokens())
+        make("jumps", config=JatConfig.paper(heads=2, vote_rate=0.1))(draw_tokens())
 
 
 def test_the_sparse_transformer_starts_with_all_tokens_alike() -> None:
