@@ -9,13 +9,9 @@ from torch.testing import assert_close
 
 from jat_graph.testing import assert_within_budget
 from models import biblosa
-from models.biblosa import (
-    BlockSelfAttention,
-    FeatureSelfAttention,
-    SourceToToken,
-    least_memory,
-)
+from models.biblosa import BlockSelfAttention, FeatureSelfAttention, SourceToToken, least_memory
 from tests.inputs import random_padding_mask
+from tests.nn.support import assert_finite_without_tokens, assert_same, features
 from tests.oracles import (
     reference_block_attention,
     reference_block_length,
@@ -28,8 +24,7 @@ LENGTHS = [1, 2, 5, None]
 
 
 def tokens(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(*shape, CHANNELS, dtype=torch.float64, generator=generator)
+    return 2 * features(*shape, width=CHANNELS, seed=seed)
 
 
 def make_layer(block_length: int | None = 2, dropout: float = 0.0) -> BlockSelfAttention:
@@ -57,15 +52,7 @@ def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tens
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
 def test_values_and_gradients_are_the_oracles(length: int, block_length: int | None) -> None:
     layer, x = make_layer(block_length), tokens(length).requires_grad_()
-    got, want = layer(x[None])[0], oracle(layer, x)
-    assert_all_close(got, want)
-    inputs = [x, *layer.parameters()]
-    weight = torch.randn(want.shape, generator=torch.Generator().manual_seed(1)).double()
-    gradients = [
-        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
-        for out in (got, want)
-    ]
-    assert_all_close(*gradients)
+    assert_same(layer(x[None])[0], oracle(layer, x), (x, *layer.parameters()))
 
 
 @given(
@@ -98,13 +85,7 @@ def test_tokens_reach_across_blocks_in_their_direction() -> None:
 
 
 def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
-    layer, x = make_layer(None), tokens(2, 5).requires_grad_()
-    mask = torch.tensor([[True] * 5, [False] * 5])
-    out = layer(x, mask)
-    assert not out[1].any()
-    gradients = torch.autograd.grad(out.square().sum(), [x, *layer.parameters()])
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    assert gradients[0][0].any() and not gradients[0][1].any()
+    assert_finite_without_tokens(make_layer(None), tokens(2, 5))
 
 
 @pytest.mark.parametrize("backward", [False, True])
