@@ -168,8 +168,8 @@ class MemoryCompressedAttention(SequenceSelfAttention):
         super().__init__(channels, heads, dropout=dropout)
         if not 1 <= stride <= kernel_size:
             raise ValueError(
-                f"stride must be from 1 to kernel_size={kernel_size}, or tokens between windows are "
-                f"lost; got {stride}"
+                f"stride must be from 1 to kernel_size={kernel_size}, or tokens between windows "
+                f"are lost; got {stride}"
             )
         self.kernel_size, self.stride, self.is_causal = kernel_size, stride, is_causal
         self.compress = nn.Conv1d(channels, channels, kernel_size, stride)

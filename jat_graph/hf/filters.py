@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.attention.strengths import are_at_rest
+from jat_graph.attention.strengths import JumpStrength, are_at_rest
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.hf.attention_call import AttentionCall
-from jat_graph.hf.jump_layer import JumpStrength
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
 from jat_graph.hf.layer_config import LayerConfig
 from jat_graph.hf.modules import AttentionModule

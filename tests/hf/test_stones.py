@@ -11,10 +11,10 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, capture_scores, detach, disabled, from_pretrained
 from jat_graph.hf.interface import run_heads
-from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,

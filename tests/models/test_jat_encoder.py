@@ -17,7 +17,7 @@ LAYERS = [
 def make(config: JatConfig | None, strength: float = 0.5) -> JatEncoder:
     torch.manual_seed(0)
     model = JatEncoder(11, 5, config, channels=16, heads=4, layers=2).eval()
-    for theta in (p for name, p in model.named_parameters() if name.endswith("strength")):
+    for theta in (p for name, p in model.named_parameters() if name.endswith("strength.theta")):
         torch.nn.init.constant_(theta, strength)
     return model
 
@@ -54,9 +54,9 @@ def test_layers_in_the_heads_begin_at_nothing_and_learn(config: JatConfig) -> No
     model.load_state_dict(base.state_dict(), strict=False)
     with torch.no_grad():
         assert torch.equal(model(tokens()), base(tokens()))
-    model.layers[0].attention.strength.data += 0.5
+    model.layers[0].attention.strength.theta.data += 0.5
     out = model(tokens())
     assert not torch.allclose(out, base(tokens()), atol=1e-4)
     out.square().sum().backward()
-    found = [p.grad for p in model.layers[0].attention.conv.parameters()]
+    found = [p.grad for p in model.layers[0].attention.jump_conv.parameters()]
     assert found and any(grad is not None and grad.abs().max() > 0 for grad in found)

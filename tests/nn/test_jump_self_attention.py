@@ -255,6 +255,23 @@ def test_reset_draws_all_parameters_anew() -> None:
     assert not [name for name, p in attention.named_parameters() if torch.equal(p, before[name])]
 
 
+def test_what_heads_learn_has_the_names_of_attached_models_and_old_files_load() -> None:
+    config = JatConfig.stones(heads=2, conv="StoneConv")
+    model = torch.nn.Sequential(make(config))
+    conv = JatConfig.paper(heads=2, strength="learned", conv="GATv2Conv")
+    for own in (model, torch.nn.Sequential(make(conv))):
+        state = {name: torch.randn_like(value) for name, value in own.state_dict().items()}
+        learned = [name.split(".", 1)[1] for name in state if name.startswith(("0.s", "0.j"))]
+        assert learned[0] == "strength.theta"
+        assert all(name.startswith("jump_conv.") for name in learned[1:])
+        old = {
+            name.replace("strength.theta", "strength").replace("jump_conv", "conv"): value
+            for name, value in state.items()
+        }
+        own.load_state_dict(old)
+        assert_close(dict(own.state_dict()), state)
+
+
 def test_sizes_and_repr() -> None:
     attention = JumpSelfAttention(10, 4, JatConfig.paper(heads="even:2"), head_channels=8)
     assert attention(torch.randn(2, 5, 10)).shape == (2, 5, 10)
