@@ -177,13 +177,6 @@ def test_noise_is_for_training_and_has_the_areas_deviation() -> None:
         assert_close(got, reference_area_pool(key, listed, kind), rtol=0.1, atol=0.1)
 
 
-def test_flat_graphs_are_dense_ones() -> None:
-    layer, x = make_layer(key_mode="sum"), features(11)
-    batch = torch.tensor([0] * 4 + [1] * 7)
-    parts = [layer(x[batch == graph][None])[0] for graph in (0, 1)]
-    assert_close(layer(x, batch), torch.cat(parts), **CLOSE)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_lower_precision_runs_and_keeps_its_dtype(dtype: torch.dtype) -> None:
     layer, x = make_layer(key_mode="concat"), features(2, 6)
@@ -192,23 +185,13 @@ def test_lower_precision_runs_and_keeps_its_dtype(dtype: torch.dtype) -> None:
     assert_close(got.double(), layer(x), rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_width": 0},
-        {"top_k": 0},
-        {"key_mode": "median"},
-        {"value_mode": "std"},
-        {"key_mode": "concat", "channels": 9},
-    ],
-)
-def test_bad_settings_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError):
-        AreaAttention(**{"channels": CHANNELS, "heads": HEADS, "max_width": 3} | options)
-
-
-def test_bad_calls_are_refused() -> None:
+def test_what_does_not_fit_is_refused() -> None:
     x = features(2, 5)
+    for options in ({"max_width": 0}, {"top_k": 0}, {"key_mode": "std"}, {"value_mode": "std"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            make_layer(**options)
+    with pytest.raises(ValueError, match="must be even for 'concat', got 3"):
+        AreaAttention(9, 3, 3, key_mode="concat")
     with pytest.raises(ValueError, match="height must divide the 5 tokens, got 2"):
         make_layer(height=2)(x)
     with pytest.raises(ValueError, match="memory"):

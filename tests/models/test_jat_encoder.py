@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -38,14 +36,6 @@ def test_every_token_counts_and_padding_does_not(config: JatConfig | None) -> No
         changed = tokens()[row : row + 1, :count]
         changed[:, -1] = (changed[:, -1] + 1) % 11
         assert not torch.allclose(model(changed), alone, atol=1e-6)
-
-
-def test_jump_heads_read_otherwise_and_without_hops_do_not() -> None:
-    base, jump = make(None), make(JUMPS)
-    assert jump.state_dict().keys() == base.state_dict().keys()  # no new parameters
-    assert not torch.allclose(jump(tokens()), base(tokens()), atol=1e-3)
-    stays = make(dataclasses.replace(JUMPS, hop_weights=(1.0,)))
-    assert torch.equal(stays(tokens()), base(tokens()))
 
 
 @pytest.mark.parametrize("config", LAYERS)

@@ -99,6 +99,5 @@ def test_a_config_that_looks_ahead_is_refused() -> None:
 
 def test_the_sparse_transformer_starts_with_all_tokens_alike() -> None:
     model = SparseTransformer(11, parse_pattern("strided:5"), LENGTH, channels=16)
-    chances = torch.full((2, LENGTH, 11), 1 / 11)
-    assert_close(model(draw_tokens()).softmax(-1), chances, rtol=0.3, atol=0)
+    assert ((model(draw_tokens()).softmax(-1) * 11 - 1).abs() < 0.3).all()
     assert next_token_losses(model, draw_tokens()).shape == (2, LENGTH - 1)

@@ -16,6 +16,7 @@ from torch_geometric.utils import to_dense_adj
 from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.nn import JumpConv
 from tests.inputs import random_heads
+from tests.nn.support import assert_same
 from tests.support import needs_torch_sparse
 
 # torch says once that its CSR tensors are in beta, and once that it does not check their indices.
@@ -78,11 +79,12 @@ def test_layouts_permutations_and_shape(out_channels: int | None) -> None:
 @given(_graphs())
 def test_it_is_the_formula(graph: tuple[Tensor, Tensor, Tensor]) -> None:
     x, edge_index, edge_weight = graph
+    leaves = (x.requires_grad_(), edge_weight.requires_grad_())
     adj_norm = _dense_norm(edge_index, edge_weight, len(x))
     assert (adj_norm - torch.eye(len(x), dtype=x.dtype)).abs().max() > 1e-3
     out = JumpConv(3, powers=(0, 1, 3))(x, edge_index, edge_weight)
     truth = torch.cat([x, adj_norm @ x, adj_norm @ adj_norm @ adj_norm @ x], dim=-1)
-    assert_close(out, truth, rtol=1e-10, atol=1e-10)
+    assert_same(out, truth, leaves)
 
 
 @pytest.mark.parametrize("form", SPARSE_FORMS)
@@ -170,17 +172,11 @@ def test_in_sequential() -> None:
         (JumpConv(16, 2), "x, edge_index, edge_weight -> x"),
     ]
     model = Sequential("x, edge_index, edge_weight", layers)
-    out = model(torch.randn(5, 3), DIRECTED, WEIGHT)
+    out = model(torch.randn(5, 3), DIRECTED, WEIGHT)  # sets the channels of the first layer
     assert out.shape == (5, 2)
+    assert str(layers[0][0]) == "JumpConv(-1, 8, powers=(0, 1))"
     out.sum().backward()
     assert all(p.grad is not None for p in model.parameters())
-
-
-def test_lazy_channels_are_taken_from_the_first_input() -> None:
-    conv = JumpConv(-1, 8, powers=(0, 2))
-    assert conv(torch.randn(4, 16), STAR).shape == (4, 16)
-    assert [lin.weight.shape for lin in conv.lins] == [(8, 16), (8, 16)]
-    assert str(conv) == "JumpConv(-1, 8, powers=(0, 2))"
 
 
 def test_reset_draws_the_filter_anew() -> None:
@@ -212,13 +208,6 @@ def test_low_precision_sums_in_float32() -> None:
     assert_close(out.float(), truth, rtol=2**-8, atol=0)
 
 
-def test_gradcheck() -> None:
-    x = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
-    weight = WEIGHT.double().requires_grad_()
-    conv = JumpConv(2, 2, powers=(1, 2)).double()
-    assert torch.autograd.gradcheck(lambda x, w: conv(x, DIRECTED, w), (x, weight))
-
-
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -243,7 +232,6 @@ X = torch.ones(4, 3)
         ((X.long(), STAR), "x"),
         ((X, STAR.T), "edge_index"),
         ((X, torch.ones(2, 2)), "edge_index"),
-        ((X, STAR, torch.ones(5)), "edge_weight"),
         ((X, torch.eye(5).to_sparse()), "edge_index"),
         ((X, torch.eye(4).to_sparse(), torch.ones(4)), "edge_weight"),
     ],

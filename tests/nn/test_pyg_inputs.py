@@ -73,10 +73,10 @@ def test_weights_may_be_a_column(make: type[nn.Module]) -> None:
 
 
 @pytest.mark.parametrize("make", LAYERS)
-@pytest.mark.parametrize("shape", [(5, 2), (1, 5), (5, 1, 1), ()])
-def test_other_shapes_of_weights_are_refused(make: type[nn.Module], shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"_weight must be \[5\] or \[5, 1\], got \["):
-        make(3, 2)(torch.randn(4, 3), EDGES, torch.ones(shape))
+def test_other_shapes_of_weights_are_refused(make: type[nn.Module]) -> None:
+    for shape in ((5, 2), (1, 5), (5, 1, 1), ()):
+        with pytest.raises(ValueError, match="_weight must be"):
+            make(3, 2)(torch.randn(4, 3), EDGES, torch.ones(shape))
 
 
 @pytest.mark.parametrize("make", LAYERS)
