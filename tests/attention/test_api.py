@@ -550,8 +550,8 @@ def test_dropout_drops():
 def small_blocks(monkeypatch):
     """Blocks that a short sequence outgrows, as long ones outgrow the real blocks."""
     for module in (
-        "kernels.portable.significance",
-        "kernels.portable.threshold_product",
+        "kernels.significance",
+        "kernels.threshold_product",
         "operators.rows",
         "operators.threshold",
         "voting.thresholds",

@@ -1,4 +1,4 @@
-"""The kernels compile for a GPU, which needs none: the interpreter accepts more than that does."""
+"""Numba and Triton wait until they are used; then they compile what was meant."""
 
 import json
 import os
@@ -7,8 +7,61 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-ROOT = Path(__file__).resolve().parents[3]
+from jat_graph.kernels import counting
+from jat_graph.kernels.compiling import choose
+from tests.kernels.support import TRITON
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_script(script: str, *arguments: str, **environment: str) -> str:
+    """Return what a script prints in a process of its own."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment or None,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_each_device_has_its_form():
+    forms = counting.count_torch, counting.count_numba, counting.count_triton
+    assert choose(torch.device("cpu"), *forms) is counting.count_numba
+    assert choose(torch.device("meta"), *forms) is counting.count_torch
+
+
+def test_numba_and_triton_wait_until_they_are_used():
+    script = "import jat_graph.kernels, sys; print({'numba', 'triton'} & set(sys.modules))"
+    assert run_script(script) == "set()\n"
+
+
+# Heads that join some pairs, through every backend and with chosen keys. Triton cannot be imported.
+JUMP = """
+import sys
+sys.modules["triton"] = None
+import torch, jat_graph
+torch.manual_seed(0)
+torch.set_num_threads(1)
+query, key, value = 1.5 * torch.randn(3, 1, 2, 40, 8)
+base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+for settings in ({"backend": "dense"}, {"backend": "sparse"}, {"backend": "threshold"},
+                 {"key_selection": "significance"}):
+    config = jat_graph.JatConfig.paper(heads=2, **settings)
+    output = jat_graph.jump_attention(query.requires_grad_(), key, value, config=config)
+    output.sum().backward()
+    assert not torch.allclose(output, base)
+print(torch.get_num_threads())
+"""
+
+
+def test_heads_on_the_cpu_need_no_triton_and_leave_threads_to_torch():
+    assert run_script(JUMP) == "1\n"
+
 
 # Runs each function with a driver that knows a Hopper GPU but has none: kernels are compiled to its
 # machine code and not launched. Prints the name and the PTX of each, for each line of sizes.
@@ -31,19 +84,19 @@ def compile_only(self, *args, grid, warmup, **kwargs):
 
 driver.set_active(Driver())
 launch, JITFunction.run = JITFunction.run, compile_only
-from jat_graph.kernels import cuda
+from jat_graph.kernels import counting, ranking, significance, threshold_product
 
 for dtype, graphs, keys, length, width in json.loads(sys.argv[1]):
     compiled, dtype = [], getattr(torch, dtype)
     columns = torch.zeros(graphs, keys, length, dtype=dtype)
     limits = torch.zeros(graphs, keys, dtype=dtype)
-    cuda.count(columns, limits, 0, length)
-    cuda.count(columns, limits, 1, length)
-    cuda.rank(columns, limits)
+    counting.count_triton(columns, limits, 0, length)
+    counting.count_triton(columns, limits, 1, length)
+    ranking.rank_triton(columns, limits)
     order = torch.zeros(graphs, keys, length, dtype=torch.int32)
     x = torch.zeros(graphs, length, width, dtype=dtype)
-    cuda.add_joined(x, order, order)
-    cuda.peaks(x, x)
+    threshold_product.add_joined_triton(x, order, order)
+    significance.peaks_triton(x, x)
     print(json.dumps(compiled))
 """
 SIZES = {
@@ -55,19 +108,12 @@ VOTING = {"_count_tile", "_search"}
 SUMMING = {"_move", "_read_sums", "_stream_queries", "_sum_segments"}
 
 
-@pytest.fixture(scope="module")
-def compiled(triton_kernels):
+@pytest.fixture(scope="module", params=[TRITON])
+def compiled():
     """Name and PTX of every kernel that runs, for each of ``SIZES``."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COMPILE, json.dumps(list(SIZES.values()))],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-    )
-    assert run.returncode == 0, run.stderr
-    return dict(zip(SIZES, map(json.loads, run.stdout.splitlines()), strict=True))
+    lines = run_script(COMPILE, json.dumps(list(SIZES.values())), **environment).splitlines()
+    return dict(zip(SIZES, map(json.loads, lines), strict=True))
 
 
 @pytest.mark.parametrize("sizes", SIZES)
