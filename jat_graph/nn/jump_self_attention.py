@@ -102,7 +102,15 @@ class JumpSelfAttention(SelfAttention):
         self.config = config
         self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = () if config is None else config.head_indices(heads)
-        layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
+        layer_config = JatConfig()
+        if config is not None:
+            config.layer_indices(1)
+            threshold = config.graph.threshold
+            if isinstance(threshold, tuple) and len(threshold) != 1:
+                raise ValueError(
+                    f"threshold table must have one row for one layer, got {len(threshold)}"
+                )
+            layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
         self.group = group
         theta = new_strength(layer_config, len(self.jump_heads))
@@ -136,7 +144,6 @@ class JumpSelfAttention(SelfAttention):
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
         token_mask = in_group(self._jumping.config, token_mask, self.group, query)
-        scale = default_scale(self.head_channels)
         return attend_heads(
             query,
             key,
@@ -144,16 +151,6 @@ class JumpSelfAttention(SelfAttention):
             self._jumping,
             mask=token_mask,
             dropout_p=0.0,
-            scale=scale,
+            scale=default_scale(self.head_channels),
             given=Given(None if self.strength is None else self.strength(), self.jump_conv),
         )
-
-
-def _only_layer(config: JatConfig, heads: tuple[int, ...]) -> JatConfig:
-    """Return the config of layer 0, the only one that this module is."""
-    config.layer_indices(1)
-    if isinstance(config.graph.threshold, tuple) and len(config.graph.threshold) != 1:
-        raise ValueError(
-            f"threshold table must have one row for one layer, got {len(config.graph.threshold)}"
-        )
-    return config.for_layer(0, heads)

@@ -35,7 +35,12 @@ class MultiHeadProjections(torch.nn.Module):
         super().__init__()
         self.channels = check_integer("channels", channels, least=1)
         self.heads = check_integer("heads", heads, least=1)
-        self.head_channels = _check_head_channels(channels, heads, head_channels)
+        if head_channels is None and channels % heads != 0:
+            raise ValueError(
+                f"channels must be a multiple of heads={heads}, or need head_channels; got {channels}"
+            )
+        head_channels = channels // heads if head_channels is None else head_channels
+        self.head_channels = check_integer("head_channels", head_channels, least=1)
         memory_channels = channels if memory_channels is None else memory_channels
         self.memory_channels = check_integer("memory_channels", memory_channels, least=1)
         inner_channels = heads * self.head_channels
@@ -230,13 +235,3 @@ def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
         )
     if bool((batch.diff() < 0).any()):
         raise ValueError("batch must be in rising order, got graphs that are interleaved")
-
-
-def _check_head_channels(channels: int, heads: int, head_channels: int | None) -> int:
-    if head_channels is not None:
-        return check_integer("head_channels", head_channels, least=1)
-    if channels % heads != 0:
-        raise ValueError(
-            f"channels must be a multiple of heads={heads} without head_channels, got {channels}"
-        )
-    return channels // heads
