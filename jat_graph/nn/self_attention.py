@@ -37,7 +37,8 @@ class MultiHeadProjections(torch.nn.Module):
         self.heads = check_integer("heads", heads, least=1)
         if head_channels is None and channels % heads != 0:
             raise ValueError(
-                f"channels must be a multiple of heads={heads}, or need head_channels; got {channels}"
+                f"channels must be a multiple of heads={heads} without head_channels, "
+                f"got {channels}"
             )
         head_channels = channels // heads if head_channels is None else head_channels
         self.head_channels = check_integer("head_channels", head_channels, least=1)
