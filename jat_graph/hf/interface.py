@@ -190,7 +190,7 @@ def _take_excluded(
     module: nn.Module, state: LayerState, kwargs: dict[str, Any]
 ) -> Tensor | None:  # bool [B, Lq]
     """Return which tokens are excluded, as the layer around a module handed it on."""
-    asked = any(getattr(heads.config, "silent_tokens", ()) for heads in state.heads)
+    asked = any(getattr(heads.config, "excluded_token_ids", ()) for heads in state.heads)
     if asked and ARGUMENT not in kwargs:
         raise ValueError(
             f"{type(module).__name__} was not told which tokens are excluded: load the model with "

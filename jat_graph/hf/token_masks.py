@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +33,14 @@ def with_excluded_tokens(
 
     Those of a tokenizer are for stones; pairs vote as they always did.
     """
-    if tokenizer is None or not isinstance(config, JatConfig) or config.silent_tokens:
+    if tokenizer is None or not isinstance(config, JatConfig) or config.excluded_token_ids:
         return config
     if isinstance(tokenizer, Sequence):
-        return replace(config, silent_tokens=tuple(tokenizer))
-    if config.graph != "stones":
+        return config.replace(excluded_token_ids=tuple(tokenizer))
+    if config.graph.kind != "stones":
         return config
     found = {getattr(tokenizer, f"{role}_token_id") for role in ROLES}
-    return replace(config, silent_tokens=tuple(sorted(found - {None})))
+    return config.replace(excluded_token_ids=tuple(sorted(found - {None})))
 
 
 def token_hooks(
