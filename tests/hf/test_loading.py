@@ -337,7 +337,7 @@ def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"version": 99}, "version must be at most 2 .* got 99"),
+        ({"version": 99}, "version must be at most 3 .* got 99"),
         ({"color": "red"}, "unknown config field 'color'"),
         ("red", "saved without jump heads"),
     ],
