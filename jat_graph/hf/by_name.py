@@ -20,7 +20,8 @@ from jat_graph.hf.state import (
 from jat_graph.hf.triplets import TripletLayer
 
 KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
-OURS = {"heads", "layers"}  # what settings of ours always hold, and those of others hardly
+# What settings of ours always hold, filter heads the second, and those of others hardly.
+OURS = ({"heads", "layers"}, {"rule", "layers"})
 
 
 def saved_configs(settings: object) -> dict[type[LayerHeads], Any]:
@@ -33,7 +34,7 @@ def saved_configs(settings: object) -> dict[type[LayerHeads], Any]:
     return {
         kind: kind.config_class.from_dict(value)
         for kind, value in found.items()
-        if isinstance(value, dict) and set(value) >= OURS
+        if isinstance(value, dict) and any(set(value) >= own for own in OURS)
     }
 
 
