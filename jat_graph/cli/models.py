@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.cli.options import read_settings
+from jat_graph.cli.options import parse_changes, read_settings
 from jat_graph.files import check_model_name
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def load_model(
     A model that was saved with heads starts from those, another one from ``default``.
     """
     check_model_name(path)
+    read_settings(config, None)
+    parse_changes(changes or [])
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel, AutoTokenizer
     from transformers.utils import logging

@@ -90,8 +90,13 @@ def read_settings(
         default = getattr(JatConfig, config)()
     elif config is not None:
         default = JatConfig.load(config)
-    if not changes:
-        return default
+    return (default or JatConfig()).replace(**parse_changes(changes)) if changes else default
+
+
+def parse_changes(changes: list[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE``: values as JSON, where they are, else as text."""
+    from jat_graph.config import JatConfig
+
     found: dict[str, Any] = {}
     for change in changes:
         name, equals, value = change.partition("=")
@@ -102,7 +107,7 @@ def read_settings(
             found[name] = _as_tuples(json.loads(value))
         except json.JSONDecodeError:
             found[name] = value
-    return (default or JatConfig()).replace(**found)
+    return found
 
 
 def _as_tuples(value: Any) -> Any:
