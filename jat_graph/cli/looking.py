@@ -109,12 +109,11 @@ def calibrate_command(
 
     Every fifth batch is held out, and the density reached on those is shown.
     """
-    from jat_graph.config import JatConfig
+    from jat_graph.config import JatConfig, check_calibration
 
-    if not 0 < density < 1:
-        raise ValueError(f"--density must be between 0 and 1, got {density:g}")
     check_target(output)
     texts = read_texts(text, file)
+    check_calibration(density, read_settings(config, changes, JatConfig()) or JatConfig())
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import calibrate
 

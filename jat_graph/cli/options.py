@@ -95,14 +95,11 @@ def read_settings(
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE``: values as JSON, where they are, else as text."""
-    from jat_graph.config import JatConfig
-
     found: dict[str, Any] = {}
     for change in changes:
         name, equals, value = change.partition("=")
-        if not equals or name not in JatConfig.field_names():
-            known = ", ".join(JatConfig.field_names())
-            raise ValueError(f"--set must be NAME=VALUE with a name of {known}, got {change!r}")
+        if not equals:
+            raise ValueError(f"--set must be NAME=VALUE, as heads=all, got {change!r}")
         try:
             found[name] = _as_tuples(json.loads(value))
         except json.JSONDecodeError:
@@ -243,7 +240,7 @@ class JatOptions:
         _option("How far to jump: learned, a number, or three (queries, keys, values) for a hop."),
     ] = None
     hops: Annotated[int | None, _option("Number of hops, with a strength each.")] = None
-    silent_tokens: Annotated[
+    excluded_token_ids: Annotated[
         str | None,
         _option("Ids that are never stones. Default: the tokenizer's, with stones."),
     ] = None
@@ -303,13 +300,7 @@ class JatOptions:
 
 def _changed(config: JatConfig, changes: Mapping[str, Any]) -> JatConfig:
     """The config with some fields changed; another graph brings its own defaults, such as t."""
-    usual = type(config)(graph=config.graph)
-    said = {
-        field.name: getattr(config, field.name)
-        for field in fields(config)
-        if getattr(config, field.name) != getattr(usual, field.name)
-    }
-    return type(config)(**{"graph": config.graph, **said, **changes})
+    return config.replace(**changes)
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_calibration
+from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
@@ -102,12 +101,13 @@ def calibrate(
         >>> batches = [{"input_ids": torch.arange(100, 164).view(4, 16)}]
         >>> layer = jat_graph.JatConfig(layers=(2,), heads="all")
         >>> config = jat_graph.calibrate(model, batches, density=0.1, config=layer)
-        >>> len(config.threshold), len(config.threshold[0])  # layers, and heads that jump
+        >>> table = config.graph.threshold
+        >>> len(table), len(table[0])  # layers, and heads that jump
         (1, 4)
         >>> model = jat_graph.attach(model, config)
     """
     config = config or attached_config(model) or JatConfig()
-    check_calibration(density, config.graph, config.vote_rate)
+    check_calibration(density, config)
     batches = _checked(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
@@ -115,7 +115,7 @@ def calibrate(
     before, learned = attached_config(model), learned_by_heads(model)
     try:
         table = _measure_table(model, learned, used, density, config)
-        result = replace(config, threshold=table)
+        result = config.replace(threshold=table)
         attach_again(model, result, learned)
         _log_density("used", graph_statistics(model, used), density)
         if held_out:
@@ -194,14 +194,14 @@ def _measure_table(
     config: JatConfig,
 ) -> tuple[tuple[float, ...], ...]:
     """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
-    attach_again(model, replace(config, threshold=math.inf), learned)
+    attach_again(model, config.replace(threshold=math.inf), learned)
     relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
     for row in watched(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])
-        attach_again(model, replace(config, threshold=(*table, infinite), layers=layers), learned)
+        attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
         parts = [_critical_values(layer_ballot(layer)) for layer in relay.captured(row)]
         heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
         table.append(tuple(_quantile(torch.cat(values), 1 - density) for values in heads))

@@ -140,7 +140,7 @@ def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTra
 
 def tiny_config(**overrides: Any) -> JatConfig:
     """Return settings under which a good half of a tiny model's pairs join in two heads."""
-    return JatConfig(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
+    return JatConfig.paper(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
 
 
 def tiny_jump_model(name: str, **overrides: Any) -> hf.PreTrainedModel:
@@ -243,7 +243,7 @@ def reference_rows(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tenso
 def reference_scores_of(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tensor:
     """Return the jump heads' propagated scores in float64, by the reference."""
     query, key = layer.query.double(), layer.key.double()
-    threshold = torch.tensor(layer.config.threshold, dtype=torch.float64)
+    threshold = torch.tensor(layer.config.graph.threshold, dtype=torch.float64)
     graph = reference_graph(
         query,
         key,

@@ -70,7 +70,7 @@ def jump_oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
     jumping = [
         reference_jump_attention(
             *(tensor[None, None] for tensor in heads[head]),
-            threshold=layer.config.threshold,
+            threshold=layer.config.graph.threshold,
             is_causal=layer.is_causal,
         )[0, 0]
         for head in (0, 2)

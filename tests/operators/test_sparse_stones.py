@@ -58,10 +58,10 @@ def truth(query, key, config, valid, silent):
     """The oracle's P."""
     scores = standard_scores(query, key, query.size(-1) ** -0.5, valid)
     may = valid & ~silent
-    stones = may & ((may.cumsum(-1) - 1) % (config.key_step or 1) == 0)
-    form = config.threshold, config.incidence, config.sides
+    stones = may & ((may.cumsum(-1) - 1) % (config.graph.key_step or 1) == 0)
+    form = config.graph.threshold, config.graph.incidence, config.graph.sides
     links = incidence(scores, *form, stones=stones.unsqueeze(1), valid=valid)
-    return stone_propagation(links, config.self_weight)
+    return stone_propagation(links, config.graph.self_weight)
 
 
 @given(drawn=drawn_heads(), block=st.sampled_from((1, 200, 2**20)))

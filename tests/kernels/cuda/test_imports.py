@@ -15,7 +15,7 @@ query, key, value = 1.5 * torch.randn(3, 1, 2, 40, 8)
 base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
 for settings in ({"backend": "dense"}, {"backend": "sparse"}, {"backend": "threshold"},
                  {"key_selection": "significance"}):
-    config = jat_graph.JatConfig(heads=2, **settings)
+    config = jat_graph.JatConfig.paper(heads=2, **settings)
     output = jat_graph.jump_attention(query.requires_grad_(), key, value, config=config)
     output.sum().backward()
     assert not torch.allclose(output, base)

@@ -1,6 +1,6 @@
 """Layers, heads and depths of a paper's model, on a model of another size."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -108,7 +108,7 @@ def test_triplets_stand_beside_jump_heads() -> None:
     triplet = TripletConfig(heads=3, layers=(0, 1, 2), pairs="sum")
     assert build_heads(arm, layers=6, heads=6) == BothHeads(jump, triplet)
     chosen = build_heads(arm, layers=6, heads=6, threshold=9.0)
-    assert chosen == BothHeads(replace(jump, threshold=9.0), triplet)
+    assert chosen == BothHeads(jump.replace(threshold=9.0), triplet)
     small_grid(arms=[{"name": "base"}, asdict(arm)])
 
 
@@ -116,7 +116,7 @@ def test_triplets_stand_beside_jump_heads() -> None:
     "settings",
     [
         {"incidence": "hard", "sides": "positive", "self_weight": 0.5, "threshold": 1.5},
-        {"incidence": "sigmoid", "soft_temperature": 0.3, "silent_tokens": [0, 2]},
+        {"incidence": "sigmoid", "soft_temperature": 0.3, "excluded_token_ids": [0, 2]},
         {"strength": ["learned", "learned", 0.0]},
         {"strength": [[1, 1, 0], ["learned", 0, 0.5]], "hops": 2},
     ],
@@ -155,11 +155,11 @@ def test_a_threshold_replaces_the_arms_own() -> None:
         ({"heads": "paper", "tune": True, "density": 0.1}, "tune and density exclude each other"),
         (
             {"heads": "paper", "tune": True, "settings": {"threshold": 4}},
-            "tune and settings.threshold exclude each other",
+            "tune and settings.graph.threshold exclude each other",
         ),
         (
             {"heads": "paper", "density": 0.1, "settings": {"vote_rate": 0.1}},
-            "density and settings.vote_rate exclude each other",
+            "density and settings.graph.vote_rate exclude each other",
         ),
         *(
             (
