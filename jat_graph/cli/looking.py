@@ -24,6 +24,7 @@ from jat_graph.cli.options import (
     TextOption,
     TokensOption,
     parse_span,
+    read_settings,
     read_texts,
 )
 from jat_graph.cli.tables import head_tables, threshold_table
