@@ -11,8 +11,8 @@ import numpy as np
 
 from jat_graph.files import read_object
 from jat_graph.probes.findings import Findings
-from jat_graph.viz.heads import new_figure
-from jat_graph.viz.panels import COLOURS
+from jat_graph.viz import new_figure
+from jat_graph.viz.figures import COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd

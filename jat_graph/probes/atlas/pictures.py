@@ -9,7 +9,7 @@ import numpy as np
 
 from jat_graph.directions import isolated
 from jat_graph.probes.atlas.maps import CLUSTER, OTHER, AtlasMaps, LayerMap
-from jat_graph.viz.heads import new_figure
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jat_graph.probes.geometry.measures import MEASURES
-from jat_graph.viz.heads import new_figure
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

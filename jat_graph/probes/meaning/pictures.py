@@ -14,7 +14,7 @@ from jat_graph.probes.meaning.answers import (
     RANDOM_MAP,
 )
 from jat_graph.probes.meaning.pairs import ALONE, CHANCE, OPPOSITE
-from jat_graph.viz.heads import new_figure
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jat_graph.viz.heads import new_figure
-from jat_graph.viz.panels import COLOURS
+from jat_graph.viz import new_figure
+from jat_graph.viz.figures import COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd
