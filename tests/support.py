@@ -19,15 +19,15 @@ from torch.utils._pytree import tree_leaves
 
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import (
+from jat_graph.voting.sampling import sampled_positions
+from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.voting.thresholds import _sampled_triples
+from tests.inputs import random_padding_mask
+from tests.oracles import (
     reference_graph,
     reference_jump_attention,
     reference_mask,
 )
-from jat_graph.testing import random_padding_mask
-from jat_graph.voting.sampling import sampled_positions
-from jat_graph.voting.scores import QueryKeyScores
-from jat_graph.voting.thresholds import _sampled_triples
 
 PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")
 CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")

@@ -88,7 +88,7 @@ def any_config(draw):
         reach = {"hops": number, "strength": draw(strengths(number))}
     else:
         reach = {"hop_weights": draw(hops | mapped_hops())}
-    return JatConfig(
+    return JatConfig.paper(
         graph,
         heads=draw(st.integers(1, 99) | indices | st.just("all") | st.just("even:3")),
         layers=draw(st.none() | indices),
@@ -185,7 +185,7 @@ def test_a_config_cannot_be_changed():
 
 def test_stones_begin_at_no_jump():
     config = JatConfig.stones()
-    assert config.graph == StoneGraph() == JatConfig(graph="stones").graph
+    assert config.graph == StoneGraph() == JatConfig(StoneGraph()).graph
     assert config.strengths() == (("learned",) * 3,)
     assert config.head_indices(3) == (0, 1, 2)
     assert JatConfig.stones(strength=0.5, hops=2).strengths() == ((0.5,) * 3,) * 2

@@ -14,7 +14,13 @@ from torch.testing import assert_close
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.hf import attach
 from jat_graph.lab.studies import load_grid
-from jat_graph.reference import (
+from jat_graph.tasks import get_task
+from jat_graph.training import TrainingOptions
+from jat_graph.training.data import dev_splits
+from jat_graph.voting.sampling import sampled_positions
+from tests.hf.models import tiny_model
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import (
     paper_adjacency,
     paper_head,
     paper_normalized_adjacency,
@@ -26,12 +32,6 @@ from jat_graph.reference import (
     released_efficient_scores,
     released_scores,
 )
-from jat_graph.tasks import get_task
-from jat_graph.testing import random_heads, random_padding_mask
-from jat_graph.training import TrainingOptions
-from jat_graph.training.data import dev_splits
-from jat_graph.voting.sampling import sampled_positions
-from tests.hf.models import tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "faithfulness.md"

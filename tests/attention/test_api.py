@@ -13,14 +13,15 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import (
+from jat_graph.testing import assert_within_budget
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import (
     masked_softmax,
     reference_graph,
     reference_jump_attention,
     reference_mask,
     reference_scores_propagated,
 )
-from jat_graph.testing import assert_within_budget, random_heads, random_padding_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,
@@ -549,8 +550,8 @@ def test_dropout_drops():
 def small_blocks(monkeypatch):
     """Blocks that a short sequence outgrows, as long ones outgrow the real blocks."""
     for module in (
-        "kernels.portable.significance",
-        "kernels.portable.threshold_product",
+        "kernels.significance",
+        "kernels.threshold_product",
         "operators.rows",
         "operators.threshold",
         "voting.thresholds",

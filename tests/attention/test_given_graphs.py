@@ -11,7 +11,7 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import to_torch_csr_tensor
 
 from jat_graph import JatConfig, PairGraph, attention_graph, jump_attention, jump_operator
-from jat_graph.reference import masked_softmax
+from tests.oracles import masked_softmax
 from tests.support import needs_torch_sparse
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 3, 7, 4

@@ -12,7 +12,7 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past import KeptScores, PastTokens
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import reference_graph, reference_next_rows
+from tests.oracles import reference_graph, reference_next_rows
 from tests.support import (
     CAUSAL_MASKS,
     assert_equal,

@@ -15,7 +15,7 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
 from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import stone_attention
+from tests.oracles import stone_attention
 from tests.support import assert_equal, random_tensors
 
 INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")

@@ -9,8 +9,8 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.attention.heads import JumpHeads, merge_heads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import reference_scores_propagated
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
+from tests.oracles import reference_scores_propagated
 from tests.support import (
     PADDING_MASKS,
     assert_equal,

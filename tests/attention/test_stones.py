@@ -8,10 +8,10 @@ from torch.testing import assert_close
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.masks.tokens import resolve_mask, silence
 from jat_graph.nn import JumpSelfAttention
-from jat_graph.reference import reference_jump_attention, standard_scores, stone_attention
 from jat_graph.testing import assert_within_budget
 from jat_graph.voting.ballot import key_places, score_source
 from jat_graph.voting.keys import select_keys
+from tests.oracles import reference_jump_attention, standard_scores, stone_attention
 
 INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")
 

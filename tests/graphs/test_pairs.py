@@ -13,8 +13,8 @@ from torch_geometric.utils import contains_self_loops, to_dense_adj
 
 from jat_graph import JatConfig, PairGraph, attention_graph, jump_operator
 from jat_graph.nn import JumpConv
-from jat_graph.reference import reference_prune, reference_scores
-from jat_graph.testing import random_heads, random_padding_mask
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import reference_prune, reference_scores
 from tests.support import (
     CAUSAL_MASKS,
     PADDING_MASKS,

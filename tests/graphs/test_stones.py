@@ -11,8 +11,8 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import scatter, to_torch_csr_tensor
 
 from jat_graph import JatConfig, jump_operator, stone_graph
-from jat_graph.reference import incidence, standard_scores
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
+from tests.oracles import incidence, standard_scores
 from tests.support import (
     CAUSAL_MASKS,
     PADDING_MASKS,

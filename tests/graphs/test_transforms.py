@@ -14,7 +14,7 @@ from torch_geometric.transforms import AddSelfLoops, Compose
 from jat_graph import JatConfig, PairGraph, attention_graph
 from jat_graph.graphs.transforms import AttentionToGraph
 from jat_graph.nn import JumpConv
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
 
 PAPER = JatConfig.paper()
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, capture_scores
 from jat_graph.operators import DenseOperator
-from jat_graph.reference import (
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import QueryKeyScores
+from tests.oracles import (
     masked_softmax,
     reference_graph,
     reference_mask,
     reference_scores_propagated,
 )
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import QueryKeyScores
 
 VOCABULARY = 50
 LENGTH = 12

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 
 from jat_graph import JatConfig, PairGraph, jump_attention
 from jat_graph.hf import keep_graphs
-from jat_graph.testing import random_heads
 from tests.hf.models import (
     DECODERS,
     LENGTH,
@@ -20,6 +19,7 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_jump_model,
 )
+from tests.inputs import random_heads
 from tests.support import count_operations
 
 SETTINGS: list[Any] = [

@@ -15,7 +15,6 @@ from transformers.masking_utils import sdpa_mask
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach
 from jat_graph.hf.interface import jat_attention_forward, jat_mask
-from jat_graph.reference import reference_jump_attention
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -31,6 +30,7 @@ from tests.hf.models import (
     tiny_jump_model,
     tiny_model,
 )
+from tests.oracles import reference_jump_attention
 from tests.support import count_operations, sdpa_kernels
 
 PADDINGS = [

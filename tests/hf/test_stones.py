@@ -15,14 +15,6 @@ from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, capture_scores, detach, disabled, from_pretrained
 from jat_graph.hf.interface import run_heads
 from jat_graph.hf.jump_layer import JumpStrength
-from jat_graph.reference import stone_attention
-from jat_graph.reference.jump import masked_softmax
-from jat_graph.reference.stones import (
-    incidence,
-    jump_features,
-    standard_scores,
-    stone_propagation,
-)
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
@@ -35,6 +27,14 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_interface_training import gradients, weighted
+from tests.oracles import stone_attention
+from tests.oracles.jump import masked_softmax
+from tests.oracles.stones import (
+    incidence,
+    jump_features,
+    standard_scores,
+    stone_propagation,
+)
 
 SILENT = (17, 29, 38, 41)
 # ModernBERT's local layers see a window, in which there are no standard scores.

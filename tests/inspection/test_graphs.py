@@ -10,7 +10,7 @@ from jat_graph.hf import CapturedLayer
 from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.testing import random_heads, random_padding_mask
+from tests.inputs import random_heads, random_padding_mask
 from tests.support import assert_equal
 
 KINDS = st.sampled_from(("excess", "hard", "sigmoid"))

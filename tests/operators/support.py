@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import resolve_mask
-from jat_graph.reference import reference_adjacency, reference_mask, reference_voting_keys
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores
+from tests.oracles import reference_adjacency, reference_mask, reference_voting_keys
 from tests.support import heads_and_masks
 
 

@@ -16,9 +16,9 @@ from jat_graph.operators import (
     unsupported,
 )
 from jat_graph.operators.choice import LARGEST_MATRIX
-from jat_graph.testing import random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores
+from tests.inputs import random_heads
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
 

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
-from jat_graph.reference import reference_graph
-from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.testing import OperatorContract
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 
 
 class TestDenseOperator(OperatorContract):

@@ -11,11 +11,11 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.edges import GROUP, heaviest, vote_edges
-from jat_graph.reference import reference_prune
-from jat_graph.testing import random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import QueryKeyScores
+from tests.inputs import random_heads
 from tests.operators.support import integer_maps
+from tests.oracles import reference_prune
 from tests.support import CAUSAL_MASKS, PADDING_MASKS, PAIR_MASKS, MemoryMeter
 
 MIN_WEIGHTS = st.sampled_from((0.0, 0.2, 1 / 3, 0.5, 1.0, 2.0))

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.operators import DenseOperator, NormalizedOperator
-from jat_graph.reference import reference_graph, reference_normalize
-from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.testing import OperatorContract
+from tests.inputs import random_heads
+from tests.oracles import reference_graph, reference_normalize
 from tests.support import (
     PADDING_MASKS,
     PAIR_MASKS,

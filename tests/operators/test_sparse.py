@@ -7,11 +7,12 @@ from hypothesis import given
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import SparseOperator
-from jat_graph.reference import reference_graph
-from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.testing import OperatorContract
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 from tests.support import count_operations, needs_torch_sparse
 
 
@@ -99,7 +100,7 @@ for name in ("torch_sparse", "torch_scatter"):
     sys.modules[name] = None  # importing it fails
 import torch
 from jat_graph import JatConfig, PairGraph, attention_graph, jump_attention
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
 
 query, key, value, density = random_heads(2, 2, 10, 4)
 assert 0.1 <= density <= 0.9

@@ -9,16 +9,12 @@ import jat_graph.operators.threshold
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator, unsupported
-from jat_graph.reference import reference_graph
-from jat_graph.testing import (
-    OperatorContract,
-    assert_within_budget,
-    random_heads,
-    random_padding_mask,
-)
+from jat_graph.testing import OperatorContract, assert_within_budget
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 
 
 class TestThresholdOperator(OperatorContract):

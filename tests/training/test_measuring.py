@@ -36,9 +36,7 @@ def test_triplet_heads_may_stand_beside(options: Options) -> None:
     alone = calibrate_on_task(chosen, config, density=0.3, batches=3)
     beside = calibrate_on_task(chosen, config, 0.3, batches=3, beside=TripletConfig(pairs="sum"))
     assert isinstance(alone.graph.threshold, tuple) and isinstance(beside.graph.threshold, tuple)
-    assert (
-        beside.graph.threshold[0] == alone.graph.threshold[0]
-    )
+    assert beside.graph.threshold[0] == alone.graph.threshold[0]
     assert beside.graph.threshold[1] != alone.graph.threshold[1]
 
 

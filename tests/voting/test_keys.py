@@ -9,13 +9,6 @@ from hypothesis import strategies as st
 import jat_graph.voting.scores
 from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import (
-    reference_mask,
-    reference_num_keys,
-    reference_num_samples,
-    reference_scores,
-    reference_voting_keys,
-)
 from jat_graph.voting.keys import (
     VotingKeys,
     key_slices,
@@ -26,6 +19,13 @@ from jat_graph.voting.keys import (
 )
 from jat_graph.voting.sampling import sample_size
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.oracles import (
+    reference_mask,
+    reference_num_keys,
+    reference_num_samples,
+    reference_scores,
+    reference_voting_keys,
+)
 from tests.support import PADDING_MASKS, SELECTIONS, heads_and_masks, oracle_settings
 
 NAMES = ("key_selection", "num_keys", "key_factor", "key_step", "sample_ranks")

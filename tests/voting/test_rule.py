@@ -10,8 +10,14 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.kernels import count_votes
 from jat_graph.voting.rule import VoteRule, sum_soft_votes, vote_limits
 from jat_graph.voting.scores import MapScores
-from tests.kernels.support import ballots, brute_force
 from tests.support import random_tensors
+from tests.voting.ballots import ballots, brute_force
+
+
+@given(ballot=ballots())
+def test_hard_votes_are_counted_to_the_bit(ballot):
+    rule, *scored = ballot
+    assert torch.equal(count_votes(*rule.settle(*scored)), brute_force(*ballot))
 
 
 @given(ballot=ballots(soft=True))

@@ -6,10 +6,10 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import standard_scores
 from jat_graph.voting.ballot import map_source
 from jat_graph.voting.scores import QueryKeyScores
 from jat_graph.voting.standard import standard_features
+from tests.oracles import standard_scores
 
 SCALE = 0.37
 

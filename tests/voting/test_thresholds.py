@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import reference_graph, reference_scores
-from jat_graph.testing import random_heads, random_padding_mask
 from jat_graph.voting.keys import select_keys
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import QueryKeyScores
 from jat_graph.voting.thresholds import SAMPLED_TRIPLES, adaptive_threshold
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import reference_graph, reference_scores
 from tests.support import (
     PADDING_MASKS,
     SELECTIONS,

@@ -13,7 +13,7 @@ from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns import Pattern, Window, parse_pattern
-from jat_graph.reference import reference_mask
+from tests.oracles import reference_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig
 from jat_graph.lab.studies import GridArm
 from jat_graph.lab.studies.arms import build_heads, resolve_depth, scale_count, scale_layers
@@ -82,8 +82,8 @@ def test_depths_are_absolute_relative_or_shares() -> None:
         ("paper", {}, JatConfig.paper()),
         ("paper", {"heads": "2/12", "layers": "1-6/12"}, JatConfig(heads=1, layers=(0, 1, 2))),
         ("paper", {"hop_weights": [0, 0, 1]}, JatConfig(hop_weights=(0.0, 0.0, 1.0))),
-        ("efficient", {}, JatConfig(key_selection="significance")),
-        ("efficient", {"key_selection": "sampled"}, JatConfig(key_selection="sampled")),
+        ("efficient", {}, JatConfig(PairGraph(key_selection="significance"))),
+        ("efficient", {"key_selection": "sampled"}, JatConfig(PairGraph(key_selection="sampled"))),
         ("released", {}, JatConfig.released(layers=(0, 1, 3, 5))),
         ("released", {"layers": [0]}, JatConfig.released(layers=(0,))),
         ("released-efficient", {}, JatConfig.released(efficient=True, layers=(0, 1, 3, 5))),
@@ -140,7 +140,9 @@ def test_the_released_layers_are_the_releaseds_own_on_twelve() -> None:
 
 def test_a_threshold_replaces_the_arms_own() -> None:
     arm = GridArm("a", "paper", {"heads": 2})
-    assert build_heads(arm, layers=2, heads=4, threshold=9.0) == JatConfig(threshold=9.0, heads=2)
+    assert build_heads(arm, layers=2, heads=4, threshold=9.0) == JatConfig(
+        PairGraph(threshold=9.0), heads=2
+    )
 
 
 @pytest.mark.parametrize(
