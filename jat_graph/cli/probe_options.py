@@ -111,7 +111,7 @@ def layers_of(text: str | None, model: str) -> tuple[int, ...] | None:
 
 def read_split(folder: Path, split: str, most: int | None) -> list[Sentence]:
     """The sentences of one part of a treebank, or so many evenly over it: genres are in order."""
-    from jat_graph.tasks.treebank import read_treebank  # not by the probes, which import torch
+    from jat_graph.probes.treebank import read_treebank  # not by the probes, which import torch
 
     found = sorted(path for end in ("", ".gz") for path in folder.glob(f"*-{split}.conllu{end}"))
     if len(found) != 1:

@@ -70,7 +70,7 @@ def view_command(
 
 def _sentences(treebank: Path, numbers: str | None) -> list[Sentence]:
     """The sentences asked for, counted from 1."""
-    from jat_graph.tasks.treebank import read_treebank  # not by the probes, which import torch
+    from jat_graph.probes.treebank import read_treebank  # not by the probes, which import torch
 
     if numbers is None:
         return read_treebank(treebank, most=FIRST_SENTENCES)

@@ -20,7 +20,7 @@ from jat_graph.probes.syntax.attention import attention_probe
 from jat_graph.probes.syntax.graphs import graphs_and_trees
 from jat_graph.probes.syntax.heads import best_heads
 from jat_graph.probes.viewing import view
-from jat_graph.tasks.treebank import Sentence, read_treebank
+from jat_graph.probes.treebank import Sentence, read_treebank
 
 __all__ = [
     "Atlas",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from jat_graph.inspection.choice import Indices
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import PageContent, ParsedWords
 from jat_graph.viewer.reading import HeadReader, ShownText

@@ -19,7 +19,7 @@ from jat_graph.probes.geometry.trees import Floats, Tree
 from jat_graph.probes.intervals import resampled, resampled_ratio
 from jat_graph.probes.words import check_layers
 from jat_graph.progress import watched
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

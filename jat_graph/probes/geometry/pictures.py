@@ -12,7 +12,7 @@ from torch import Tensor
 from jat_graph.directions import isolated
 from jat_graph.probes.geometry.training import squared_distances
 from jat_graph.probes.geometry.trees import Edges, Floats, Tree, spanning_tree
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 from jat_graph.viz.heads import new_figure
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from jat_graph.probes.geometry.training import predictor, train_probe, tree_batc
 from jat_graph.probes.geometry.trees import Tree
 from jat_graph.probes.storage import Rows, stream_states
 from jat_graph.probes.words import WordReader
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 
 Floats: TypeAlias = NDArray[np.float64]
 Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first

@@ -25,7 +25,7 @@ from jat_graph.probes.syntax.reading import (
     words_of,
 )
 from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
-from jat_graph.tasks.treebank import ROOT, Sentence
+from jat_graph.probes.treebank import ROOT, Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

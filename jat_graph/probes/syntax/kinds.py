@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jat_graph.probes.syntax.reading import Floats, Integers, frequent_relations
-from jat_graph.tasks.treebank import ROOT, Sentence
+from jat_graph.probes.treebank import ROOT, Sentence
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

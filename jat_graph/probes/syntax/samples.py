@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jat_graph.probes.syntax.reading import Integers, frequent_relations
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 
 
 @dataclass(frozen=True)

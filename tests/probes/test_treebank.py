@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.tasks.treebank import Sentence, check_tree, read_treebank
+from jat_graph.probes.treebank import Sentence, check_tree, read_treebank
 
 DOGS = """\
 # text = Dogs don't bark.
@@ -114,3 +114,13 @@ def test_the_real_treebank(data_dir: Path) -> None:
     assert {tag for sentence in found for tag in sentence.tags} <= set(
         "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
     )
+
+
+def test_a_folder_has_one_file_of_a_split(tmp_path: Path) -> None:
+    (tmp_path / "en_x-ud-dev.conllu").write_text(YES)
+    assert len(read_treebank(tmp_path, split="dev")) == 1
+    with pytest.raises(ValueError, match="must hold one file .*test.conllu.* got 0"):
+        read_treebank(tmp_path, split="test")
+    (tmp_path / "en_y-ud-dev.conllu.gz").write_bytes(b"")
+    with pytest.raises(ValueError, match="got 2"):
+        read_treebank(tmp_path, split="dev")
