@@ -19,8 +19,8 @@ from jat_graph.probes.meaning.wordnet import WordNet, open_wordnet
 from jat_graph.probes.syntax.attention import attention_probe
 from jat_graph.probes.syntax.graphs import graphs_and_trees
 from jat_graph.probes.syntax.heads import best_heads
-from jat_graph.probes.viewing import view
 from jat_graph.probes.treebank import Sentence, read_treebank
+from jat_graph.probes.viewing import view
 
 __all__ = [
     "Atlas",

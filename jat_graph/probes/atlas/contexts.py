@@ -11,8 +11,8 @@ from pathlib import Path
 from jat_graph.probes.meaning.marked import MarkedSentence
 from jat_graph.probes.meaning.semcor import FOLDER, read_semcor
 from jat_graph.probes.meaning.wordnet import open_wordnet
-from jat_graph.tasks.brown import tagged_sentences
 from jat_graph.probes.treebank import read_text, read_treebank
+from jat_graph.tasks.brown import tagged_sentences
 
 TEXT_ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz")
 TREE_ENDINGS = (".conllu", ".conllu.gz")

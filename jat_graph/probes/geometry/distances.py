@@ -17,9 +17,9 @@ from jat_graph.probes.geometry.study import Study, Training, TreeSets, settings_
 from jat_graph.probes.geometry.training import DISTANCE, squared_distances
 from jat_graph.probes.geometry.trees import Floats, Tree
 from jat_graph.probes.intervals import resampled, resampled_ratio
+from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.words import check_layers
 from jat_graph.progress import watched
-from jat_graph.probes.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -30,9 +30,9 @@ from jat_graph.probes.geometry.training import (
     squared_lengths,
 )
 from jat_graph.probes.geometry.trees import Tree
+from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.words import check_layers
 from jat_graph.progress import watched
-from jat_graph.probes.treebank import Sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,8 +20,8 @@ from jat_graph.probes.controls import random_weights
 from jat_graph.probes.geometry.training import predictor, train_probe, tree_batches
 from jat_graph.probes.geometry.trees import Tree
 from jat_graph.probes.storage import Rows, stream_states
-from jat_graph.probes.words import WordReader
 from jat_graph.probes.treebank import Sentence
+from jat_graph.probes.words import WordReader
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

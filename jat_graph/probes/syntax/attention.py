@@ -25,9 +25,9 @@ from jat_graph.probes.syntax.samples import (
     shared_relations,
 )
 from jat_graph.probes.syntax.tally import Tally
+from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.words import ATTENTION, WordReader
 from jat_graph.progress import watched
-from jat_graph.probes.treebank import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

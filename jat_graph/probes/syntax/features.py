@@ -13,8 +13,8 @@ from jat_graph.data.storage import digest
 from jat_graph.probes.storage import stream_rows
 from jat_graph.probes.syntax.reading import Floats, Integers, hides_later, seen_maps, words_of
 from jat_graph.probes.syntax.samples import Pairs
-from jat_graph.probes.words import WordReader, WordReading
 from jat_graph.probes.treebank import Sentence
+from jat_graph.probes.words import WordReader, WordReading
 
 Parts: TypeAlias = tuple[Sequence[Sentence], Sequence[Sentence]]
 

@@ -17,8 +17,8 @@ from jat_graph.probes.syntax.heads import Halves
 from jat_graph.probes.syntax.kinds import EDGE, SAME_TAG, SIBLINGS, PairKinds
 from jat_graph.probes.syntax.pictures import draw_head_grids, draw_ratios
 from jat_graph.probes.syntax.reading import Floats, check_sentences, describe, words_of
-from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
 from jat_graph.probes.treebank import Sentence
+from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -24,8 +24,8 @@ from jat_graph.probes.syntax.reading import (
     seen_maps,
     words_of,
 )
-from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
 from jat_graph.probes.treebank import ROOT, Sentence
+from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

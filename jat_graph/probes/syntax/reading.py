@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jat_graph.hf.modules import attention_modules
-from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
 from jat_graph.probes.treebank import ROOT, Sentence
+from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, WordReading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
