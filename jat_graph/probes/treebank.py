@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -177,3 +178,18 @@ def check_tree(heads: Sequence[int], where: str) -> None:
             above, steps = heads[above], steps + 1
         if above != ROOT:
             raise ValueError(f"{where}: a tree must have no circle, got one at word {word + 1}")
+
+
+def frequent_relations(sentences: Sequence[Sentence]) -> list[tuple[str, int]]:
+    """Return relations of words to heads and how often there are.
+
+    Args:
+        sentences: Sentences with their trees.
+
+    Returns:
+        Relation and number, the most frequent first.
+    """
+    counts = Counter(
+        sentence.relations[word] for sentence in sentences for word, _ in sentence.edges
+    )
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))

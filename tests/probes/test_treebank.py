@@ -119,7 +119,7 @@ def test_the_real_treebank(data_dir: Path) -> None:
 def test_a_folder_has_one_file_of_a_split(tmp_path: Path) -> None:
     (tmp_path / "en_x-ud-dev.conllu").write_text(YES)
     assert len(read_treebank(tmp_path, split="dev")) == 1
-    with pytest.raises(ValueError, match="must hold one file .*test.conllu.* got 0"):
+    with pytest.raises(ValueError, match=r"must hold one file .*test.conllu.* got 0"):
         read_treebank(tmp_path, split="test")
     (tmp_path / "en_y-ud-dev.conllu.gz").write_bytes(b"")
     with pytest.raises(ValueError, match="got 2"):
