@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 JOINED, WHICH = "is there a relation?", "which relation?"
-DISTANCE, RANDOM, CONTROL, SELECTIVITY = (
-    "word distance",
-    "random weights",
-    "control task",
-    "selectivity",
-)
+DISTANCE, RANDOM = "word distance", "random weights"
+CONTROL, SELECTIVITY = "control task", "selectivity"
 FARTHEST = 20  # words, from which on the distance is one and the same
 PENALTIES = (0.003, 0.03, 0.3, 3.0)  # C of scikit-learn: large is free
 LEAST = 10  # sentences, of which a fifth can be spared to choose among them
@@ -65,11 +61,10 @@ def attention_probe(
     many pairs that are and are not, or which of the most frequent relations they have, of as many
     pairs of each. The earlier word comes first, so that nothing says which is the head.
 
-    Four more rows make the number mean something: the number of words between the two alone; the
-    same model with random weights, its jump heads as they are; the control task, a random label
-    for every two word types, on the pairs whose types came together in what was learned from; and
-    the selectivity, by how much the probe is better at the task than at the control task on these
-    same pairs.
+    Beside it stand the number of words between the two alone; the same model with random weights,
+    its jump heads as they are; the control task, a random label for every two word types, on the
+    pairs whose types came together in what was learned from; and the selectivity, by how much the
+    probe is better at the task than at the control task on these same pairs.
 
     Args:
         model: A model of transformers, with jump heads or without.
@@ -160,18 +155,10 @@ def attention_probe(
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of words with their labels, in the order of their sentences.
+    """Pairs of words, the earlier first so that the order does not tell which is the head."""
 
-    The first word of a pair is the earlier one, so that the order does not tell which is the head.
-
-    Args:
-        rows: The sentence of each pair.
-        words: The indices of its words, the earlier first, ``[N, 2]``.
-        labels: What is to be told.
-    """
-
-    rows: Integers
-    words: Integers
+    rows: Integers  # the sentence of each, in rising order
+    words: Integers  # [N, 2]
     labels: Integers
 
     @classmethod

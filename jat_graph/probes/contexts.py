@@ -120,7 +120,7 @@ def _read(path: Path) -> Iterator[Context]:
             known: dict[int, tuple[str, str]] = {}
             for word in sentence.marked:
                 known |= dict.fromkeys(word.indices, (WORDNETS[word.pos], word.senses[0]))
-            both = [known.get(index, (None, None)) for index in range(len(sentence))]
+            both = [known.get(index, (None, None)) for index in range(len(sentence.words))]
             tags, senses = zip(*both, strict=True)
             yield Context(sentence.words, tags, senses)
     elif path.name.endswith(TREE_ENDINGS):

@@ -68,10 +68,6 @@ class MarkedSentence:
     marked: tuple[MarkedWord, ...]
     text: str
 
-    def __len__(self) -> int:
-        """Its words."""
-        return len(self.words)
-
 
 class WordNet:
     """The senses of words, from :func:`open_wordnet`.

@@ -45,10 +45,9 @@ def best_heads(
     """Find the head of a model that knows each relation best, and the best fixed offset.
 
     A head names the word that a dependent gives most to, or the word that gives most to the
-    dependent, itself left out; it is right where that is the dependent's head in the tree. Where
-    several words are given as much, each counts as its share of a hit; a head that gives nothing to
-    any other word finds none. An offset always names the word so many words away, or the outermost
-    one. Head, way and offset are chosen on one half of the sentences and scored on the other.
+    dependent, itself left out; of several that are given as much, each counts as its share of a
+    hit, and what gives nothing to any other word finds none. An offset names the word so many words
+    away, or the outermost one. All are chosen on one half of the sentences, scored on the other.
 
     Args:
         model: A model of transformers, with jump heads or without.

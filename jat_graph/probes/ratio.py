@@ -161,7 +161,7 @@ def _random_sentence(
 
 def join_sentences(first: MarkedSentence, second: MarkedSentence) -> MarkedSentence:
     """Return both sentences with "and" between them, and what is marked in them."""
-    ahead = len(first) + 1
+    ahead = len(first.words) + 1
     moved = tuple(
         replace(word, indices=tuple(ahead + index for index in word.indices))
         for word in second.marked

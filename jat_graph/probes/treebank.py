@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 if TYPE_CHECKING:
     from conllu.models import TokenList
@@ -98,47 +99,38 @@ def _find_file(folder: Path, split: str) -> Path:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a file of UTF-8 text, plain or packed by gzip.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The text, which is not empty.
-
-    Raises:
-        ValueError: If the file is damaged, not UTF-8, or empty.
-        OSError: If it cannot be read.
-    """
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8, got a bad byte at {error.start}") from None
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is cut off or damaged: {error}") from None
+    """Read a file of UTF-8 text, plain or packed by gzip."""
+    with open_text(Path(path)) as file:
+        text = file.read()
     if not text.strip():
         raise ValueError(f"{path} must hold text, got none")
     return text
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Open a file of UTF-8 text, plain or packed by gzip; what is wrong with it is one line."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig") as file:
+            yield cast(TextIO, file)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is cut off or damaged: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8, got a bad byte at {error.start}") from None
 
 
 def _sentences(path: Path) -> Iterator[Sentence]:
     from conllu import parse_incr
     from conllu.exceptions import ParseException
 
-    opened = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with open_text(path) as file:
             for number, tokens in enumerate(parse_incr(file), start=1):
                 yield _sentence(tokens, f"{path}, sentence {number}")
     except ParseException as error:
         raise ValueError(f"{path} must be CoNLL-U, after sentence {number}: {error}") from None
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is cut off or damaged: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8, got a bad byte at {error.start}") from None
 
 
 def _sentence(tokens: TokenList, where: str) -> Sentence:
@@ -157,15 +149,7 @@ def _sentence(tokens: TokenList, where: str) -> Sentence:
 
 
 def check_tree(heads: Sequence[int], where: str) -> None:
-    """Refuse heads that are no tree with one root.
-
-    Args:
-        heads: The index of each word's head, from 0; -1 for the root.
-        where: What has them, for the message.
-
-    Raises:
-        ValueError: If there is not one root, a head is no word, or words go in a circle.
-    """
+    """Refuse heads that are no tree with one root: indices from 0, -1 for the root."""
     roots = sum(head == ROOT for head in heads)
     if roots != 1:
         raise ValueError(f"{where}: a tree must have one root, got {roots}")
@@ -181,14 +165,7 @@ def check_tree(heads: Sequence[int], where: str) -> None:
 
 
 def frequent_relations(sentences: Sequence[Sentence]) -> list[tuple[str, int]]:
-    """Return relations of words to heads and how often there are.
-
-    Args:
-        sentences: Sentences with their trees.
-
-    Returns:
-        Relation and number, the most frequent first.
-    """
+    """Return relations of words to heads and how often there are, the most frequent first."""
     counts = Counter(
         sentence.relations[word] for sentence in sentences for word, _ in sentence.edges
     )

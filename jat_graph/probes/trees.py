@@ -255,24 +255,18 @@ def _draw_edges(axis: Axes, where: Where, edges: Edges, squared: Floats) -> None
 
 
 def _write_beside(axis: Axes, sentence: Sentence, where: Where) -> None:
-    """Write the words beside their points, each where no other word or point is."""
+    """Write the words above their points, each so high that it hides no other word or point."""
     taken = [(x, y, 2 * ASIDE) for x, y in where.values()]
-
-    def is_free(x: float, y: float, wide: float) -> bool:
-        return all(
-            abs(x - other) >= (wide + own) / 2 or abs(y - height) >= LINE
-            for other, height, own in taken
-        )
-
     for word, (x, y) in sorted(where.items(), key=lambda item: item[1][1]):
-        wide = _width(sentence.words[word])
-        aside, up = wide / 2 + 1.5 * ASIDE, 1.01 * LINE
-        around = [(x, y + up), (x + aside, y), (x - aside, y), (x, y - up)]
-        higher = [(x, y + up + step * LINE / 10) for step in range(45 * len(where))]
-        point = next(own for own in (*around, *higher) if is_free(*own, wide))
-        taken.append((*point, wide))
+        wide, height = _width(sentence.words[word]), y + 1.01 * LINE
+        while any(
+            abs(x - other) < (wide + own) / 2 and abs(height - up) < LINE
+            for other, up, own in taken
+        ):
+            height += LINE / 10
+        taken.append((x, height, wide))
         axis.plot(x, y, "o", color="black", markersize=5, zorder=3)
-        _write(axis, _label(sentence.words[word]), point)
+        _write(axis, _label(sentence.words[word]), (x, height))
 
 
 def _write(

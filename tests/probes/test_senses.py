@@ -288,8 +288,8 @@ def test_pairs_have_two_senses_of_a_word_each_of_another_lemma() -> None:
         lemmas.append(one.lemma)
         both, at_random, behind_random = joined[3 * index : 3 * index + 3]
         assert both.words == (*before.words, "and", *behind.words)
-        assert at_random.words[: len(before) + 1] == (*before.words, "and")
-        assert behind_random.words[-len(behind) - 1 :] == ("and", *behind.words)
+        assert at_random.words[: len(before.words) + 1] == (*before.words, "and")
+        assert behind_random.words[-len(behind.words) - 1 :] == ("and", *behind.words)
         for some, number in ((both, 2), (at_random, 1), (behind_random, 1)):
             assert len(some.marked) == number
             for word in some.marked:
