@@ -8,7 +8,7 @@ import torch
 
 from jat_graph.checks.layers import read_layer
 from jat_graph.checks.numbers import check_integer
-from jat_graph.viz.panels import Panel, colours_of
+from jat_graph.viz.figures import Panel, colours_of
 
 # Of which each has a column.
 MOST_AREAS = 4096
