@@ -28,9 +28,9 @@ __all__ = [
     "from_pretrained",
     "keep_graphs",
     "model_card_text",
+    "resize_position_embeddings",
     "save_heads",
     "save_pretrained",
-    "resize_position_embeddings",
     "summary",
     "using_graphs",
 ]
