@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from jat_graph.checks.numbers import check_indices
-from jat_graph.hf.wording import numbers
+from jat_graph.hf.describing import numbers
 
 Indices: TypeAlias = int | Sequence[int] | None  # one, some, or all
 
