@@ -7,11 +7,11 @@ from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.depth import change_depth
-from jat_graph.hf.describing import summary
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import resize_position_embeddings
+from jat_graph.hf.reporting import summary
 from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
 from jat_graph.hf.triplets import TripletConfig
 

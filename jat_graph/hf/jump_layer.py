@@ -16,9 +16,9 @@ from jat_graph.attention.strengths import JumpStrength, are_at_rest, new_strengt
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import LEARNED
 from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.describing import way_of_jumping
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
-from jat_graph.hf.wording import way_of_jumping
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns import Pattern
 from jat_graph.voting.keys import unsupported_selection

@@ -265,7 +265,7 @@ def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was() -> Non
 def test_where_there_is_no_room_for_weights_the_model_stays_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def no_room(*args: Any) -> None:
+    def no_room(*args: Any, **options: Any) -> None:
         raise MemoryError
 
     model = tiny_model("bert")
