@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
+from jat_graph.adjacency.sampling import sampled_positions
 from jat_graph.hf import attach
 from jat_graph.lab.studies import load_grid
 from jat_graph.tasks import get_task
 from jat_graph.training import TrainingOptions
 from jat_graph.training.data import dev_splits
-from jat_graph.adjacency.sampling import sampled_positions
 from tests.hf.models import tiny_model
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (

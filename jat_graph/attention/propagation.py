@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -197,6 +197,18 @@ def _combine(
 
 
 # --- x + Σ_p θ_p (Pᵖ x − x) ----------------------------------------------------------------------
+
+
+class JumpStrength(nn.Module):
+    """What jump heads learn: a module of its own, which PEFT can save, in layers and models."""
+
+    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
+        super().__init__()
+        self.theta = theta
+
+    def forward(self) -> Tensor:  # [3, hops, H]
+        """Return the strengths."""
+        return self.theta
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator
-from jat_graph.graphs.stones import stone_places
 from jat_graph.hf import CapturedLayer
 from jat_graph.operators import DenseOperator, Operator
-from jat_graph.adjacency.pairs import PairAdjacency, open_ballot, score_source
-from jat_graph.adjacency.stones import LinkRule
 
 
 class Vote(NamedTuple):
@@ -28,21 +27,20 @@ class Vote(NamedTuple):
     share: float | None = None  # of P_ik, that goes over a stone
 
 
-class Footing(NamedTuple):
+class UsedStone(NamedTuple):
     """A stone on which somebody stands."""
 
-    place: int  # among all stones
     key: int  # position j
     side: int
     share: float  # of all walks, that go over it
-    size: int  # how many stand on it
+    links: list[tuple[int, float]]  # positions i on it, and b_ij
 
 
 @dataclass(frozen=True)
 class LayerGraph(ABC):
     """The graph of a layer's jump heads; single jumps are those of the first sequence and head."""
 
-    ballot: PairAdjacency
+    fixed: PairAdjacency | StoneIncidence  # all that fixes it
 
     @property
     @abstractmethod
@@ -61,53 +59,54 @@ class LayerGraph(ABC):
     @cached_property
     def scores(self) -> Tensor:  # [B, H, L, L]
         """The scores that vote."""
-        return self.ballot.source.columns(None)
+        return self.fixed.source.columns(None)
 
 
 @dataclass(frozen=True)
-class PairGraph(LayerGraph):
+class PairVotes(LayerGraph):
     """The graph A of hard votes."""
+
+    fixed: PairAdjacency
+
+    @cached_property
+    def columns(self) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
+        """Columns and limits of the voting keys."""
+        return self.fixed.columns()
 
     @cached_property
     def weights(self) -> Tensor:  # [B, H, L, L]
         """A."""
-        return DenseOperator.of_pairs(self.ballot).to_dense()
+        return DenseOperator.of_pairs(self.fixed).to_dense()
 
     @property
     def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, L] bool, [B, H, L, L]
         """The allowed pairs, and their weights."""
-        return self.ballot.edge_mask().expand_as(self.weights), self.weights
+        return self.fixed.edge_mask().expand_as(self.weights), self.weights
 
     def votes(self, query: int, key: int) -> list[Vote]:
         """Return who voted for a pair, strongest product first."""
         if not self.weights[0, 0, query, key]:
             return []
-        columns, limits = (part[0, 0] for part in self._columns)  # [U, L], [U]
+        columns, limits = (part[0, 0] for part in self.columns)  # [U, L], [U]
         chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
-        index = self.ballot.keys.index
+        index = self.fixed.keys.index
         keys = chosen if index is None else index[0, 0, chosen]
         left, right = self.scores[0, 0][[query, key]][:, keys].tolist()
         votes = [Vote(*row) for row in zip(keys.tolist(), left, right, strict=True)]
         return sorted(votes, key=lambda vote: -vote.query_score * vote.key_score)
-
-    @cached_property
-    def _columns(self) -> tuple[Tensor, Tensor]:
-        """Columns and limits of the voting keys, ``[B, H, U, L]`` and ``[B, H, U]``."""
-        return self.ballot.columns()
 
 
 @dataclass(frozen=True)
 class StoneLinks(LayerGraph):
     """How tokens stand on stones, and the walk P from token to token that this gives."""
 
-    rule: LinkRule
+    fixed: StoneIncidence
     operator: Operator  # P
-    self_weight: float
 
     @cached_property
     def links(self) -> Tensor:  # B [B, H, L, m]
         """How each token stands on each stone."""
-        return self.ballot.links(self.rule)
+        return self.fixed.links()
 
     @cached_property
     def weights(self) -> Tensor:  # [B, H, L, L]
@@ -118,14 +117,14 @@ class StoneLinks(LayerGraph):
     @property
     def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, m] bool, [B, H, L, m]
         """The stones that each token may stand on, and the links."""
-        scores, _ = self.ballot.key_scores()
+        scores = self.fixed.scores()
         sides = self.links.size(-1) // scores.size(-1)
         return ~scores.isnan().repeat(1, 1, 1, sides), self.links
 
     def votes(self, query: int, key: int) -> list[Vote]:
         """Return the stones between a pair, by their shares of P_ik."""
         links = self.links[0, 0]
-        if self.ballot.mask.causal:
+        if self.fixed.mask.causal:
             if key > query:
                 return []
             links = links[: query + 1]  # stones are as large as the tokens so far make them
@@ -138,21 +137,19 @@ class StoneLinks(LayerGraph):
         votes = [Vote(*row) for row in zip(*rows, strict=True)]
         return sorted(votes, key=lambda vote: -(vote.share or 0.0))
 
-    def footings(self) -> list[Footing]:
+    def stones(self) -> list[UsedStone]:
         """Return the stones in use, by their shares of all walks."""
         links = self.links[0, 0]  # [L, m]
-        steps = links / (links.sum(-1, keepdim=True) + self.self_weight)
+        steps = links / (links.sum(-1, keepdim=True) + self.fixed.rule.self_weight)
         shares, order = steps.nan_to_num().mean(0).sort(descending=True, stable=True)
-        places, sides = self._places
-        columns = order, places[order], sides[order], shares, links.count_nonzero(0)[order]
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [footing for footing in map(Footing._make, rows) if footing.size]
-
-    def standing(self, footing: Footing) -> list[tuple[int, float]]:
-        """Return who stands on a stone: positions i and b_ij, in their order."""
-        column = self.links[0, 0, :, footing.place]
-        on = column.nonzero().squeeze(-1)
-        return list(zip(on.tolist(), column[on].tolist(), strict=True))
+        keys, sides = self._places
+        found = []
+        for column, share in zip(order.tolist(), shares.tolist(), strict=True):
+            on = links[:, column].nonzero().squeeze(-1)
+            if len(on):
+                standing = list(zip(on.tolist(), links[on, column].tolist(), strict=True))
+                found.append(UsedStone(int(keys[column]), int(sides[column]), share, standing))
+        return found
 
     @property
     def linked(self) -> float:
@@ -161,22 +158,21 @@ class StoneLinks(LayerGraph):
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:  # [m] each
-        places, sides = stone_places(self.ballot, self.rule)
+        places, sides = self.fixed.stones()
         return places[0, 0], sides
 
 
-def layer_ballot(layer: CapturedLayer) -> PairAdjacency:
-    """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
+def layer_pairs(layer: CapturedLayer) -> PairAdjacency:
+    """Return what fixes the pairs of a layer; hard votes where the config's are soft."""
     config = layer.config.replace(soft_temperature=None)
-    source = score_source(config, layer.query, layer.key, layer.scale, layer.mask)
-    return open_ballot(config, source, layer.mask)
+    return PairAdjacency.of_heads(config, layer.query, layer.key, layer.scale, layer.mask)
 
 
 def layer_graph(layer: CapturedLayer) -> LayerGraph:
     """Return the graph of a layer."""
     if layer.config.graph.kind == "pairs":
-        return PairGraph(layer_ballot(layer))
+        return PairVotes(layer_pairs(layer))
     jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
-    operator, ballot = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
-    rule = LinkRule.of(layer.config, ballot.source)
-    return StoneLinks(ballot, rule, operator, rule.self_weight)
+    operator, fixed, _ = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
+    assert isinstance(fixed, StoneIncidence)
+    return StoneLinks(fixed, operator)

@@ -10,8 +10,8 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.scores import MapScores
 from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
 from jat_graph.kernels import count_votes
-from tests.support import random_tensors
 from tests.adjacency.ballots import ballots, brute_force
+from tests.support import random_tensors
 
 
 @given(ballot=ballots())

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import transformers as hf
 from torch import Tensor, nn
 
+from jat_graph.adjacency.pairs import open_ballot
+from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, capture_scores
 from jat_graph.operators import DenseOperator
-from jat_graph.adjacency.pairs import open_ballot
-from jat_graph.adjacency.scores import QueryKeyScores
 from tests.oracles import (
     masked_softmax,
     reference_graph,
@@ -140,7 +139,8 @@ def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTra
 
 def tiny_config(**overrides: Any) -> JatConfig:
     """Return settings under which a good half of a tiny model's pairs join in two heads."""
-    return JatConfig.paper(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
+    fixed = {} if "vote_rate" in overrides else {"threshold": THRESHOLD}
+    return JatConfig.paper(**fixed | {"heads": (0, 2)} | overrides)
 
 
 def tiny_jump_model(name: str, **overrides: Any) -> hf.PreTrainedModel:
@@ -219,7 +219,7 @@ def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Capture
 
 def density(layer: CapturedLayer) -> float:
     """Return the share of the allowed pairs i ≠ k that are joined in a layer's jump heads."""
-    config = replace(layer.config, soft_temperature=None)  # hard votes are counted
+    config = layer.config.replace(soft_temperature=None)  # hard votes are counted
     ballot = open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
     edges = ballot.edge_mask().expand(*layer.query.shape[:2], -1, -1)
     joined = DenseOperator.of_pairs(ballot).to_dense() > 0
