@@ -26,10 +26,9 @@ def select_keys(
     The number of entries depends on the padded length alone, so that nothing waits for the device;
     ``valid`` says how many of them each sequence really has.
     """
-    for reason in unsupported_selection(config, mask):
-        raise ValueError(reason)
     if config.graph.key_selection in ("all", "strided"):
         return spaced_keys(config, mask, source.shape, source.device)
+    _check_selection(config, mask)
     everyone = torch.ones(1, 1, source.shape[2], dtype=torch.bool, device=source.device)
     valid = everyone if mask.valid is None else mask.valid
     voting = everyone if mask.voting is None else mask.voting
@@ -47,6 +46,7 @@ def spaced_keys(
     device: torch.device,
 ) -> SelectedKeys:
     """Return the keys that vote whatever their scores: all of them, or every so many."""
+    _check_selection(config, mask)
     (batch, heads, length), voting = shape, mask.voting
     if config.graph.key_selection == "all":
         return SelectedKeys(None, voting)
@@ -57,6 +57,12 @@ def spaced_keys(
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
     keys = _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
     return keys if mask.voting is not None else SelectedKeys(keys.index, None)
+
+
+def _check_selection(config: JatConfig, mask: TokenMask) -> None:
+    reasons = unsupported_selection(config, mask)
+    if reasons:
+        raise ValueError(reasons[0])
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:

@@ -229,10 +229,9 @@ class Strengths:
         theta = theta.expand(-1, -1, like.size(1))
         if any(map(any, takes)):
             if learned is None or learned.shape != theta.shape:
-                got = None if learned is None else list(learned.shape)
                 raise ValueError(
-                    f"strength must be a tensor {list(theta.shape)} where the config says "
-                    f"{LEARNED!r}, got {got}"
+                    f"strength must be {list(theta.shape)} where the config says {LEARNED!r}, "
+                    f"got {None if learned is None else list(learned.shape)}"
                 )
             where = torch.tensor(takes, device=like.device).unsqueeze(-1)
             theta = torch.where(where, learned.to(dtype), theta)

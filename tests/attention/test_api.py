@@ -554,8 +554,8 @@ def small_blocks(monkeypatch):
         "kernels.threshold_product",
         "operators.rows",
         "operators.threshold",
-        "voting.thresholds",
-        "voting.rule",
+        "adjacency.thresholds",
+        "adjacency.votes",
     ):
         monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
     monkeypatch.setattr("jat_graph.operators.rows.KEPT_KEYS", 16)

@@ -164,12 +164,12 @@ def check_refusals(count):
         (stones, {"group": "all"}, r"group must be a process group .*, got 'all'"),
         (JatConfig(), {}, r"group needs graph='stones', got 'pairs'"),
         (
-            dataclasses.replace(stones, backend="sparse"), {},
+            stones.replace(backend="sparse"), {},
             r"group needs backend='dense' or 'auto', got 'sparse'",
         ),
         (stones, {"attention_mask": torch.randn(1, length)}, r"group needs .*, got one of biases"),
         (
-            dataclasses.replace(stones, key_selection="sampled_queries"), {},
+            stones.replace(key_selection="sampled_queries"), {},
             r"group needs another key_selection than 'sampled_queries'",
         ),
     ):  # fmt: skip

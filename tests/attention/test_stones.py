@@ -235,8 +235,8 @@ def test_a_layer_owns_its_strengths_and_begins_without_a_jump():
 @pytest.mark.parametrize(
     ("strength", "words"),
     [
-        (None, r"strength must be a tensor \[3, 1, 2\] where the config says 'learned', got None"),
-        (torch.zeros(3, 2, 2), r"strength must be \[3, 1, 2\], got \[3, 2, 2\]"),
+        (None, r"strength must be \[3, 1, 2\] .* got None"),
+        (torch.zeros(3, 2, 2), r"strength must be \[3, 1, 2\] .* got \[3, 2, 2\]"),
     ],
 )
 def test_wrong_strengths_are_named(strength, words):
