@@ -163,7 +163,7 @@ FORMER_PLACES = {
     "jat_graph.benchmarks": ("draw_results", "read_results", "refit_prices", "run_benchmark"),
     "jat_graph.experiments": ("Grid", "load_grid", "read_results", "run_experiment"),
     "jat_graph.inspection": (
-        *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"),
+        *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone"),
         *("graph_statistics", "inspect_text", "view_head"),
     ),
     "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
