@@ -22,7 +22,7 @@ LAYERS = (
     ("checks",),
     ("patterns",),
     ("config_fields",),
-    ("config", "filter_config", "triplet_config"),
+    ("config",),
     ("voting",),
     ("operators",),
     ("attention",),
