@@ -14,7 +14,7 @@ from tests.cli.conftest import run, tiny_model
 
 __all__ = ["run", "tiny_model"]
 
-COMMANDS = ("demo", "train", "eval", "inspect", "calibrate", "plot", "view", "bench")
+COMMANDS = ("demo", "train", "eval", "inspect", "calibrate", "plot", "view")
 
 
 def test_help_lists_every_command_without_its_python_arguments(run) -> None:
@@ -118,7 +118,7 @@ def test_no_traceback_from_a_real_process(
         ("trian", "No such command 'trian'. Did you mean 'train'?"),
         ("train --modle x", "No such option: --modle (Possible options: --model, --nodes)"),
         ("train", "Missing option '--model'"),
-        ("bench", "Missing argument 'name'"),
+        ("probe distance", "Missing option '--treebank'"),
         ("train --model", "Option '--model' requires an argument"),
         ("eval --model x --task cola more", "Got unexpected extra argument(s) (more)"),
         ("plot -o x.png --pattern (window:4|global:1)&causal",

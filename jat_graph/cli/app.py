@@ -9,7 +9,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from jat_graph.cli.benchmarking import bench_command
 from jat_graph.cli.experimenting import experiment_command
 from jat_graph.cli.inputs import INTERRUPTED
 from jat_graph.cli.looking import calibrate_command, demo_command, inspect_command, plot_command
@@ -129,5 +128,4 @@ app.command("inspect", cls=PageCommand)(inspect_command)
 app.command("calibrate", cls=PageCommand)(calibrate_command)
 app.command("plot", cls=PageCommand)(plot_command)
 app.command("view", cls=PageCommand)(view_command)
-app.command("bench", cls=PageCommand)(bench_command)
 app.add_typer(probe_app, name="probe")

@@ -54,7 +54,6 @@ def test_options_stand_under_their_titles() -> None:
     assert "--triplet-heads <int>" in titles["Triplet attention"]
     assert "--learning-rate <float>" in titles["Training"]
     assert "[default: 2e-05]" in titles["Training"]
-    assert "Arguments:\n  name <str>" in _page(["bench"], 80)
 
 
 def test_paragraphs_are_wrapped_anew() -> None:

@@ -37,7 +37,6 @@ COMMANDS = (
     "calibrate",
     "plot",
     "view",
-    "bench",
     "probe",
 )
 
@@ -50,15 +49,7 @@ COMMANDS = (
         ("--version", 0),
         ("nonsense", 2),
         ("train --nonsense", 2),
-        ("bench nosuch", 2),
         ("plot --model MODEL --text words --length 500 -o picture.png", 2),
-        ("bench long --lengths abc", 2),
-        ("bench long --lengths 5", 2),
-        ("bench kernels --lengths 512,131073", 2),
-        ("bench memory --lengths ,", 2),
-        ("bench long --device tpu", 2),
-        ("bench long --plot picture.gif", 2),
-        ("bench costs --lengths 512", 2),
         ("experiment nosuch", 2),
         ("experiment glue", 2),
         ("experiment partners --part 3/2", 2),

@@ -22,7 +22,7 @@ def test_without_a_terminal_a_message_is_one_line(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match="nosuch"):
-        run("bench", "nosuch")
+        run("train", "--model", "x", "--task", "nosuch")
     said = "step 1 of 3, " * 20
     logging.getLogger("jat_graph").warning(said)
     assert capsys.readouterr().err == f"{said}\n"
