@@ -47,14 +47,14 @@ def propagate(heads: Heads, config: JatConfig, is_causal: bool = False) -> None:
 
 def check(heads: Heads, selection: str) -> tuple[Heads, dict[str, object]]:
     """Refuse heads that do not attend on propagated features; give these, and facts."""
-    config, what = pairs(selection), f"JAT, {selection} keys, L={heads.length}"
+    config = pairs(selection)
     operator, choice = jump_operator(*heads[:2], config=config, explain=True)
     far = Heads(operator.matmul(heads.query), operator.matmul(heads.key), heads.value)
     agree(jump_attention(*heads, config=config), F.scaled_dot_product_attention(*far))
-    if heads.length <= 2048:  # by another backend, too
+    if heads.query.size(2) <= 2048:  # by another backend, too
         dense = jump_operator(*heads[:2], config=pairs(selection, "dense"))
         agree(far.query, dense.matmul(heads.query))
-    return far, {**inputs.require_work(what, heads), "backend": choice.backend}
+    return far, {**inputs.require_work(heads), "backend": choice.backend}
 
 
 def one_head(length: int, settings: Settings, selection: str) -> Outcome:
@@ -70,14 +70,22 @@ def propagation(length: int, settings: Settings) -> Outcome:
     heads, config = draw_heads(length, HEADS, settings), pairs("strided")
     far, facts = check(heads, "strided")
     if settings.device == "cuda":
-        facts["peak_bytes"] = measure.peak(build_layer, config, length, settings, device="cuda")
+        facts["peak_bytes"] = measure.peak(build_layer, "strided", length, settings, device="cuda")
     ours, theirs = partial(propagate, heads, config), partial(attend, far)
     return measure.in_turns(ours, theirs, settings, **facts)
 
 
-def build_layer(config: JatConfig | None, length: int, settings: Settings) -> Step:
-    """A layer of jump heads, or of ordinary ones, with its kernels compiled and its pools full."""
-    run = attend if config is None else partial(jump, config=config)
+def build_layer(kind: str, length: int, settings: Settings) -> Step:
+    """A layer of some heads with its kernels compiled and its pools full."""
+
+    def run(heads: inputs.Heads) -> None:
+        if kind == "ordinary":
+            attend(heads)
+        elif kind == "stones":  # its softmax sees so little that propagation takes all the memory
+            jump(heads, stones(heads.query.size(2), "window:16"), is_causal=True)
+        else:
+            jump(heads, pairs(kind))
+
     for warm_up in (64, 1024):
         run(draw_heads(warm_up, HEADS, settings))
     return partial(run, draw_heads(length, HEADS, settings))
@@ -86,10 +94,9 @@ def build_layer(config: JatConfig | None, length: int, settings: Settings) -> St
 def layer_memory(length: int, settings: Settings) -> Outcome:
     """The peak of a layer against that of ordinary heads, and against what it reads."""
     _, facts = check(draw_heads(length, HEADS, settings), "significance")
-    configs = pairs("significance"), None
     ours, theirs = (
-        measure.peak(build_layer, config, length, settings, device=settings.device)
-        for config in configs
+        measure.peak(build_layer, kind, length, settings, device=settings.device)
+        for kind in ("significance", "ordinary")
     )
     own = (
         HEADS
@@ -112,7 +119,7 @@ def walk(length: int, settings: Settings, ours: str, theirs: str) -> Outcome:
     agree(operator.matmul(x)[:, :, -1:], wanted)
     facts = {"linked": float((links > 0).float().mean()), "stones": links.size(-1)}
     if theirs == "pairs":
-        facts["joined"] = inputs.require_work(ours, heads)["joined"]
+        facts["joined"] = inputs.require_work(heads)["joined"]
     sides = {
         "stones": partial(propagate, heads, config),
         "causal": partial(propagate, heads, config, is_causal=True),
@@ -148,15 +155,5 @@ def _products(heads: Heads, links: Tensor, in_blocks: bool = False) -> None:
 
 def walk_memory(length: int, settings: Settings) -> Outcome:
     """The peak of a causal layer of stones with values against the bytes of Q, K and V."""
-    ours = measure.peak(_build_walk, length, settings, device=settings.device)
+    ours = measure.peak(build_layer, "stones", length, settings, device=settings.device)
     return measure.outcome([ours], [3 * HEADS * length * inputs.DIM * settings.dtype.itemsize])
-
-
-def _build_walk(length: int, settings: Settings) -> Step:
-    """A layer whose softmax sees so little that its memory is that of propagation."""
-    for tokens in (256, length):
-        config, heads = stones(tokens, "window:16"), draw_heads(tokens, HEADS, settings)
-        run = partial(jump, heads, config, is_causal=True)
-        if tokens == 256:
-            run()
-    return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,11 +22,6 @@ class Heads(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
-
-    @property
-    def length(self) -> int:
-        """Tokens L."""
-        return self.query.size(2)
 
 
 def number_of_keys(length: int) -> int:
@@ -66,16 +61,13 @@ def wanted_threshold(scores: Tensor) -> Tensor:  # [B, H]
     return torch.minimum(joined, by_key.quantile(0.5, dim=-1)).clamp(min=1e-6)
 
 
-def require_work(what: str, heads: Heads) -> dict[str, float]:
+def require_work(heads: Heads) -> dict[str, Any]:
     """What the graph of evenly spaced keys has to do, in the head that has the least."""
     pairs, tokens = _peaks(key_scores(heads.query, heads.key))
     joined = float((pairs > THRESHOLD).float().mean(-1).min())
     taking_part = float((tokens > THRESHOLD).float().mean(2).quantile(0.5, dim=-1).min())
     if joined < LEAST[0] or taking_part < LEAST[1]:
-        got = f"got {joined:.1%} and {taking_part:.1%}; nothing was timed"
-        raise AssertionError(
-            f"{what}: graphs must have shares of {LEAST} of pairs and tokens, {got}"
-        )
+        raise AssertionError(f"shares must be at least {LEAST}, got {joined} and {taking_part}")
     return {"joined": joined, "taking_part": taking_part}
 
 

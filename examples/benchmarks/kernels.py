@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
+from torch_geometric.utils import scatter
 
 from examples.benchmarks import inputs, measure
-from examples.benchmarks.inputs import HEADS, THRESHOLD, Heads, draw_heads
+from examples.benchmarks.inputs import HEADS, THRESHOLD, draw_heads
 from examples.benchmarks.measure import Outcome, Settings, Step, agree, seconds
 from jat_graph import JatConfig, jump_operator
 from jat_graph.kernels import StoneScores, count_votes, rank_tokens, share_out, sum_joined
@@ -39,8 +40,7 @@ FORMULAS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def count(length: int, settings: Settings, formulas: int = 0) -> Outcome:
     """Counting of all keys, against attention or the fastest of so many compiled formulas."""
     heads = draw_heads(length, HEADS, settings)
-    facts: dict[str, object] = {**inputs.require_work("count", heads)}
-    scores = inputs.key_scores(heads.query, heads.key, length)
+    facts, scores = inputs.require_work(heads), inputs.key_scores(*heads[:2], length)
     flat, columns = scores[0], scores[0].mT.contiguous()
     ours, found = partial(count_votes, *inputs.votes(scores)), {}
     few = FORMULAS["keys last, sum of floats"](flat[:, :8], columns)
@@ -53,14 +53,11 @@ def count(length: int, settings: Settings, formulas: int = 0) -> Outcome:
         except TorchDynamoException as error:
             raise measure.NotMeasured(f"torch.compile fails: {error}".splitlines()[0]) from None
     if not found:
-        return measure.in_turns(ours, partial(attention, heads), settings, **facts)
-    facts["formulation"] = min(found, key=lambda name: seconds(found[name]))
-    return measure.in_turns(ours, found[facts["formulation"]], settings, **facts)
-
-
-def attention(heads: Heads) -> Tensor:
-    """Ordinary attention of some heads."""
-    return F.scaled_dot_product_attention(*heads)
+        return measure.in_turns(
+            ours, partial(F.scaled_dot_product_attention, *heads), settings, **facts
+        )
+    fastest = min(found, key=lambda name: seconds(found[name]))
+    return measure.in_turns(ours, found[fastest], settings, **facts, formulation=fastest)
 
 
 def adjacency(length: int, settings: Settings) -> Outcome:
@@ -85,20 +82,19 @@ def adjacency(length: int, settings: Settings) -> Outcome:
 def product(length: int, settings: Settings, against: str) -> Outcome:
     """Ranking and multiplying, against attention, fewer keys, or a product with explicit edges."""
     heads = draw_heads(length, HEADS, settings)
-    facts: dict[str, object] = {**inputs.require_work("product", heads)}
-    few, features = inputs.votes(inputs.key_scores(heads.query, heads.key)), heads.value.float()
+    facts, features = inputs.require_work(heads), heads.value.float()
+    few = inputs.votes(inputs.key_scores(*heads[:2]))
     ours, ranking = partial(_ranked_product, features, *few), rank_tokens(*few)
     agree(ours()[:, :, :16], count_votes(*few, slice(0, 16)) @ features)
     if against == "attention":
-        theirs: Step = partial(attention, heads)
+        theirs: Step = partial(F.scaled_dot_product_attention, *heads)
     elif against == "fixed keys":
         facts["keys"] = few[0].size(2)
-        fixed = inputs.votes(inputs.key_scores(heads.query, heads.key, 50))
+        fixed = inputs.votes(inputs.key_scores(*heads[:2], 50))
         theirs = partial(_ranked_product, features, *fixed)
     else:
         matrix = torch.block_diag(*count_votes(*few)[0])
-        multiply, flat = EXPLICIT[against](matrix), features.flatten(0, 2)
-        theirs = partial(multiply, flat)
+        theirs = partial(_multiplier(matrix, against), features.flatten(0, 2))
         facts["edges"] = int(matrix.count_nonzero())
         del matrix
         agree(ours(), theirs().view_as(features))
@@ -111,35 +107,25 @@ def _ranked_product(features: Tensor, columns: Tensor, limits: Tensor) -> Tensor
     return sum_joined(features, rank_tokens(columns, limits))
 
 
-def _csr(matrix: Tensor) -> Callable[[Tensor], Tensor]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that CSR is in beta
-        return matrix.to_sparse_csr().matmul
-
-
-def _torch_sparse(matrix: Tensor) -> Callable[[Tensor], Tensor]:
-    try:
-        from torch_sparse import SparseTensor, matmul
-    except ImportError as error:
-        raise measure.NotMeasured(str(error)) from None
-    if matrix.is_cuda and torch.ops.torch_sparse.cuda_version() < 0:
-        raise measure.NotMeasured("torch_sparse was built without CUDA")
-    return partial(matmul, SparseTensor.from_dense(matrix))
-
-
-def _scatter(matrix: Tensor) -> Callable[[Tensor], Tensor]:
-    from torch_geometric.utils import scatter
-
+def _multiplier(matrix: Tensor, how: str) -> Callable[[Tensor], Tensor]:
+    """What multiplies features by an explicit matrix."""
+    if how == "csr":
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that CSR is in beta
+            return matrix.to_sparse_csr().matmul
+    if how == "torch_sparse":
+        try:
+            from torch_sparse import SparseTensor, matmul
+        except ImportError as error:
+            raise measure.NotMeasured(str(error)) from None
+        return partial(matmul, SparseTensor.from_dense(matrix))
     target, source = matrix.nonzero(as_tuple=True)
     weight, size = matrix[target, source].unsqueeze(-1), len(matrix)
     return lambda x: scatter(x[source].mul_(weight), target, dim_size=size, reduce="sum")
 
 
-EXPLICIT = {"csr": _csr, "torch_sparse": _torch_sparse, "scatter": _scatter}
-
-
 def measure_costs(
-    settings: Settings, path: Path | None, lengths: tuple[int, ...] = (512, 1024, 2048)
+    settings: Settings, path: Path | None, lengths: Sequence[int]
 ) -> dict[str, float]:
     """Measure the nanoseconds of each inner loop, and write them into the table of prices."""
     found: dict[str, list[float]] = {}
@@ -150,7 +136,7 @@ def measure_costs(
     prices = {name: float(f"{statistics.median(each):.3g}") for name, each in found.items()}
     path = path or Path(str(files("jat_graph.operators").joinpath("costs.json")))
     table = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    described = measure.machine(settings.device)
+    described = measure.describe_machine(settings.device)
     where = f"{described.get('gpu', described['processor'])}, {described['threads']} threads"
     table[settings.device] = {"machine": where, "nanoseconds": prices}
     path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
@@ -161,11 +147,7 @@ def _loops(length: int, settings: Settings) -> dict[str, tuple[Step, float]]:
     """Each loop of the cost model with its units of work."""
     query, key, _ = (tensor.float() for tensor in draw_heads(length, HEADS, settings))
     scores, every = inputs.key_scores(query, key), inputs.key_scores(query, key, length)
-    few, all_keys, features = (
-        inputs.votes(scores),
-        inputs.votes(every),
-        torch.cat([query, key], dim=-1),
-    )
+    few, features = inputs.votes(scores), torch.cat([query, key], dim=-1)
     matrix, ranking, x = count_votes(*few), rank_tokens(*few), features.flatten(0, 1)
     tokens, pairs, width = scores.numel(), HEADS * length**2, features.size(-1)
 
@@ -178,7 +160,7 @@ def _loops(length: int, settings: Settings) -> dict[str, tuple[Step, float]]:
         return both.sub_(1.0).relu_().flatten(2, 3).mT.sum(-1)
 
     return {
-        "vote": (partial(count_votes, *all_keys), pairs * length / 2),
+        "vote": (partial(count_votes, *inputs.votes(every)), pairs * length / 2),
         "entry": (lambda: matrix.clone().div_(2.0).sum(-1), pairs),
         "multiply": (lambda: matrix @ features, pairs * width),
         "rank": (partial(rank_tokens, *few), tokens),

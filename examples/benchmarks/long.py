@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from examples.benchmarks import measure
@@ -30,11 +28,10 @@ PATTERN = f"window:{WINDOW}+global:1"
 WARM_UP_TOKENS = 1024
 
 _common = {"heads": HEADS, "pattern": PATTERN}
-PLAIN = JatConfig.paper(hop_weights=(1.0,), **_common)
 CONFIGS = {
     "significance": JatConfig.paper(key_selection="significance", **_common),
     "sampled": JatConfig.paper(key_selection="sampled", **_common),
-    "window": PLAIN,
+    "window": JatConfig.paper(hop_weights=(1.0,), **_common),
     "stones": JatConfig.stones(key_selection="sampled", strength=0.1, **_common),
 }
 # What transformers calls an encoder, and settings of its own; all other sides are BERT.
@@ -51,8 +48,7 @@ def encoder_step(length: int, settings: Settings, ours: str, theirs: str) -> Out
     peaks = [measure.peak(_build, side, length, settings, device=device) for side in sides]
     step, facts = _open(ours, length, settings)
     other, config = _build(theirs, length, settings), attached_config(step.model)
-    attach(detach(step.model), PLAIN)
-    _check_pattern(step)
+    attach(detach(step.model), CONFIGS["window"])
     plain = step.loss()
     attach(detach(step.model), config)
     if ours != "window":
@@ -91,23 +87,6 @@ def _build(side: str, length: int, settings: Settings) -> TrainingStep:
     return _open(side, length, settings)[0]
 
 
-@torch.no_grad()
-def _check_pattern(step: TrainingStep) -> None:
-    """Refuse to go on unless heads in the window give what stock BERT gives under its mask."""
-    tokens = step.begun(WARM_UP_TOKENS)["input_ids"]
-    mask = _allowed(torch.arange(tokens.size(1), device=tokens.device), tokens.size(1))
-    stock = detach(copy.deepcopy(step.model)).base_model
-    wanted = stock(tokens, attention_mask=mask[None, None]).last_hidden_state
-    agree(step.model.base_model(tokens).last_hidden_state, wanted)
-
-
-def _allowed(rows: Tensor, length: int) -> Tensor:  # [r], [r, L]
-    """Which keys some queries may see."""
-    keys = torch.arange(length, device=rows.device)
-    zero = torch.zeros_like(keys[:1])
-    return parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)
-
-
 def layer(length: int, settings: Settings) -> Outcome:
     """The attention of one layer within the window against all pairs."""
     generator = torch.Generator().manual_seed(0)
@@ -116,7 +95,8 @@ def layer(length: int, settings: Settings) -> Outcome:
     query, key, value = drawn.to(settings.device, settings.dtype)
     within = partial(pattern_attention, pattern=parse_pattern(PATTERN))
     rows = torch.arange(0, length, -(-length // 16), device=query.device)
-    allowed = _allowed(rows, length)
+    keys, zero = torch.arange(length, device=query.device), rows[:1] * 0
+    allowed = parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)
     wanted = F.scaled_dot_product_attention(query[:, :, rows], key, value, attn_mask=allowed)
     agree(within(query, key, value)[:, :, rows], wanted)
     return measure.in_turns(

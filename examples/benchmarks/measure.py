@@ -90,11 +90,11 @@ def peak(build: Callable[..., Step], *arguments: Any, device: str) -> int:
     try:
         with patch.dict(os.environ, MALLOC), fresh() as pool:
             return pool.submit(_peak, partial(build, *arguments), device).result()
-    except (BrokenProcessPool, MemoryError, RuntimeError) as error:
-        # Linux kills what takes all memory; torch says it in several ways.
-        if type(error) is RuntimeError and "memory" not in str(error):
-            raise
-        raise NotMeasured("a step needs more memory than the machine has") from None
+    except (MemoryError, RuntimeError) as error:  # which torch says in several ways
+        # Linux kills what takes all memory.
+        if "memory" in str(error) or isinstance(error, BrokenProcessPool | MemoryError):
+            raise NotMeasured("a step needs more memory than the machine has") from None
+        raise
 
 
 def _peak(build: Callable[[], Step], device: str) -> int:
