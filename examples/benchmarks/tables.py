@@ -72,7 +72,7 @@ def _slopes(results: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
         bar = f" (bar: at most {benchmark['slope_bar']:g})" if "slope_bar" in benchmark else ""
         for (what, against), points in numbers.groupby(["what", "against"], sort=False):
             side = {"ours": what, "theirs": against}.get(name, f"{WORDS.get(name, name)}, {what}")
-            points = points.dropna(subset=[name])
+            points = points[points[name] > 0]
             if len(points) > 1 and side not in found:
                 slope, _ = np.polyfit(np.log(points["length"]), np.log(points[name]), 1)
                 wanted = bar if name == "ours" else ""

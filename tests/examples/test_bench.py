@@ -20,7 +20,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Call each side once or twice, compile nothing, train tiny models, start no process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "BLOCK_SECONDS", 0.0)
-    monkeypatch.setattr(models, "SHAPE", TINY | {"num_hidden_layers": 12, "type_vocab_size": 1})
+    monkeypatch.setattr(
+        models,
+        "SHAPE",
+        TINY | {"num_hidden_layers": 12, "type_vocab_size": 1, "num_attention_heads": 16},
+    )
     monkeypatch.setattr(models, "TOKENS", {"cpu": 64})
     monkeypatch.setattr(long, "SHAPE", TINY)
     monkeypatch.setattr(measure, "peak", run_here)
@@ -34,28 +38,34 @@ def run_here(build, *arguments, device: str) -> int:
     return 4096
 
 
+SLOW = ("kernels", "model", "long", "graphs")
+NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in bench.CASES]
+
+
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", [*bench.CASES])
-def test_every_benchmark_runs_and_goes_on_where_it_stopped(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lengths = ("512",) if name == "graphs" else ("32", "40")
-    command = [name, "--repeats", "1", "--device", "cpu", "--lengths"]
-    bench.main([*command, lengths[0]])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    length = "512" if name == "graphs" else "32"
+    bench.main([name, "--repeats", "1", "--device", "cpu", "--lengths", length])
     shown = capsys.readouterr().out
-    path = Path(f"bench-{name}.json")
-    results = json.loads(path.read_text(encoding="utf-8"))
+    results = json.loads(Path(f"bench-{name}.json").read_text(encoding="utf-8"))
     assert len(results["rows"]) == len(bench.CASES[name]["cases"])
     for row in results["rows"]:
         outcome = row["outcome"]
-        assert outcome["ratio"]["median"] > 0 or outcome["note"].startswith("not measured: ")
+        assert outcome["note"].startswith("not measured: ") or outcome["ratio"]["median"] > 0
         assert f"| {row['what']} " in shown and f"| {row['against']} " in shown
-    picture = ["--plot", "bench.png"] if name != "graphs" else []
-    bench.main([*command, *lengths, *picture])
-    again = json.loads(path.read_text(encoding="utf-8"))
-    assert again["rows"][: len(results["rows"])] == results["rows"]
-    assert len(again["rows"]) == len(results["rows"]) * len(lengths)
-    assert not picture or Path("bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_file_is_gone_on_with_and_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["growth", "--repeats", "1", "--device", "cpu", "--lengths", "32"]
+    bench.main(command)
+    (first,) = json.loads(Path("bench-growth.json").read_text(encoding="utf-8"))["rows"]
+    bench.main([*command, "64", "--plot", "growth.png"])
+    rows = json.loads(Path("bench-growth.json").read_text(encoding="utf-8"))["rows"]
+    assert rows[0] == first and [row["length"] for row in rows] == [32, 64]
+    assert Path("growth.png").read_bytes().startswith(b"\x89PNG")
+    assert "Log–log slope" in capsys.readouterr().out
 
 
 @pytest.mark.slow
