@@ -27,40 +27,38 @@ def frame(results: dict[str, Any]) -> pd.DataFrame:
 
 
 def sections(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> str:
-    """Results as parts of a page; those of two machines under one title say which."""
-    text, titles = "", [_title(results) for results in shown]
+    """Results as parts of a page: tables, how numbers grow, and what they ran on."""
+    text, titles = "", []
+    for results in shown:
+        title = f"## {results['benchmark']}, {'GPU' if 'gpu' in results['machine'] else 'CPU'}"
+        titles.append(title + ", memory kept by malloc" * ("malloc" in results["machine"]))
     for results, title in zip(shown, titles, strict=True):
-        if titles.count(title) > 1:
-            title += f", {results['machine']['processor']}"
-        parts = title, *_section(results, benchmarks[results["benchmark"]])
+        benchmark, machine = benchmarks[results["benchmark"]], results["machine"]
+        named = f", {machine['processor']}" if titles.count(title) > 1 else ""
+        lines = "\n".join(f"- {line}" for line in (*_slopes(results, benchmark), _ran(results)))
+        parts = title + named, benchmark["claim"], _table(results, benchmark), lines
         text += "".join(f"\n{part}\n" for part in parts)
     return text
 
 
-def _title(results: dict[str, Any]) -> str:
-    title = f"## {results['benchmark']}, {'GPU' if 'gpu' in results['machine'] else 'CPU'}"
-    return title + ", memory kept by malloc" * ("malloc" in results["machine"])
-
-
-def _section(results: dict[str, Any], benchmark: dict[str, Any]) -> tuple[str, str, str]:
-    """The claim, a table, and how the numbers grow and what they ran on."""
-    settings, machine = results["settings"], results["machine"]
+def _table(results: dict[str, Any], benchmark: dict[str, Any]) -> str:
+    """A row for each point, comparison by comparison, by rising length."""
     keys = list(dict.fromkeys((row["what"], row["against"]) for row in results["rows"]))
-    rows = sorted(
-        results["rows"], key=lambda r: (keys.index((r["what"], r["against"])), r["length"])
-    )
-    cells = pd.DataFrame([_cells(row, benchmark, settings["device"]) for row in rows])
+    place = {key: number for number, key in enumerate(keys)}
+    rows = sorted(results["rows"], key=lambda r: (place[r["what"], r["against"]], r["length"]))
+    device = results["settings"]["device"]
+    cells = pd.DataFrame([_cells(row, benchmark, device) for row in rows])
     align = ["left" if name in ("our side", "against", "also") else "right" for name in cells]
-    table = cells.to_markdown(index=False, colalign=align, disable_numparse=True)
-    named = ("processor", "cores", "threads", "system", "gpu", "cuda")
-    versions = ", ".join(f"{name} {value}" for name, value in machine.items() if name not in named)
-    gpu = f"{machine['gpu']} with CUDA {machine['cuda']}, " if "gpu" in machine else ""
-    ran = (
-        f"Measured in {settings['dtype']} on {gpu}{machine['processor']}, {machine['cores']} "
-        f"cores, {machine['threads']} threads, {machine['system']}; {versions}."
-    )
-    lines = (f"- {line}" for line in (*_slopes(results, benchmark), ran))
-    return benchmark["claim"], table, "\n".join(lines)
+    return cells.to_markdown(index=False, colalign=align, disable_numparse=True)
+
+
+def _ran(results: dict[str, Any]) -> str:
+    """What they ran on."""
+    machine, dtype = dict(results["machine"]), results["settings"]["dtype"]
+    gpu = f"{machine.pop('gpu')} with CUDA {machine.pop('cuda')}, " if "gpu" in machine else ""
+    text = "Measured in {} on {}{processor}, {cores} cores, {threads} threads, {system}; {}."
+    others = [f"{n} {v}" for n, v in machine.items() if f"{{{n}}}" not in text]
+    return text.format(dtype, gpu, ", ".join(others), **machine)
 
 
 def _slopes(results: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
@@ -83,9 +81,10 @@ def _slopes(results: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
 def _cells(row: dict[str, Any], benchmark: dict[str, Any], device: str) -> dict[str, str]:
     """A point in words."""
     outcome, facts = row["outcome"], dict(row["outcome"]["facts"])
-    case = find_case(benchmark, row)
     bars = [
         (most, number)
+        for case in benchmark["cases"]
+        if (case["what"], case["against"]) == (row["what"], row["against"])
         for most, shortest, longest, number in case.get("bars", {}).get(device, ())
         if shortest <= row["length"] <= longest
     ]
@@ -108,38 +107,28 @@ def _cells(row: dict[str, Any], benchmark: dict[str, Any], device: str) -> dict[
     }
 
 
-def find_case(benchmark: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The case that a point is of."""
-    found = [case for case in benchmark["cases"] if case["what"] == row["what"]]
-    return next((case for case in found if case["against"] == row["against"]), {})
-
-
 def _spread(spread: dict[str, Any] | None, unit: str) -> str:
     """A median and its quartiles in one unit."""
     if spread is None:
         return "-"
-    factor, word = _scale(spread["median"], unit)
-    middle, low, high = (_digits(spread[name] / factor) for name in ("median", "low", "high"))
+    (middle, low, high), word = _digits([spread[n] for n in ("median", "low", "high")], unit)
     return f"{middle}{word} ({low} to {high})"
 
 
 def _fact(name: str, value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    factor, word = _scale(value, name.rpartition("_")[2])
-    return (
-        f"{value:,}" if isinstance(value, int) and not word else f"{_digits(value / factor)}{word}"
-    )
+    unit = name.rpartition("_")[2]
+    if isinstance(value, str) or (isinstance(value, int) and unit not in UNITS):
+        return value if isinstance(value, str) else f"{value:,}"
+    (number,), word = _digits([value], unit)
+    return f"{number}{word}"
 
 
-def _scale(value: float, unit: str) -> tuple[float, str]:
-    """The multiple of a unit that a number is shown in."""
+def _digits(values: list[float], unit: str) -> tuple[list[str], str]:
+    """Numbers in the multiple of their unit that fits the first of them."""
     large, small = UNITS.get(unit, ((1.0, ""), (1.0, "")))
-    return large if abs(value) >= large[0] else small
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    factor, word = large if abs(values[0]) >= large[0] else small
+    scaled = [value / factor for value in values]
+    return [f"{n:.0f}" if abs(n) >= 100 else f"{n:.3g}" for n in scaled], word
 
 
 def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
