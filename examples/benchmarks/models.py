@@ -15,7 +15,7 @@ from examples.benchmarks import measure
 from examples.benchmarks.inputs import HEADS, WANTED
 from examples.benchmarks.measure import Outcome, Settings, agree
 from jat_graph import JatConfig, attach, calibrate, detach
-from jat_graph.inspection.calibration import graph_statistics
+from jat_graph.inspection import graph_statistics
 
 # RoBERTa-base, and the tokens of a step, which has at least one sequence.
 SHAPE: dict[str, Any] = {"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12}
