@@ -11,16 +11,16 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
-from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.by_name import KINDS, asks_for_heads, check_without_weights, saved_configs
 from jat_graph.hf.describing import choice
+from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
 from jat_graph.hf.state import ROOT_ATTRIBUTE, STATE_ATTRIBUTE, Attachment, LayerState, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
-from jat_graph.triplet_config import TripletConfig
+from jat_graph.hf.triplets import TripletConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

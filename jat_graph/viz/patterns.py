@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from jat_graph.attention.patterns.dense import pattern_rows
+from jat_graph.checks.layers import is_layer
 from jat_graph.checks.pictures import check_pattern_tokens
-from jat_graph.patterns import Pattern, Union
-from jat_graph.viz.heads import new_figure
-from jat_graph.viz.layers import Layer, layer_panels
-from jat_graph.viz.panels import Panel, colours_of, draw_panel
+from jat_graph.patterns import Pattern, Union, parse_pattern
+from jat_graph.viz.figures import Panel, colours_of, draw_panel, new_figure
+from jat_graph.viz.layers import layer_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,24 +21,25 @@ PANEL, MARGIN = 3.0, 1.1  # inches; the margin is for titles and names
 MAX_TITLE = 40
 
 
-def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
+def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
     """Draw patterns beside each other, one panel for each of a pattern's kinds of heads.
 
     Rows are queries, columns keys. The members of a union have a colour each; a pair that several
-    of them allow is black. A layer that does not read token by token can stand for a pattern, too:
-    of a :class:`~jat_graph.nn.MemoryCompressedAttention` the picture shows the tokens in the
-    windows of the slots that a query reads, of an :class:`~jat_graph.nn.AreaAttention` the areas,
-    and of a :class:`~jat_graph.nn.BlockSelfAttention` tokens and blocks, in both directions.
+    of them allow is black. A layer that does not read token by token can stand for a pattern, too,
+    as a text: of ``"memory-compressed:3:3:causal"`` the picture shows the tokens in the windows of
+    the slots that a query reads, of ``"area:3"`` the areas, and of ``"block:5"`` tokens and blocks,
+    in both directions.
 
     Args:
-        patterns: The patterns, or layers.
+        patterns: The patterns, or texts of patterns and of layers.
         length: Number of tokens.
 
     Returns:
         A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
 
     Raises:
-        ValueError: If there is no pattern, or the length is below 1 or too large to be seen.
+        ValueError: If there is no pattern, a text means none, or the length is below 1 or too large
+            to be seen.
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
 
     Reference:
@@ -48,15 +48,7 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
     check_pattern_tokens("length", length)
     if not patterns:
         raise ValueError("patterns must be at least one, got none")
-    panels = [
-        panel
-        for pattern in patterns
-        for panel in (
-            _pattern_panels(pattern, length)
-            if isinstance(pattern, Pattern)
-            else layer_panels(pattern, length)
-        )
-    ]
+    panels = [panel for pattern in patterns for panel in _panels(pattern, length)]
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
@@ -68,35 +60,32 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
     return figure
 
 
-def _pattern_panels(pattern: Pattern, length: int) -> list[Panel]:
+def _panels(pattern: Pattern | str, length: int) -> list[Panel]:
+    """Show which member allows each pair, for each kind of heads."""
+    if isinstance(pattern, str):
+        if is_layer(pattern):
+            return layer_panels(pattern, length)
+        pattern = parse_pattern(pattern)
     members = pattern.members if isinstance(pattern, Union) else (pattern,)
-    names = tuple(member.spec for member in members)
-    return [
-        Panel(_title(pattern, head, length), _colours(members, head, length), names)
-        for head in range(pattern.period)
-    ]
-
-
-def _colours(members: Sequence[Pattern], head: int, length: int) -> Tensor:
-    """Return which member allows each pair to a head."""
-    pairs = [
-        pattern_rows(
-            member.of_head(head),
-            valid=None,
-            num_queries=length,
-            num_keys=length,
-            heads=1,
-            device=torch.device("cpu"),
-        )[0, 0]
-        for member in members
-    ]
-    return colours_of(torch.stack(pairs))
-
-
-def _title(pattern: Pattern, head: int, length: int) -> str:
-    """Name the pattern, the heads that have it, and the share of pairs."""
     spec = pattern.spec
     name = spec if len(spec) <= MAX_TITLE else spec[: MAX_TITLE - 1] + "…"
-    share = pattern.num_edges(length, head) / length**2
-    heads = f"heads {head}, {head + pattern.period}, …: " if pattern.period > 1 else ""
-    return f"{name}\n{heads}{share:.1%} of the pairs"
+    panels = []
+    for head in range(pattern.period):
+        share = pattern.num_edges(length, head) / length**2
+        heads = f"heads {head}, {head + pattern.period}, …: " if pattern.period > 1 else ""
+        pairs = [
+            pattern_rows(
+                member.of_head(head),
+                valid=None,
+                num_queries=length,
+                num_keys=length,
+                heads=1,
+                device=torch.device("cpu"),
+            )[0, 0]
+            for member in members
+        ]
+        title = f"{name}\n{heads}{share:.1%} of the pairs"
+        panels.append(
+            Panel(title, colours_of(torch.stack(pairs)), tuple(member.spec for member in members))
+        )
+    return panels

@@ -11,6 +11,7 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import (
     TripletConfig,
@@ -22,7 +23,6 @@ from jat_graph.hf import (
     save_pretrained,
 )
 from jat_graph.hf.interface import run_heads
-from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
