@@ -16,6 +16,10 @@ from jat_graph.adjacency.scores import full_precision, score_dtype
 from jat_graph.kernels.running import running_sums
 from jat_graph.masks.tokens import TokenMask
 
+PAIRS_REFUSED = (
+    "standard scores need a mask of padding or causal order, got one of pairs [.., L, L]; "
+    "under torch.compile pass padding as attention_mask [B, L]"
+)
 # Tokens of a causal sequence that get one standard deviation, that of the blocks before theirs.
 BLOCK = 64
 
@@ -33,7 +37,8 @@ def standard_features(
     come from tokens up to itself: the deviation from all complete blocks before its own, within
     the first block from the tokens so far.
     """
-    _refuse_pairs(mask)
+    if mask.pairs is not None:
+        raise ValueError(PAIRS_REFUSED)
     if mask.causal:
         return causal_features(query, key, scale, mask.valid)[:2]
     dtype = score_dtype(query, key)
@@ -55,7 +60,8 @@ def standard_features(
 
 def standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
     """Return a map that is centred by rows and by columns, in standard deviations."""
-    _refuse_pairs(mask)
+    if mask.pairs is not None:
+        raise ValueError(PAIRS_REFUSED)
     if mask.causal:
         raise ValueError("standardize needs query and key in causal order, got a map of scores")
     scores = scores.to(score_dtype(scores, scores))
@@ -68,14 +74,6 @@ def standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
         total = (pairs * (scores - centres).square()).sum((-1, -2), keepdim=True)
         deviation = inverse(total, count)
     return (scores - centres) * deviation * pairs
-
-
-def _refuse_pairs(mask: TokenMask) -> None:
-    if mask.pairs is not None:
-        raise ValueError(
-            "standard scores need a mask of padding or causal order, got one of pairs [.., L, L]; "
-            "under torch.compile pass padding as attention_mask [B, L]"
-        )
 
 
 def causal_features(

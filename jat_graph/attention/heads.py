@@ -154,9 +154,12 @@ def wide_attention(
     widest = max(width, value_width)
     if query.is_cuda and widest > CUDA_WIDTH:
         return blocked_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    query, key = (_pad(tensor, widest) for tensor in (query, key))
+    query, key, value = (
+        x if x.size(-1) == widest else F.pad(x, (0, widest - x.size(-1)))
+        for x in (query, key, value)
+    )
     output = F.scaled_dot_product_attention(
-        query, key, _pad(value, widest), attn_mask, dropout_p, is_causal, scale=scale
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
     )
     return output if widest == value_width else output[..., :value_width]
 
@@ -227,8 +230,3 @@ def _cut_heads(attn_mask: Tensor | None, heads: tuple[int, ...]) -> Tensor | Non
     if attn_mask is None or attn_mask.size(1) in (1, len(heads)):
         return attn_mask
     return attn_mask[:, list(heads)]
-
-
-def _pad(tensor: Tensor, width: int) -> Tensor:
-    missing = width - tensor.size(-1)
-    return F.pad(tensor, (0, missing)) if missing else tensor

@@ -21,8 +21,8 @@ from jat_graph.attention.propagation import (
 )
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED
-from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.describing import way_of_jumping
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
 from jat_graph.masks.tokens import TokenMask
@@ -123,7 +123,7 @@ class JumpLayer(LayerHeads):
         dtype = like.dtype if like.is_floating_point() else theta.dtype  # quantized weights are not
         return JumpStrength(theta).to(like.device, dtype)
 
-    def at_rest(self, module: nn.Module) -> bool:
+    def is_identity(self, module: nn.Module) -> bool:
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
         if self.fixed:
             return self.jumping.is_identity
@@ -142,33 +142,33 @@ class JumpLayer(LayerHeads):
         """Return what no tokens leave behind."""
         return new_past(self.config)
 
-    def run(self, call: AttentionCall) -> HeadParts:
+    def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        if not call.is_whole:
-            self._refuse_last_tokens(call)
-        past = call.past(self)
-        mask = call.whole_mask(past)
-        layers = getattr(call.module, "jump_conv", None)
-        graph = read_graph(call.graph, call.query, mask, self.heads)
+        if not inputs.is_whole:
+            self._refuse_last_tokens(inputs)
+        past, mask = inputs.past_and_mask(self)
+        external = inputs.external
+        if external is not None:
+            external = read_graph(external, inputs.query, mask, self.heads)
         return head_groups(
-            call.query,
-            call.key,
-            call.value,
+            inputs.query,
+            inputs.key,
+            inputs.value,
             self.jumping,
             mask=mask,
-            scale=call.scale,
+            scale=inputs.scale,
             past=past,
-            strength=self.learned(call.module),
-            layers=layers,
-            external=graph,
+            strength=self.learned(inputs.module),
+            layers=getattr(inputs.module, "jump_conv", None),
+            external=external,
         )
 
-    def _refuse_last_tokens(self, call: AttentionCall) -> None:
+    def _refuse_last_tokens(self, inputs: AttentionInputs) -> None:
         """Refuse to generate with a cache what needs the queries of all tokens."""
         config = self.config
         strong_pairs = config.strength is not None and config.graph.kind == "pairs"
         reasons = {
-            "on graphs from outside": call.graph is not None,
+            "on graphs from outside": inputs.external is not None,
             "with layers of PyG": config.conv is not None,
             "with strengths on pairs": strong_pairs,
             "on pruned pairs": isinstance(config.graph, PairGraph)
@@ -178,5 +178,5 @@ class JumpLayer(LayerHeads):
         if what is not None:
             raise ValueError(
                 f"jump heads {what} need the queries of all tokens: pass use_cache=False "
-                f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+                f"(got {inputs.sizes[0]} queries for {inputs.sizes[1]} keys)"
             )

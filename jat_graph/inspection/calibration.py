@@ -21,7 +21,7 @@ from jat_graph.inspection.graphs import LayerGraph, layer_graph, layer_pairs
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 HOLD_OUT_EVERY = 5
 FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
@@ -197,7 +197,7 @@ def _measure_table(
     attach_again(model, config.replace(threshold=math.inf), learned)
     relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
-    for row in watched(range(len(relay.heads)), "Calibrating", len(relay.heads)):
+    for row in track_progress(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])

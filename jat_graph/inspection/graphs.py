@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -37,36 +36,15 @@ class UsedStone(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LayerGraph(ABC):
-    """The graph of a layer's jump heads; single jumps are those of the first sequence and head."""
+class PairVotes:
+    """The graph A of hard votes; single jumps are those of the first sequence and head."""
 
-    fixed: PairAdjacency | StoneIncidence  # all that fixes it
-
-    @property
-    @abstractmethod
-    def weights(self) -> Tensor:  # [B, H, L, L]
-        """What is mixed into each token of every other."""
-
-    @property
-    @abstractmethod
-    def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, m] bool, [B, H, L, m]
-        """Where the graph may have something, and what it has."""
-
-    @abstractmethod
-    def votes(self, query: int, key: int) -> list[Vote]:
-        """Return what joins a pair, strongest first."""
+    fixed: PairAdjacency
 
     @cached_property
     def scores(self) -> Tensor:  # [B, H, L, L]
         """The scores that vote."""
         return self.fixed.source.columns(None)
-
-
-@dataclass(frozen=True)
-class PairVotes(LayerGraph):
-    """The graph A of hard votes."""
-
-    fixed: PairAdjacency
 
     @cached_property
     def columns(self) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
@@ -97,11 +75,16 @@ class PairVotes(LayerGraph):
 
 
 @dataclass(frozen=True)
-class StoneLinks(LayerGraph):
+class StoneLinks:
     """How tokens stand on stones, and the walk P from token to token that this gives."""
 
     fixed: StoneIncidence
     operator: Operator  # P
+
+    @cached_property
+    def scores(self) -> Tensor:  # [B, H, L, L]
+        """The standard scores."""
+        return self.fixed.source.columns(None)
 
     @cached_property
     def links(self) -> Tensor:  # B [B, H, L, m]
@@ -160,6 +143,9 @@ class StoneLinks(LayerGraph):
     def _places(self) -> tuple[Tensor, Tensor]:  # [m] each
         places, sides = self.fixed.stones()
         return places[0, 0], sides
+
+
+LayerGraph: TypeAlias = PairVotes | StoneLinks
 
 
 def layer_pairs(layer: CapturedLayer) -> PairAdjacency:

@@ -56,12 +56,6 @@ class Workload:
     backward: bool = False
     linked: float | None = None
 
-    @property
-    def matrix_bytes(self) -> int:
-        """Size of A in float32, or of B."""
-        columns = self.length if self.linked is None else self.num_keys
-        return 4 * self.graphs * self.length * columns
-
 
 @dataclass(frozen=True)
 class BackendChoice:
@@ -206,9 +200,10 @@ def choose_backend(
         return BackendChoice("dense", f"{other!r} cannot run: {'; '.join(reasons)}")
     prices, where = prices_of(device)
     costs = {name: predict(name, work, prices) for name in ("dense", other)}
-    if work.matrix_bytes > LARGEST_MATRIX:
-        size = work.matrix_bytes / 2**30
-        return BackendChoice(other, f"a dense {matrix} would take {size:.1f} GiB", costs)
+    size = 4 * work.graphs * work.length * (work.length if linked is None else num_keys)
+    if size > LARGEST_MATRIX:
+        why = f"a dense {matrix} would take {size / 2**30:.1f} GiB"
+        return BackendChoice(other, why, costs)
     if linked is not None and device not in _TABLE:
         return BackendChoice("dense", f"links have no measured price on {device}")
     if linked is not None and num_keys <= width:

@@ -1,6 +1,5 @@
 """One sequence over several processes gives what one process gives, values and gradients."""
 
-import dataclasses
 from datetime import timedelta
 from itertools import cycle, product
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One call of an attention module, as its heads see it; its mask is resolved once a forward."""
+"""What an attention module is called with, as its heads see it; one look at a mask a forward."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from jat_graph.hf.generation_cache import (
     PastOwner,
     cache_layer,
     causal_rows,
+    excluded_with_past,
     keeps_all_tokens,
     mask_with_past,
     past_tokens,
-    silent_with_past,
 )
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, split_additive
 from jat_graph.patterns import Pattern
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AttentionCall:
+class AttentionInputs:
     """What an attention module is called with."""
 
     module: nn.Module
@@ -43,8 +43,8 @@ class AttentionCall:
     scale: float
     hidden: Tensor | None = None  # what the module made the queries of, [B, Lq, C]
     cache: Cache | None = None  # of the keys of earlier tokens
-    silent: Tensor | None = None  # tokens that never vote and are never stones, bool [B, Lq]
-    graph: Any = None  # from outside, in the place of those of jump heads
+    excluded: Tensor | None = None  # tokens that never vote and are never stones, bool [B, Lq]
+    external: Any = None  # graphs, in the place of those of jump heads
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -56,57 +56,48 @@ class AttentionCall:
         """Tell whether the queries are those of all tokens."""
         return self.query.size(2) == self.key.size(2)
 
-    def repeat_keys(self) -> AttentionCall:
-        """Return the call with each head of keys and values repeated for its group of queries."""
-        groups = self.query.size(1) // self.key.size(1)
-        if groups == 1:
-            return self
-        return replace(self, key=repeat_kv(self.key, groups), value=repeat_kv(self.value, groups))
-
-    def of_heads(
-        self, heads: tuple[int, ...], query: Tensor, key: Tensor, value: Tensor
-    ) -> AttentionCall:
-        """Return the call of some heads, whose queries, keys and values are given."""
-        mask = self.attention_mask
-        if mask is not None and mask.dim() == 4 and mask.size(1) > 1:
-            mask = mask[:, list(heads)]
-        return replace(self, query=query, key=key, value=value, attention_mask=mask)
+    def repeat_keys(self) -> AttentionInputs:
+        """Return them with each head of keys and values repeated for its group of queries."""
+        times = self.query.size(1) // self.key.size(1)
+        return replace(self, key=repeat_kv(self.key, times), value=repeat_kv(self.value, times))
 
     def token_mask(self) -> TokenMask:
-        """Return the mask for the votes."""
+        """Return the mask of all tokens, the excluded ones among them."""
         mask = resolve_once(self.attention_mask, self.is_causal, self.query)
-        return exclude_tokens(mask, self.silent, self.query)
+        return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
 
-    def past(self, owner: PastOwner) -> Past | None:
-        """Return what earlier tokens left behind for heads; None if nothing is to be kept.
+    def past_and_mask(self, owner: PastOwner) -> tuple[Past | None, TokenMask]:
+        """Return what earlier tokens left behind for heads, None if nothing is kept, and the mask.
 
         The first tokens may fill any cache, which training does by default; only the next ones,
         which never come there, need one that can be followed.
         """
-        followed = self.cache is not None and keeps_all_tokens(self.cache, self.module)
-        if self.cache is not None and (followed or not self.is_whole):
-            return past_tokens(self.cache, self.module, owner, self.query.size(2))
-        if not self.is_whole:
+        cache = self.cache
+        if self.is_whole and (cache is None or not keeps_all_tokens(cache, self.module)):
+            return None, self.token_mask()
+        if cache is None:
             raise ValueError(
                 "jump heads that came by name need the queries of all tokens: load the model with "
                 "jat_graph.from_pretrained, or pass use_cache=False "
                 f"(got {self.sizes[0]} queries for {self.sizes[1]} keys)"
             )
-        return None
-
-    def whole_mask(self, past: Past | None) -> TokenMask:
-        """Return the mask of all tokens, also where the queries are those of the last ones."""
+        past = past_tokens(cache, self.module, owner, self.query.size(2))
         if self.is_whole:
-            return self.token_mask()
-        if past is not None:
-            mask = mask_with_past(past.valid, self.attention_mask, *self.sizes)
-            return replace(mask, excluded=silent_with_past(past.excluded, self.silent, past.length))
+            return past, self.token_mask()
+        mask = mask_with_past(past.valid, self.attention_mask, *self.sizes)
+        excluded = excluded_with_past(past.excluded, self.excluded, past.length)
+        return past, replace(mask, excluded=excluded)
+
+    def _valid(self) -> Tensor | None:
+        """Return the tokens that are no padding, also where the queries are the last ones."""
+        if self.is_whole:
+            return self.token_mask().valid
         if self.cache is not None:
             cache_layer(self.cache, self.module)  # others hold keys that are not there yet
         if self.attention_mask is None:
-            return TokenMask(causal=True)
+            return None
         self._check_no_window()
-        return TokenMask(split_additive(self.attention_mask)[0].any(-2), causal=True)
+        return split_additive(self.attention_mask)[0].any(-2)
 
     def _check_no_window(self) -> None:
         """Refuse a window of the model's own, outside of which tokens would pass for padding."""
@@ -128,9 +119,13 @@ class AttentionCall:
     def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
         queries, keys = self.sizes
         device, heads = self.query.device, self.query.size(1)
-        valid = self.whole_mask(None).valid
         rows = pattern_rows(
-            pattern, valid=valid, num_queries=queries, num_keys=keys, heads=heads, device=device
+            pattern,
+            valid=self._valid(),
+            num_queries=queries,
+            num_keys=keys,
+            heads=heads,
+            device=device,
         )
         if self.is_causal:
             return rows & causal_rows(queries, keys, device)
@@ -165,28 +160,22 @@ def resolve_once(
     Resolving looks at the mask's values and so waits for the device; the layers of one forward
     share their mask. A mask that was written to since is resolved anew.
     """
-    if attention_mask is None or not _can_be_remembered(attention_mask):
+    # An entry for a mask without a version, or for a view, could go stale or keep its mask alive.
+    if (
+        attention_mask is None
+        or torch.compiler.is_compiling()
+        or attention_mask.is_inference()
+        or attention_mask.dim() != 4
+        or attention_mask.size(-2) == 1
+    ):
         return resolve_mask(attention_mask, is_causal, query)
     entry = _entries.get(attention_mask)
     wanted = attention_mask._version, is_causal, query.shape[:3]
     if entry is None or (entry.version, entry.is_causal, entry.shape) != wanted:
-        entry = _remember(attention_mask, is_causal, query)
+        resolved = resolve_mask(attention_mask, is_causal, query)
+        pairs_is_mask = resolved.pairs is attention_mask
+        if pairs_is_mask:  # the entry would keep its own key alive
+            resolved = replace(resolved, pairs=None)
+        entry = _Entry(*wanted, resolved, pairs_is_mask)
+        _entries[attention_mask] = entry
     return replace(entry.resolved, pairs=attention_mask) if entry.pairs_is_mask else entry.resolved
-
-
-def _can_be_remembered(mask: Tensor) -> bool:
-    """Tell whether an entry can go stale or keep its own mask alive: versions, and views."""
-    if torch.compiler.is_compiling() or mask.is_inference():
-        return False
-    return mask.dim() == 4 and mask.size(-2) > 1
-
-
-def _remember(mask: Tensor, is_causal: bool, query: Tensor) -> _Entry:
-    resolved = resolve_mask(mask, is_causal, query)
-    pairs_is_mask = resolved.pairs is mask
-    if pairs_is_mask:
-        # The entry would keep its own key alive.
-        resolved = replace(resolved, pairs=None)
-    entry = _Entry(mask._version, is_causal, query.shape[:3], resolved, pairs_is_mask)
-    _entries[mask] = entry
-    return entry
