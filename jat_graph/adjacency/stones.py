@@ -10,7 +10,6 @@ from torch import Tensor
 
 from jat_graph.adjacency.keys import select_keys
 from jat_graph.adjacency.scores import QueryKeyScores, SelectedKeys
-from jat_graph.adjacency.shards import ShardScores, shard_features
 from jat_graph.adjacency.standard import standard_features
 from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.masks.tokens import TokenMask
@@ -83,6 +82,8 @@ class StoneIncidence:
         graph = config.graph
         assert isinstance(graph, StoneGraph)
         if mask.shard is not None:
+            from jat_graph.adjacency.shards import ShardScores, shard_features
+
             features = shard_features(query, key, scale, mask)
             source: QueryKeyScores = ShardScores(*features, scale, mask.shard)
             mask = mask.whole()

@@ -10,7 +10,7 @@ from torch import Tensor
 from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import flat_weights
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import NormalizedOperator, Operator, SparseOperator
+from jat_graph.operators.base import NormalizedOperator, Operator
 
 if TYPE_CHECKING:
     from torch_geometric.data import Batch, Data
@@ -33,6 +33,8 @@ def read_graph(
     if graph is None:
         return None
     from torch_geometric.utils import coalesce  # PyG takes seconds to load
+
+    from jat_graph.operators.sparse import SparseOperator
 
     shape = torch.Size((*query.shape[:3], query.size(2)))
     if mask.shard is not None:

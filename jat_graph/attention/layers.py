@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
-from jat_graph.operators.sparse import csr_matrix
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,8 @@ class HeadGraphs:
     @cached_property
     def matrix(self) -> Tensor:
         """Return the graph of pairs as PyG's ``adj_t`` in CSR, ``[N, N]``."""
+        from jat_graph.operators.sparse import csr_matrix  # PyG takes seconds to load
+
         return csr_matrix(self.edge_index, self.edge_weight, self.num_nodes)
 
 

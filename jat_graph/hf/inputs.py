@@ -23,7 +23,7 @@ from jat_graph.hf.generation_cache import (
     past_tokens,
 )
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, split_additive
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from transformers import Cache

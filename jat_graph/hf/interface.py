@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -23,11 +23,13 @@ from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.by_name import start_layer
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadOutput, LayerHeads
-from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import GRAPHS, NAME, NAMES, STATE_ATTRIBUTE, Attachment, LayerState
 from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.masks.tokens import shared_row
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
+
+if TYPE_CHECKING:
+    from jat_graph.hf.positions import PositionTable
 
 INPUTS = "jat_inputs"  # what a module hands on to its attention: hidden states and cache
 

@@ -26,7 +26,7 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory

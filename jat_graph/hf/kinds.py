@@ -13,7 +13,7 @@ from jat_graph.attention.heads import HeadGroup
 from jat_graph.hf.describing import numbers
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
 
 
 class HeadOutput(NamedTuple):

@@ -10,7 +10,7 @@ from torch import nn
 
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import LayerHeads
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle

@@ -13,13 +13,10 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence, expected_share
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators.base import Operator
-from jat_graph.operators.blocked import BlockedOperator
+from jat_graph.operators.base import KEPT_KEYS, Operator
 from jat_graph.operators.dense import DenseOperator
-from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.sparse_stones import SparseStoneOperator
 from jat_graph.operators.stones import StoneOperator
-from jat_graph.operators.threshold import KEPT_KEYS, ThresholdOperator
 
 # One matrix A or B may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
@@ -102,9 +99,18 @@ def build_operator(
     if backend == "dense":
         return DenseOperator.of_pairs(fixed)
     graph = config.graph
+    # Each comes with its kernels, or with PyG, which nobody waits for who does not use it.
     if backend == "sparse" and isinstance(graph, PairGraph):
+        from jat_graph.operators.sparse import SparseOperator
+
         return SparseOperator.of_pairs(fixed, graph.min_weight, graph.max_neighbors)
-    return BlockedOperator(fixed) if fixed.mask.causal else ThresholdOperator(fixed)
+    if fixed.mask.causal:
+        from jat_graph.operators.blocked import BlockedOperator
+
+        return BlockedOperator(fixed)
+    from jat_graph.operators.threshold import ThresholdOperator
+
+    return ThresholdOperator(fixed)
 
 
 def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from jat_graph.adjacency.scores import full_precision
 
+# Keys up to which what is known of them is kept between products; beyond, it is made again.
+KEPT_KEYS = 256
+
 
 class Operator(ABC):
     """A square matrix per sequence and head that multiplies features.

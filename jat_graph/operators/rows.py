@@ -11,7 +11,7 @@ from torch import Tensor
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.kernels import count_votes
-from jat_graph.operators.threshold import KEPT_KEYS
+from jat_graph.operators.base import KEPT_KEYS
 
 
 class VoteRows:

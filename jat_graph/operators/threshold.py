@@ -11,10 +11,7 @@ from torch import Tensor
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.kernels import Ranking, rank_tokens, sum_joined
-from jat_graph.operators.base import Operator
-
-# Keys up to which their rankings are kept between products; beyond, they are made again.
-KEPT_KEYS = 256
+from jat_graph.operators.base import KEPT_KEYS, Operator
 
 
 class ThresholdOperator(Operator):
