@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from jat_graph.cli.inputs import load_model
+from jat_graph.cli.models import load_model
 from jat_graph.cli.options import ConfigOption, ModelOption, SetOption
 
 if TYPE_CHECKING:
