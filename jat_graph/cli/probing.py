@@ -125,7 +125,7 @@ def _read_data(
         if kind not in ("tree", "distance"):
             return [evenly(own, sentences) for own in data], {}
         train = evenly(data[0], sentences or MOST_TREES)
-        return [train, *(evenly(own, sentences) for own in data[1:])], {"most": None}
+        return [train, *(evenly(own, sentences) for own in data[1:])], {}
     if TEXTS in KINDS[kind][1]:
         contexts = list(probes.read_contexts(given[TEXTS]))
         known = any(own.senses for own in contexts)

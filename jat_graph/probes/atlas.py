@@ -18,14 +18,14 @@ from jat_graph.directions import isolated
 from jat_graph.probes.contexts import Context, Uses, find_uses, plain
 from jat_graph.probes.corpora import WordNet
 from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers
-from jat_graph.probes.pictures import COLOURS, MARKERS, new_figure
+from jat_graph.probes.pictures import COLOURS, MARKERS
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import watched
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, PageContent
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -40,6 +40,15 @@ CLUSTER, TAG, SENSE = "cluster", "part of speech", "sense"
 ALL, OTHER, UNKNOWN = "all", "other", ""
 MOST_GROUPS = len(COLOURS)
 ACROSS, SIDE, LINE, LETTERS = 4, 2.9, 0.16, 46  # panels in a row; inches; letters of a name
+
+CAPTION = (
+    "Uses of a word in sentences; each is a point, the word's state there, in a layout of which "
+    "only who is near whom means something. Clusters are of the states, not of the layout, and "
+    "are few where the silhouette, from -1 to 1, is best; near 0 there are no parts to speak of. "
+    "Telling words stand in surely more sentences of a cluster than of the others. A share of a "
+    "part of speech or sense says something where its interval is above the share that the most "
+    "common one has of all uses (settings)."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +87,6 @@ def context_atlas(
     layers: Sequence[int] | None = None,
     wordnet: WordNet | None = None,
     seed: int = 0,
-    batch_size: int = 32,
 ) -> Atlas:
     """Lay out the uses of a word in the plane, layer by layer: one point a sentence.
 
@@ -101,7 +109,6 @@ def context_atlas(
         layers: Layers to show; 0 is the embeddings. (default: None, all)
         wordnet: From :func:`open_wordnet`, to say what senses are. (default: None, keys alone)
         seed: Seed of the sample, the layout and the clusters. (default: 0)
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         A row for each cluster: its sentences, the words that tell, and the share of the most
@@ -122,7 +129,7 @@ def context_atlas(
     check_integer("seed", seed, least=0, below=2**32)
     chosen = check_layers(model, layers)
     uses = find_uses(word, contexts, most, seed)
-    reader = WordReader(model, tokenizer, folder, batch_size=batch_size)
+    reader = WordReader(model, tokenizer, folder)
     found = reader.read_states([own.words for own in uses.contexts], [[at] for at in uses.indices])
     kept = [row for row in range(len(uses.indices)) if row not in found.left_out]
     if len(kept) < LEAST:
@@ -143,7 +150,7 @@ def context_atlas(
     names = {kind: f"atlas-{kind.replace(' ', '-')}" for kind in (CLUSTER, *kinds)}
     return Atlas(
         name="atlas",
-        caption=_caption(uses, kinds, method),
+        caption=CAPTION,
         table=pd.DataFrame([row for one in maps for row in one.rows(kinds)]),
         settings={
             "word": uses.word,
@@ -153,6 +160,7 @@ def context_atlas(
             "layers": list(chosen),
             "layout": method,
             "seed": seed,
+            "common": {kind: _most_common(own) for kind, own in kinds.items()},
         },
         figures={name: _draw(uses, maps, kind, kinds, method) for kind, name in names.items()},
         views=tuple(_view(uses, maps, kind, kinds) for kind in (CLUSTER, *kinds)),
@@ -161,21 +169,13 @@ def context_atlas(
 
 @dataclass(frozen=True)
 class LayerMap:
-    """The uses of a word after one layer.
-
-    Args:
-        layer: The layer; 0 is the embeddings.
-        points: Where each use lies, ``[N, 2]``.
-        clusters: The cluster of each, ``[N]``.
-        silhouette: Mean silhouette of the clusters, from -1 to 1; NaN where there is one alone.
-        words: The words that tell each cluster from the others.
-    """
+    """The uses of a word after one layer."""
 
     layer: int
-    points: Floats
-    clusters: Integers
-    silhouette: float
-    words: Mapping[int, Sequence[str]]
+    points: Floats  # [N, 2], where each use lies
+    clusters: Integers  # [N]
+    silhouette: float  # the mean, from -1 to 1; NaN where there is one cluster alone
+    words: Mapping[int, Sequence[str]]  # that tell each cluster from the others
 
     @property
     def name(self) -> str:
@@ -247,23 +247,11 @@ def _kinds(uses: Uses, wordnet: WordNet | None) -> dict[str, list[str | None]]:
     return {name: own for name, own in ((TAG, tags), (SENSE, senses)) if any(own)}
 
 
-def _caption(uses: Uses, kinds: Mapping[str, Sequence[str | None]], method: str) -> str:
-    """Say where the points come from, and against what shares are to be held."""
-    parts = [
-        f"{len(uses.indices)} sentences with {uses.word!r}, of {uses.found} among {uses.read} that "
-        f"were read; each is a point, the word's state there, laid out by {method}, in which only "
-        "who is near whom means something. Clusters are of the states, not of the layout, and are "
-        "few where the silhouette, from -1 to 1, is best; near 0 there are no parts to speak of. "
-        "Telling words stand in surely more sentences of a cluster than of the others."
-    ]
-    for kind, own in kinds.items():
-        known = Counter(name for name in own if name)
-        (common, most), total = known.most_common(1)[0], known.total()
-        parts.append(
-            f"Of {total} uses whose {kind} is known, {most / total:.0%} are {common}: a share in a "
-            "cluster says something where its interval is above that."
-        )
-    return " ".join(parts)
+def _most_common(kinds: Sequence[str | None]) -> tuple[str, float]:
+    """The most common kind, and its share of the uses whose kind is known."""
+    known = Counter(kind for kind in kinds if kind)
+    kind, number = known.most_common(1)[0]
+    return kind, number / known.total()
 
 
 def directions(states: Floats) -> Floats:  # [N, D] -> [N, D]
@@ -431,9 +419,8 @@ def _draw(
     looks |= {UNKNOWN: ("#BBBBBB", ".")} if UNKNOWN in counts else {}
     across = min(ACROSS, len(maps))
     down = -(-len(maps) // across)
-    lines = max(len(own.words) for own in maps) if kind == CLUSTER else 0
     notes = 0.0 if kind == CLUSTER else LINE * 1.25 * (-(-len(looks) // across) + 1)
-    height = down * (SIDE + 0.2 + LINE * lines) + notes
+    height = down * (SIDE + 0.2) + notes
     heading = f"{len(uses.indices)} uses of “{_safe(uses.word)}” by {kind}, laid out by {method}"
     figure = new_figure(across * SIDE, height, heading=heading, size=12, notes=notes)
     axes = figure.subplots(down, across, squeeze=False).ravel()
@@ -447,27 +434,15 @@ def _draw(
         axis.set(xticks=[], yticks=[])
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(own.name, fontsize=9)
-        if kind == CLUSTER:
-            _write_words(axis, own, looks)
+        for cluster, words in own.words.items() if kind == CLUSTER else ():
+            named = f"{cluster + 1}: " + "\n".join(words[:3])
+            box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7}
+            look: Any = {"fontsize": 6, "ha": "center", "va": "center", "bbox": box}
+            axis.annotate(_safe(named.removesuffix(": ")), own.middle(cluster), **look)
     if kind != CLUSTER:
         handles = [_handle(look, name) for name, look in looks.items()]
         figure.legend(handles=handles, loc="lower center", ncols=across, fontsize=8, frameon=False)
     return figure
-
-
-def _write_words(axis: Axes, own: LayerMap, looks: Mapping[str, tuple[str, str]]) -> None:
-    """Number the clusters, and write their words below."""
-    for cluster in own.words:
-        box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.5}
-        look: Any = {"fontsize": 7, "ha": "center", "va": "center", "bbox": box}
-        axis.annotate(str(cluster + 1), own.middle(cluster), **look)
-    handles = [
-        _handle(looks[str(cluster + 1)], f"{cluster + 1}: {', '.join(words)}")
-        for cluster, words in sorted(own.words.items())
-    ]
-    room: Any = {"handletextpad": 0.1, "labelspacing": 0.25, "borderaxespad": 0.1}
-    below: Any = {"loc": "upper left", "bbox_to_anchor": (-0.03, -0.01)}
-    axis.legend(handles=handles, fontsize=7, frameon=False, **below, **room)
 
 
 def _handle(look: tuple[str, str], name: str) -> Any:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.numbers import check_indices, check_integer
+from jat_graph.data.reading import ATTENTION
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pictures import QUIET, draw_rows, new_figure
+from jat_graph.probes.pictures import QUIET, draw_rows
 from jat_graph.probes.treebank import Sentence, frequent_relations
-from jat_graph.probes.words import ATTENTION, WordReader, check_sentences, random_weights
+from jat_graph.probes.words import WordReader, check_sentences, random_weights
 from jat_graph.progress import watched
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +52,6 @@ def attention_probe(
     relations: int = 30,
     examples: int = 6000,
     seeds: Sequence[int] = (0, 1, 2),
-    batch_size: int = 32,
 ) -> Findings:
     """Tell from what all heads give two words whether they have a relation, and which.
 
@@ -78,7 +79,6 @@ def attention_probe(
         examples: Most pairs that are drawn of ``train``, and of ``test``, for each task and seed.
             (default: 6000)
         seeds: Each draws its own pairs, labels and weights. (default: (0, 1, 2))
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         The accuracies of all seeds together, with 95 % intervals over sentences, and those of the
@@ -95,10 +95,7 @@ def attention_probe(
     check_sentences(train=train, test=test)
     check_integer("relations", relations, least=2)
     check_integer("examples", examples, least=2)
-    if not seeds:
-        raise ValueError(f"seeds must be one or more integers, got {seeds!r}")
-    for seed in seeds:
-        check_integer("seeds", seed, least=0)
+    seeds = check_indices("seeds", seeds)
     there = dict(frequent_relations(test))
     names = [name for name, _ in frequent_relations(train) if name in there][:relations]
     if len(names) < 2:
@@ -113,13 +110,13 @@ def attention_probe(
         for task, draw in draws.items():
             chance = np.random.default_rng(seed)
             drawn[task, seed] = [draw(part, chance) for part in (train, test)]
-    reader = WordReader(model, tokenizer, folder, maps, batch_size)
+    reader = WordReader(model, tokenizer, folder, maps)
     own = _describe(reader, (train, test), drawn)
     random: dict[tuple[str, int], list[Described]] = {}
     for seed in seeds:
         twin = random_weights(model, seed, jumping=True)
         some = {place: pairs for place, pairs in drawn.items() if place[1] == seed}
-        twin_reader = WordReader(twin, tokenizer, folder, maps, batch_size)
+        twin_reader = WordReader(twin, tokenizer, folder, maps)
         random |= _describe(twin_reader, (train, test), some)
 
     classes = {JOINED: 2, WHICH: len(names)}

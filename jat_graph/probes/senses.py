@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.checks.numbers import check_flag, check_indices, check_integer
+from jat_graph.checks.numbers import check_flag, check_indices
 from jat_graph.probes.corpora import MarkedSentence, MarkedWord, WordNet
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pictures import add_legend, draw_layers, new_figure
+from jat_graph.probes.pictures import add_legend, draw_layers
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
 from jat_graph.progress import watched
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,10 +58,8 @@ def sense_probe(
     folder: str | Path,
     *,
     layers: Sequence[int] | None = None,
-    rank: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     controls: bool = True,
-    batch_size: int = 32,
 ) -> Findings:
     r"""Ask after each layer of a model how well states of words tell their senses apart.
 
@@ -84,11 +83,9 @@ def sense_probe(
         folder: Where states are kept, 1.5 KB for each word and layer at a width of 384, to be
             found by the next call.
         layers: Layers to ask after; 0 is the embeddings. (default: None, all)
-        rank: Rows of :math:`B`. (default: None, the model's width)
         seeds: Seeds of the semantic probe; none for no such probe. (default: ``(0, 1, 2)``)
         controls: Whether random weights are asked as well, which takes as long as the model.
             (default: True)
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         F1 on each set, on all of them with the 95 % interval over sentences, and on the words of
@@ -105,10 +102,10 @@ def sense_probe(
     """
     import pandas as pd
 
-    chosen, rank = check_layers(model, layers), check_rank(rank, model)
-    seeds = check_indices("seeds", seeds) if len(seeds) else ()
+    chosen = check_layers(model, layers)
+    seeds = check_indices("seeds", seeds) if seeds else ()
     check_flag("controls", controls)
-    reader = WordReader(model, tokenizer, folder, batch_size=batch_size)
+    reader = WordReader(model, tokenizer, folder)
     asked = MarkedStates.read(reader, [own for some in tests.values() for own in some])
     learned = MarkedStates.read(reader, training)
     choices = Choices.of(asked.words, learned, wordnet)
@@ -124,13 +121,13 @@ def sense_probe(
     for layer in chosen:
         rows.append(row(NEAREST, layer, choices.nearest(asked, learned, layer)))
     if controls:
-        other = WordReader(random_weights(model), tokenizer, folder, batch_size=batch_size)
+        other = WordReader(random_weights(model), tokenizer, folder)
         both = [MarkedStates.read(other, own.sentences) for own in (asked, learned)]
         rows += [row(RANDOM, layer, choices.nearest(*both, layer)) for layer in chosen]
     mapped = []
     for layer in watched(chosen if seeds else (), "Training semantic probes", len(chosen)):
         states = learned.after(layer)
-        maps = [train_map(states, *split_triples(learned, seed), rank, seed) for seed in seeds]
+        maps = [train_map(states, *split_triples(learned, seed), seed) for seed in seeds]
         for name, own in zip((PROBE, RANDOM_MAP), zip(*maps, strict=True), strict=True):
             hits = [choices.nearest(asked, learned, layer, mapping) for mapping in own]
             mapped.append(row(name, layer, *hits))
@@ -138,7 +135,7 @@ def sense_probe(
     table = pd.DataFrame(rows)
     table["layer"] = table["layer"].astype("Int64")
     settings = {
-        "rank": rank,
+        "rank": model.config.hidden_size,
         "seeds": list(seeds),
         "training_words": int(learned.is_read.sum()),
         "training_senses": len(learned.number),
@@ -149,25 +146,15 @@ def sense_probe(
     return Findings("senses", CAPTION, table, settings, figures, ("method", "layer"))
 
 
-def check_rank(rank: int | None, model: PreTrainedModel) -> int:
-    """Return the rank of a map of a model's states; their width unless one is given."""
-    width = model.config.hidden_size
-    return width if rank is None else check_integer("rank", rank, least=1, below=width + 1)
-
-
 @dataclass(frozen=True)
 class MarkedStates:
     """The states of all N marked words of sentences, and the S senses that these have.
 
     A word of which annotators gave several senses counts for each of them.
-
-    Args:
-        sentences: What was read.
-        rows: The states of each of their words, those of one mark after the other.
     """
 
     sentences: Sequence[MarkedSentence]
-    rows: Rows
+    rows: Rows  # the states of each of their words, those of one mark after the other
 
     @classmethod
     def read(cls, reader: WordReader, sentences: Sequence[MarkedSentence]) -> MarkedStates:
@@ -252,18 +239,12 @@ class Choices:
 
     Candidates are the senses of the word that occur in the training, in WordNet's order; those of
     a word follow each other.
-
-    Args:
-        word: The word of each candidate.
-        sense: Its number in the training.
-        is_right: Whether it is one of the word's senses.
-        first_is_right: Of each word, whether the first sense in WordNet is, candidate or not.
     """
 
-    word: Integers  # [C]
-    sense: Integers  # [C]
-    is_right: Any  # [C] bool
-    first_is_right: Any  # [N] bool
+    word: Integers  # [C], of each candidate
+    sense: Integers  # [C], its number in the training
+    is_right: Any  # [C] bool, whether it is one of the word's senses
+    first_is_right: Any  # [N] bool, whether WordNet's first sense is, candidate or not
 
     @classmethod
     def of(cls, words: Sequence[MarkedWord], learned: MarkedStates, wordnet: WordNet) -> Choices:
@@ -331,18 +312,12 @@ def _scores(asked: MarkedStates, among: Mapping[str, Any], hits: Any) -> dict[st
 class Triples:
     """Marked words of which there is another one in the same sense, and one in a different sense.
 
-    They are in an order in which words of one lemma follow each other, and in it those of one
-    sense.
-
-    Args:
-        word: The marked word of each.
-        lemma: Where those of its lemma begin, and how many they are.
-        sense: The same of its sense.
+    Words of one lemma follow each other, and among them those of one sense.
     """
 
     word: Integers  # [O]
-    lemma: Integers  # [O, 2]
-    sense: Integers  # [O, 2]
+    lemma: Integers  # [O, 2], where those of its lemma begin, and how many they are
+    sense: Integers  # [O, 2], the same of its sense
 
     @classmethod
     def of(cls, states: MarkedStates, texts: Collection[str]) -> Triples:
@@ -382,8 +357,8 @@ def split_triples(states: MarkedStates, seed: int) -> tuple[Triples, Triples]:
 
 
 def train_map(
-    states: Floats, training: Triples, ending: Triples, rank: int, seed: int
-) -> tuple[Floats, Floats]:  # [N, D] -> [R, D] twice
+    states: Floats, training: Triples, ending: Triples, seed: int
+) -> tuple[Floats, Floats]:  # [N, D] -> [D, D] twice
     """Return the semantic probe as it is trained, and the random map that it began as.
 
     The loss is how alike states of different senses are, less how alike those of the same sense
@@ -391,7 +366,7 @@ def train_map(
     when the loss on other texts falls no more.
     """
     chance, width = np.random.default_rng(seed), states.shape[1]
-    start = torch.randn(rank, width, generator=torch.Generator().manual_seed(seed)) / width**0.5
+    start = torch.randn(width, width, generator=torch.Generator().manual_seed(seed)) / width**0.5
     held_out = ending.draw(states, HELD_OUT, chance)
     middle = _cosines(start, held_out).mean(1, keepdim=True)
 

@@ -20,7 +20,7 @@ from jat_graph.data.storage import digest
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
 from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio
-from jat_graph.probes.pictures import QUIET, add_legend, draw_layers, new_figure
+from jat_graph.probes.pictures import QUIET, add_legend, draw_layers
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.trees import (
     Tree,
@@ -31,6 +31,7 @@ from jat_graph.probes.trees import (
 )
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
 from jat_graph.progress import watched
+from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,10 +67,8 @@ def structural_probe(
     *,
     layers: Sequence[int] | None = None,
     rank: int | None = 128,
-    most: int | None = 4000,
     epochs: int = 30,
     seeds: Sequence[int] = (0,),
-    drawn: int | None = None,
     controls: bool = True,
 ) -> Findings:
     """Ask how much of dependency trees is in the distances between states of words.
@@ -97,17 +96,14 @@ def structural_probe(
         layers: After which layers, 0 for the embeddings. (default: None, all)
         rank: Dimensions that B maps to, no more than states have; None for all of them, as in the
             source's code, while its paper sees no gain above 64 or 128. (default: 128)
-        most: How many sentences of ``train`` to take, evenly over it; None for all.
-            (default: 4000)
         epochs: At most so many. (default: 30)
         seeds: A probe is trained for each; scores are means over them. (default: (0,))
-        drawn: Index in ``test`` of a sentence that is drawn. (default: None, one of 8 to 14 words
-            of which as many edges are found as of all)
         controls: Whether random weights and, of a model with jump heads, the model without its
             jumps are asked as well; each takes as long as the model. (default: True)
 
     Returns:
-        A row for each model and layer; pictures ``tree-layers``, ``tree-arcs`` and ``tree-plane``.
+        A row for each model and layer; pictures ``tree-layers``, and of a sentence of 8 to 14 words
+        of which as many edges are found as of all ``tree-arcs`` and ``tree-plane``.
 
     Raises:
         ValueError: If a set is empty, or a number is not in its range.
@@ -118,20 +114,11 @@ def structural_probe(
     import pandas as pd
 
     asked, chosen = check_layers(model, layers), check_indices("seeds", seeds)
-    if drawn is not None:
-        check_integer("drawn", drawn, least=0, below=len(test))
     means: dict[tuple[str, int | None], Scores] = {}
     studies: dict[str, TreeStudy] = {}
     for name, own in _compared(model, check_flag("controls", controls)):
-        study = TreeStudy.read(
-            WordReader(own, tokenizer, folder),
-            train,
-            dev,
-            test,
-            most=most,
-            rank=rank,
-            epochs=epochs,
-        )
+        reader = WordReader(own, tokenizer, folder)
+        study = TreeStudy.read(reader, train, dev, test, rank=rank, epochs=epochs)
         studies[name] = study
         for layer in watched(asked, f"Training probes, {name}", len(asked)):
             means[name, layer] = study.scores(layer, chosen)
@@ -144,7 +131,7 @@ def structural_probe(
         [{"model": name, "layer": layer, **own.to_row()} for (name, layer), own in rows.items()]
     ).astype({"layer": "Int64"})
     best = max(asked, key=lambda layer: means[MODEL, layer].uuas)
-    row = _drawn_row(study.test, means[MODEL, best], drawn)
+    row = _usual_row(study.test.trees, means[MODEL, best])
     points = study.points(best, study.probe(DISTANCE, best, chosen[0]))[row]
     sentence = study.test.trees[row].sentence
     figures = {
@@ -199,11 +186,10 @@ class TreeStudy:
         cls,
         reader: WordReader,
         *sets: Sequence[Sentence],  # to train on, to stop by, and to score
-        most: int | None,
         rank: int | None,
         epochs: int,
     ) -> TreeStudy:
-        """Read all sentences; of those to train on ``most``, evenly over a file that is sorted."""
+        """Read all sentences."""
         check_integer("epochs", epochs, least=1)
         width = reader.model.config.hidden_size
         rank = width if rank is None else min(check_integer("rank", rank, least=1), width)
@@ -211,9 +197,6 @@ class TreeStudy:
         for name, own in zip(("train", "dev", "test"), sets, strict=True):
             if not own:
                 raise ValueError(f"{name} must hold a sentence, got none")
-            if name == "train" and most is not None:
-                number = min(check_integer("most", most, least=1), len(own))
-                own = [own[len(own) * index // number] for index in range(number)]
             rows = reader.read_states([sentence.words for sentence in own])
             kept = [row for row in range(len(own)) if row not in rows.left_out]
             found.append(TreeStates([Tree(own[row]) for row in kept], rows, kept))
@@ -344,19 +327,14 @@ def _mean_of_ratios(sums: Floats) -> Floats:  # [n, lengths, 2] -> [n]
     return found
 
 
-def _drawn_row(test: TreeStates, scores: Scores, drawn: int | None) -> int:
-    """The row of the sentence to draw: the one that was asked for, or one that is like all."""
-    if drawn is not None:
-        if drawn not in test.indices:
-            raise ValueError(f"drawn must be a sentence that the model can read, got {drawn}")
-        return test.indices.index(drawn)
+def _usual_row(trees: Sequence[Tree], scores: Scores) -> int:
+    """The sentence to draw, which is like all."""
 
     def oddness(row: int) -> tuple[bool, float]:
-        tree = test.trees[row]
-        share = scores.values[row, 0] / max(len(tree.edges), 1)
-        return len(tree.shown) not in DRAWN, abs(share - scores.uuas)
+        share = scores.values[row, 0] / max(len(trees[row].edges), 1)
+        return len(trees[row].shown) not in DRAWN, abs(share - scores.uuas)
 
-    return min(range(len(test.trees)), key=oddness)
+    return min(range(len(trees)), key=oddness)
 
 
 class TreeBatch(NamedTuple):
