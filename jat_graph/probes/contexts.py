@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -151,7 +152,7 @@ def _read_brown(path: Path) -> Iterator[Context]:
             once = [pair for pair, again in zip(pairs, [False, *doubled], strict=True) if not again]
             words = tuple(_MARKS.get(word, word) for word, _ in once)
             yield Context(words, tuple(_universal_tag(tag or "") for _, tag in once))
-    except (OSError, ValueError, AssertionError) as error:
+    except (OSError, ValueError, BadZipFile) as error:
         raise ValueError(f"{path} must be the Brown corpus as NLTK packs it: {error}") from None
 
 

@@ -148,16 +148,15 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
         def map_wn(self, version: str = "wordnet") -> None:
             """Map nothing to other versions: only other languages need it."""
 
-    names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/", DEBIAN]
-    if folder is not None:
-        names = [str(Path(folder).resolve())]
-    for name in names:
+    own = Path(DEBIAN if folder is None else folder).resolve()
+    names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/"] if folder is None else []
+    for name in (*names, None):
         try:
-            if Path(name).is_dir():
-                tell_nltk(Path(name))
-                root = nltk.data.FileSystemPathPointer(name)
-            else:
+            if name is not None:
                 root = nltk.data.find(name)
+            else:
+                tell_nltk(own)
+                root = nltk.data.FileSystemPathPointer(str(own))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions")
                 return WordNet(str(root), Reader(root, None))
