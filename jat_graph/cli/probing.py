@@ -22,16 +22,15 @@ MOST_TREES = 4000  # to train on; all 12,544 of a large treebank take three time
 TREEBANK, SEMCOR, EVALUATION, TEXTS, WORD = "treebank", "semcor", "evaluation", "texts", "word"
 # What each command asks, and the data that it needs.
 KINDS = {
-    "attention": ("what all heads give two words: are they related, and how?", [TREEBANK]),
-    "heads": ("which head knows each relation best, beside the best fixed offset?", [TREEBANK]),
-    "graphs": ("are words that jump heads join related more often than by chance?", [TREEBANK]),
-    "tree": ("does a linear map of the states hold the tree?", [TREEBANK]),
-    "distance": ("which power of their distance is that in the tree?", [TREEBANK]),
-    "senses": ("does the nearest centroid of a sense find that of a word?", [SEMCOR, EVALUATION]),
-    "ratio": ("does another sense in the sentence draw a word from its own?", [SEMCOR]),
-    "atlas": ("where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
+    "attention": ("What all heads give two words: are they related, and how?", [TREEBANK]),
+    "heads": ("Which head knows each relation best, beside the best fixed offset?", [TREEBANK]),
+    "graphs": ("Are words that jump heads join related more often than by chance?", [TREEBANK]),
+    "tree": ("Does a linear map of the states hold the tree?", [TREEBANK]),
+    "distance": ("Which power of their distance is that in the tree?", [TREEBANK]),
+    "senses": ("Does the nearest centroid of a sense find that of a word?", [SEMCOR, EVALUATION]),
+    "ratio": ("Does another sense in the sentence draw a word from its own?", [SEMCOR]),
+    "atlas": ("Where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
 }
-
 SPLITS = {"attention": ("train", "test"), "heads": ("dev",), "graphs": ("dev",)}
 
 probe_app = typer.Typer(
@@ -167,7 +166,7 @@ def _report(found: Sequence[Findings], folder: Path) -> None:
 
 
 for _kind, (_asks, _data) in KINDS.items():
-    probe_app.command(_kind, help=f"Ask {_asks} Needs --{' and --'.join(_data)}.")(probe_command)
+    probe_app.command(_kind, help=f"{_asks} Needs --{' and --'.join(_data)}.")(probe_command)
 
 
 @probe_app.command("compare")

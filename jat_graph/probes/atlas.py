@@ -419,8 +419,9 @@ def _draw(
     looks |= {UNKNOWN: ("#BBBBBB", ".")} if UNKNOWN in counts else {}
     across = min(ACROSS, len(maps))
     down = -(-len(maps) // across)
+    lines = max(len(own.words) for own in maps) if kind == CLUSTER else 0
     notes = 0.0 if kind == CLUSTER else LINE * 1.25 * (-(-len(looks) // across) + 1)
-    height = down * (SIDE + 0.2) + notes
+    height = down * (SIDE + 0.2 + LINE * lines) + notes
     heading = f"{len(uses.indices)} uses of “{_safe(uses.word)}” by {kind}, laid out by {method}"
     figure = new_figure(across * SIDE, height, heading=heading, size=12, notes=notes)
     axes = figure.subplots(down, across, squeeze=False).ravel()
@@ -434,11 +435,14 @@ def _draw(
         axis.set(xticks=[], yticks=[])
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(own.name, fontsize=9)
-        for cluster, words in own.words.items() if kind == CLUSTER else ():
-            named = f"{cluster + 1}: " + "\n".join(words[:3])
-            box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7}
-            look: Any = {"fontsize": 6, "ha": "center", "va": "center", "bbox": box}
-            axis.annotate(_safe(named.removesuffix(": ")), own.middle(cluster), **look)
+        for cluster in own.words if kind == CLUSTER else ():
+            box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.5}
+            look: Any = {"fontsize": 7, "ha": "center", "va": "center", "bbox": box}
+            axis.annotate(str(cluster + 1), own.middle(cluster), **look)
+        if kind == CLUSTER:
+            named = (f"{one + 1}: {', '.join(words)}" for one, words in sorted(own.words.items()))
+            short = [textwrap.shorten(name, LETTERS, placeholder=" …") for name in named]
+            axis.set_xlabel(_safe("\n".join(short)), fontsize=7, loc="left")
     if kind != CLUSTER:
         handles = [_handle(look, name) for name, look in looks.items()]
         figure.legend(handles=handles, loc="lower center", ncols=across, fontsize=8, frameon=False)
