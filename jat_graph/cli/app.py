@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from jat_graph.cli.demo import demo_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command, view_command
 from jat_graph.cli.probing import probe_app
-from jat_graph.progress import has_terminal
 
 INTERRUPTED = 130  # what a shell is told by a command that Ctrl-C ended
 WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -32,7 +31,7 @@ def run() -> None:
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
-        given = getattr(error.__cause__, "errors", list)()  # a value of the wrong type
+        given: list[Any] = getattr(error.__cause__, "errors", list)()  # a value of the wrong type
         got = f", got {given[0]['input']!r}" if given else ""
         _fail(" ".join(error.format_message().split()).rstrip(".") + got, error.exit_code)
     except OSError as error:
@@ -82,22 +81,14 @@ def _set_up(
     messages = logging.getLogger("jat_graph")
     messages.setLevel(logging.INFO)
     if not messages.handlers:
-        messages.addHandler(_terminal() if has_terminal() else _Lines())
+        messages.addHandler(_Lines())
 
 
 class _Lines(logging.Handler):
-    """Each message on a line of its own, however long: a log has no width."""
+    """Each message on a line of its own, above a bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(self.format(record), err=True)
-
-
-def _terminal() -> logging.Handler:
-    from rich.console import Console
-    from rich.logging import RichHandler
-
-    console = Console(stderr=True)
-    return RichHandler(console=console, show_time=False, show_level=False, show_path=False)
 
 
 app.command("demo")(demo_command)

@@ -30,7 +30,7 @@ from jat_graph.probes.trees import (
     squared_distances,
 )
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 from jat_graph.viz import new_figure
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def structural_probe(
         reader = WordReader(own, tokenizer, folder)
         study = TreeStudy.read(reader, train, dev, test, rank=rank, epochs=epochs)
         studies[name] = study
-        for layer in watched(asked, f"Training probes, {name}", len(asked)):
+        for layer in track_progress(asked, f"Training probes, {name}", len(asked)):
             means[name, layer] = study.scores(layer, chosen)
     study = studies[MODEL]
     rows = means | {(CHAIN, None): chain_scores(study.test.trees)}
