@@ -17,7 +17,7 @@ from jat_graph.probes.pictures import QUIET, draw_rows
 from jat_graph.probes.treebank import Sentence, frequent_relations
 from jat_graph.probes.words import WordReader, check_sentences, random_weights
 from jat_graph.progress import track_progress
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

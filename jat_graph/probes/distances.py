@@ -23,7 +23,7 @@ from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.trees import Tree, squared_distances
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from jat_graph.probes.heads import choosing_half
 from jat_graph.probes.pictures import QUIET, ROW, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, frequent_relations
 from jat_graph.probes.words import WordReader, check_sentences
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from jat_graph.probes.findings import Findings, Floats, Integers, resampled_rati
 from jat_graph.probes.pictures import ROW, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence
 from jat_graph.probes.words import WordReader, check_sentences
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

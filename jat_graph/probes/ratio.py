@@ -16,7 +16,7 @@ from jat_graph.probes.pictures import add_legend, draw_layers
 from jat_graph.probes.senses import MarkedStates, split_triples, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

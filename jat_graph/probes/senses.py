@@ -20,7 +20,7 @@ from jat_graph.probes.findings import Findings, Floats, Integers, resampled_rati
 from jat_graph.probes.pictures import add_legend, draw_layers
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
 from jat_graph.progress import track_progress
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,7 +31,7 @@ from jat_graph.probes.trees import (
 )
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
 from jat_graph.progress import track_progress
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from jat_graph.directions import isolated
 from jat_graph.probes.findings import Floats
 from jat_graph.probes.pictures import COLOURS, QUIET
 from jat_graph.probes.treebank import Sentence
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
