@@ -200,15 +200,15 @@ class LayerMap:
     def rows(self, kinds: Mapping[str, Sequence[str | None]]) -> list[dict[str, Any]]:
         """A row for each cluster, and one for all."""
         rows: list[dict[str, Any]] = []
-        for cluster in (*self.words, ALL):
-            own = np.ones(len(self.clusters), bool) if cluster == ALL else self.clusters == cluster
-            known = cluster == ALL and not np.isnan(self.silhouette)
+        for cluster in (*self.words, None):  # the last row is of all
+            own = np.ones(len(self.clusters), bool) if cluster is None else self.clusters == cluster
+            known = cluster is None and not np.isnan(self.silhouette)
             row: dict[str, Any] = {
                 "layer": self.layer,
-                "cluster": ALL if cluster == ALL else str(int(cluster) + 1),
+                "cluster": ALL if cluster is None else str(cluster + 1),
                 "sentences": int(own.sum()),
                 "silhouette": self.silhouette if known else None,
-                "telling words": "" if cluster == ALL else ", ".join(self.words[int(cluster)]),
+                "telling words": "" if cluster is None else ", ".join(self.words[cluster]),
             }
             for name, values in kinds.items():
                 row |= _purity(name, self.clusters[own], np.array(values, object)[own])
@@ -240,8 +240,8 @@ def _purity(name: str, clusters: Integers, kinds: Any) -> dict[str, Any]:
 def _kinds(uses: Uses, wordnet: WordNet | None) -> dict[str, list[str | None]]:
     """The part of speech and the sense of each use, where any is known."""
     pairs = list(zip(uses.contexts, uses.indices, strict=True))
-    tags = [own.tags and own.tags[at] for own, at in pairs]
-    senses = [own.senses and own.senses[at] for own, at in pairs]
+    tags = [own.tags[at] if own.tags else None for own, at in pairs]
+    senses = [own.senses[at] if own.senses else None for own, at in pairs]
     if wordnet is not None:
         senses = [own and f"{own} {wordnet.definition(own)}" for own in senses]
     return {name: own for name, own in ((TAG, tags), (SENSE, senses)) if any(own)}
@@ -282,7 +282,7 @@ def lay_out(rows: Sequence[Floats], seed: int) -> tuple[Floats, str]:
         umap = None
     found: list[Floats] = []
     for points in rows:
-        placed = np.zeros((len(points), 2))
+        placed: Floats = np.zeros((len(points), 2))
         if points.any():  # or there is no spread to explain
             goes_on = umap is not None and bool(found) and bool(found[-1].any())
             placed = found[-1] if goes_on else PCA(2, svd_solver="full").fit_transform(points)

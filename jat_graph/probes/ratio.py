@@ -153,7 +153,7 @@ def _random_sentence(
     for index in chance.permutation(len(states.sentences)):
         sentence = states.sentences[index]
         if all(word.lemma != lemma for word in sentence.marked):
-            return replace(sentence, marked=())
+            return MarkedSentence(sentence.words, (), sentence.text)
     raise ValueError(f"training must have a sentence without {lemma!r}, got none")
 
 

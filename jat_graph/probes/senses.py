@@ -122,8 +122,8 @@ def sense_probe(
         rows.append(row(NEAREST, layer, choices.nearest(asked, learned, layer)))
     if controls:
         other = WordReader(random_weights(model), tokenizer, folder)
-        both = [MarkedStates.read(other, own.sentences) for own in (asked, learned)]
-        rows += [row(RANDOM, layer, choices.nearest(*both, layer)) for layer in chosen]
+        one, two = (MarkedStates.read(other, own.sentences) for own in (asked, learned))
+        rows += [row(RANDOM, layer, choices.nearest(one, two, layer)) for layer in chosen]
     mapped = []
     for layer in track_progress(chosen if seeds else (), "Training semantic probes", len(chosen)):
         states = learned.after(layer)

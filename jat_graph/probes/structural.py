@@ -200,7 +200,8 @@ class TreeStudy:
             rows = reader.read_states([sentence.words for sentence in own])
             kept = [row for row in range(len(own)) if row not in rows.left_out]
             found.append(TreeStates([Tree(own[row]) for row in kept], rows, kept))
-        return cls(Path(reader.folder), reader.model.device, *found, rank, epochs)
+        train, dev, test = found
+        return cls(Path(reader.folder), reader.model.device, train, dev, test, rank, epochs)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -225,7 +226,7 @@ class TreeStudy:
         batches = [
             tree_batches(part.after(layer, self.device), part.trees, kind, seed) for part in sets
         ]
-        found = train_probe(*batches, kind, power, self.rank, self.epochs, seed)
+        found = train_probe(batches[0], batches[1], kind, power, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
             np.save(temporary, found.cpu().numpy())
         return found
@@ -304,7 +305,7 @@ class Scores:
         """Return each measure with the ends of its interval over sentences."""
         lengths = np.array([len(tree) for tree in self.trees])
         own = lengths[:, None] == LENGTHS  # [S, lengths]
-        totals = {
+        totals: dict[str, Any] = {
             UUAS: [len(tree.edges) for tree in self.trees],
             ROOT: [bool(tree.shown) for tree in self.trees],
         }
@@ -408,7 +409,7 @@ def train_probe(
         for index in torch.randperm(len(train), generator=generator).tolist():
             optimizer.zero_grad()
             mean = train[index].loss(projection, kind, power) / len(train[index].states)
-            mean.backward()  # type: ignore[no-untyped-call]
+            mean.backward()
             optimizer.step()
         with torch.no_grad():
             total = sum(float(batch.loss(projection, kind, power)) for batch in dev)

@@ -127,7 +127,7 @@ def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
     axis = figure.subplots()
     for side, own, other in ((1, tree.edges, predicted), (-1, predicted, tree.edges)):
         for edge in sorted(own):
-            _draw_arc(axis, *(middles[word] for word in edge), side, edge in other)
+            _draw_arc(axis, middles[edge[0]], middles[edge[1]], side, edge in other)
     for index, word in enumerate(sentence.words):
         colour = "black" if index in tree.shown else QUIET
         look: Any = {"ha": "center", "va": "center", "fontsize": 9, "color": colour}
