@@ -93,7 +93,7 @@ def probe_command(
         raise NotADirectoryError(f"--output must be a folder, got the file {folder}")
     from jat_graph import probes
 
-    probe: Callable[..., Any] = {
+    known: dict[str, Callable[..., Any]] = {
         "attention": probes.attention_probe,
         "heads": probes.best_heads,
         "graphs": probes.graphs_and_trees,
@@ -102,7 +102,8 @@ def probe_command(
         "senses": probes.sense_probe,
         "ratio": probes.similarity_ratio,
         "atlas": probes.context_atlas,
-    }[kind]
+    }
+    probe = known[kind]
     asked = _read_options(options, probe)
     data, more = _read_data(kind, given, sentences, wordnet)
     asked = more | asked
