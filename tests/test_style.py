@@ -22,7 +22,7 @@ LAYERS = (
     ("checks",),
     ("patterns",),
     ("config_fields",),
-    ("config", "filter_config", "triplet_config"),
+    ("config",),
     ("voting",),
     ("operators",),
     ("attention",),
@@ -35,7 +35,7 @@ LAYERS = (
     ("viewer",),
     ("probes",),
     ("lab",),
-    ("benchmarks", "experiments"),
+    ("experiments",),
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}

@@ -14,7 +14,7 @@ from torch_geometric.data.collate import collate
 from torch_geometric.data.separate import separate
 
 from jat_graph.files import replacing
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

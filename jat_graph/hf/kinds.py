@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.describing import numbers
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
-from jat_graph.hf.wording import numbers
 from jat_graph.patterns import Pattern
 
 
@@ -65,6 +65,11 @@ class LayerHeads(ABC):
     def pattern(cls, config: Any) -> Pattern | None:
         """Return where all heads of the model, of whatever kind, read their scores."""
         return None
+
+    @classmethod
+    def needs_rows(cls, config: Any) -> bool:
+        """Tell whether heads depend on their layer, by a table or a seed of its own."""
+        return True
 
     @classmethod
     def learns(cls, config: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -140,7 +139,8 @@ def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTra
 
 def tiny_config(**overrides: Any) -> JatConfig:
     """Return settings under which a good half of a tiny model's pairs join in two heads."""
-    return JatConfig.paper(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
+    fixed = {} if "vote_rate" in overrides else {"threshold": THRESHOLD}
+    return JatConfig.paper(**fixed | {"heads": (0, 2)} | overrides)
 
 
 def tiny_jump_model(name: str, **overrides: Any) -> hf.PreTrainedModel:
@@ -219,7 +219,7 @@ def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Capture
 
 def density(layer: CapturedLayer) -> float:
     """Return the share of the allowed pairs i ≠ k that are joined in a layer's jump heads."""
-    config = replace(layer.config, soft_temperature=None)  # hard votes are counted
+    config = layer.config.replace(soft_temperature=None)  # hard votes are counted
     ballot = open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
     edges = ballot.edge_mask().expand(*layer.query.shape[:2], -1, -1)
     joined = DenseOperator.from_ballot(ballot).to_dense() > 0

@@ -8,8 +8,6 @@ from pandas import DataFrame
 from rich.console import Console
 
 from jat_graph.lab import studies
-from jat_graph.lab.speed.results import read_results
-from jat_graph.lab.speed.tables import results_table
 from jat_graph.lab.studies.rows import experiment_rows
 from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
@@ -55,15 +53,3 @@ def test_scores_of_experiments_are_whole_at_80_columns(path: Path) -> None:
             plain = cell.strip("*")
             assert set(plain.split()) <= words
             assert column in WORDS or plain in text  # numbers with their spread in one piece
-
-
-@pytest.mark.parametrize("path", sorted(DOCS.glob("benchmarks/*.json")), ids=lambda p: p.stem)
-def test_times_of_benchmarks_are_whole_at_80_columns(path: Path) -> None:
-    results = read_results(path)
-    text = shown(results_table(results))
-    assert "…" not in text
-    for row in results.rows:
-        ratio = row.outcome.ratio
-        if ratio is not None:
-            numbers = [f"{n:.3g}" if n < 100 else f"{n:.0f}" for n in (ratio.median, ratio.low)]
-            assert f"{numbers[0]} ({numbers[1]} to " in text

@@ -9,11 +9,11 @@ from itertools import product
 from typing import Any, Literal
 
 from jat_graph.config import JatConfig
-from jat_graph.filter_config import RULES, FilterConfig
+from jat_graph.hf.filters import RULES, FilterConfig
+from jat_graph.hf.triplets import TripletConfig
 from jat_graph.lab.parsing import STRICT, check_finite, check_keys
 from jat_graph.training.heads import BothHeads, Heads, join_kinds, kinds_of
 from jat_graph.training.options import TrainingOptions
-from jat_graph.triplet_config import TripletConfig
 
 HeadKind = Literal[
     "none",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from jat_graph.filter_config import RULES
 from jat_graph.hf import attached_config
+from jat_graph.hf.filters import RULES
 from jat_graph.lab.parsing import STRICT, parse
 from jat_graph.lab.studies.cells import Cell, Plan
 from jat_graph.lab.studies.fine_tuning import Chosen, FineTuning, choose_heads, make_record

@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.attention.filters import filter_heads
-from jat_graph.attention.triplets import triplet_heads
-from jat_graph.filter_config import FilterConfig
-from jat_graph.hf.jump_layer import JumpStrength
+from jat_graph.attention.strengths import JumpStrength
+from jat_graph.hf.filters import FilterConfig, filter_heads
+from jat_graph.hf.triplets import TripletConfig
 from jat_graph.nn.self_attention import SelfAttention
-from jat_graph.triplet_config import TripletConfig
+from jat_graph.nn.triplet_attention import triplet_heads
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_inside, check_integer
 from jat_graph.config import JatConfig
-from jat_graph.filter_config import FilterConfig
+from jat_graph.hf.filters import FilterConfig
+from jat_graph.hf.triplets import TripletConfig
 from jat_graph.lab.parsing import STRICT
 from jat_graph.lab.studies.neighbour_attention import (
     FilterSelfAttention,
@@ -24,7 +25,6 @@ from jat_graph.lab.studies.neighbour_attention import (
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.nn.self_attention import SelfAttention
 from jat_graph.training import parameter_groups
-from jat_graph.triplet_config import TripletConfig
 
 ReaderHeads: TypeAlias = JatConfig | FilterConfig | TripletConfig | NexusConfig | None
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.triplets import draw_shuffle
-from jat_graph.filter_config import FilterConfig
+from jat_graph.hf.filters import FilterConfig
+from jat_graph.hf.triplets import TripletConfig
 from jat_graph.lab.studies import GridArm
 from jat_graph.lab.studies.arms import arm_of, build_heads, check_arm
 from jat_graph.lab.studies.neighbour_attention import (
@@ -21,9 +21,9 @@ from jat_graph.lab.studies.small_reader import (
     learning_curve,
 )
 from jat_graph.nn.self_attention import SelfAttention
+from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
 from jat_graph.tasks import PartnersTask
 from jat_graph.training import parameter_groups
-from jat_graph.triplet_config import PAIRS, TripletConfig
 from tests.oracles import reference_nexus, reference_ppr, reference_triplet_attention
 
 KIN = [FilterConfig(), FilterConfig("ppr"), TripletConfig(), NexusConfig()]
