@@ -18,7 +18,8 @@ from jat_graph.probes.pictures import (
     draw_layers,
     draw_rows,
 )
-from jat_graph.probes.structural import DISTANCE, TreeStudy
+from jat_graph.probes.structural import TreeStudy
+from jat_graph.probes.tree_maps import DISTANCE
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.trees import Tree, squared_distances
 from jat_graph.probes.words import WordReader, check_layers

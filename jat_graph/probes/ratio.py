@@ -13,7 +13,9 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.probes.corpora import MarkedSentence
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
 from jat_graph.probes.pictures import add_legend, draw_layers
-from jat_graph.probes.senses import MarkedStates, split_triples, train_map, unit
+from jat_graph.probes.semantic import split_triples, train_map
+from jat_graph.probes.senses import unit
+from jat_graph.probes.states import MarkedStates
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure

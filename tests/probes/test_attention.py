@@ -13,14 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach
 from jat_graph.probes import Sentence, attention_probe, read_treebank
-from jat_graph.probes.attention import (
-    JOINED,
-    WHICH,
-    Pairs,
-    joined_or_not,
-    of_each_relation,
-    random_labels,
-)
+from jat_graph.probes.attention import JOINED, WHICH
+from jat_graph.probes.pairs import Pairs, joined_or_not, of_each_relation, random_labels
 from jat_graph.probes.treebank import frequent_relations
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model

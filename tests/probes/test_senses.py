@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from jat_graph.probes import Findings, MarkedSentence, WordNet, sense_probe, similarity_ratio
 from jat_graph.probes.ratio import draw_pairs
-from jat_graph.probes.senses import (
-    CLAMP,
-    Choices,
-    MarkedStates,
-    Triples,
-    split_triples,
-    train_map,
-    unit,
-)
+from jat_graph.probes.semantic import CLAMP, Triples, split_triples, train_map
+from jat_graph.probes.senses import Choices, unit
+from jat_graph.probes.states import MarkedStates
 from jat_graph.probes.words import Rows, random_weights
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_jump_model, tiny_model

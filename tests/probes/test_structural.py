@@ -18,16 +18,13 @@ from transformers import AutoModel, AutoTokenizer
 from jat_graph.hf import attach
 from jat_graph.probes import Sentence, read_treebank, structural_probe, tree_distances
 from jat_graph.probes.distances import fit_row, fit_sums, relation_table
-from jat_graph.probes.structural import (
+from jat_graph.probes.structural import MEASURES, Scores, chain_scores, tree_scores
+from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,
-    MEASURES,
-    Scores,
     TreeBatch,
-    chain_scores,
     train_probe,
     tree_batches,
-    tree_scores,
 )
 from jat_graph.probes.trees import Tree, spanning_tree, squared_distances
 from tests.data.support import STEMS, tiny_tokenizer
