@@ -22,11 +22,9 @@ class Causal(Pattern):
     name: ClassVar[str] = "causal"
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow :math:`k ≤ q`."""
         return k <= q
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """End at the last query."""
         return [KeyRange(last.new_zeros(last.shape), last + 1)]
 
     def num_edges(self, length: int, head: int = 0) -> int:

@@ -33,11 +33,9 @@ class GlobalTokens(Pattern):
         check_count("number of global tokens", self.count)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow :math:`q < g ∨ k < g`."""
         return (q < self.count) | (k < self.count)
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Give global queries everything, others the global keys."""
         stop = first.new_full(first.shape, length).where(first < self.count, self.count)
         return [KeyRange(first.new_zeros(first.shape), stop)]
 
@@ -47,9 +45,7 @@ class GlobalTokens(Pattern):
 
     @property
     def num_global(self) -> int:
-        """Those that there are."""
         return self.count
 
     def breaks(self, length: int) -> tuple[int, ...]:
-        """End a block with the global queries."""
         return (self.count,) if self.count < length else ()

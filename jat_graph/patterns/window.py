@@ -1,4 +1,4 @@
-"""Restricted neighbours: a token sees those next to it."""
+"""Restricted neighbours: a token sees those next to it, or those at even distances."""
 
 from __future__ import annotations
 
@@ -30,25 +30,65 @@ class Window(Pattern):
     """
 
     name: ClassVar[str] = "window"
+    spacing: ClassVar[int] = 1  # neighbours share most of their keys
     width: int
 
     def __post_init__(self) -> None:
         check_count("width of a window", self.width)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow :math:`|q - k| < w`."""
         return (q - k).abs() < self.width
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Reach a window further on both sides."""
         return [KeyRange(first - self.width + 1, last + self.width)]
-
-    @property
-    def spacing(self) -> int:
-        """Neighbours share most of their keys."""
-        return 1
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L (2w - 1) - w (w - 1)` pairs, with w at most L."""
         width = min(self.width, length)
         return length * (2 * width - 1) - width * (width - 1)
+
+
+@dataclass(frozen=True)
+class DilatedWindow(Pattern):
+    r"""A query sees every ``dilation``-th key, ``width`` of them on one side, itself included.
+
+    :math:`|q - k| < w d` and :math:`q \equiv k \pmod d`.
+
+    Args:
+        width: How many keys on one side, the token itself included.
+        dilation: From key to key; 1 is a plain window.
+
+    Raises:
+        ValueError: If one of them is below 1.
+
+    Reference:
+        Dilated sliding window of Longformer (Beltagy et al. 2020, section 3.1); Tensor2Tensor's
+        ``dilated_self_attention_1d`` has blocks in place of tokens.
+    """
+
+    name: ClassVar[str] = "dilated"
+    width: int
+    dilation: int
+
+    def __post_init__(self) -> None:
+        check_count("width of a dilated window", self.width)
+        check_count("dilation of a dilated window", self.dilation)
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        distance = (q - k).abs()
+        return (distance < self.width * self.dilation) & (distance % self.dilation == 0)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        reach = (self.width - 1) * self.dilation
+        gap = self.dilation if step % self.dilation == 0 else 1
+        return [KeyRange(first - reach, last + reach + 1, gap)]
+
+    @property
+    def spacing(self) -> int:
+        return self.dilation
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count windows in lines of tokens: L mod d of ⌈L/d⌉, and the others of ⌊L/d⌋."""
+        short, longer = divmod(length, self.dilation)
+        sizes = {short + 1: longer, short: self.dilation - longer}
+        return sum(many * Window(self.width).num_edges(size) for size, many in sizes.items())
