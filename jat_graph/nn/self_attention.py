@@ -162,15 +162,24 @@ class SelfAttention(MultiHeadProjections, ABC):
             if batch is not None:
                 raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
             check_token_mask("mask", mask, x)
-        else:
-            _check_batch(mask, batch, x)
+            return
+        if mask is not None:
+            raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
+        if batch is None:
+            return
+        if batch.dtype != torch.long or batch.shape != x.shape[:1]:
+            raise ValueError(
+                f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
+            )
+        if bool((batch.diff() < 0).any()):
+            raise ValueError("batch must be in rising order, got graphs that are interleaved")
 
 
 class SequenceSelfAttention(SelfAttention):
-    """Self-attention that knows the places of its tokens: a base class.
+    """Self-attention that knows the positions of its tokens: a base class.
 
-    A subclass fills in ``_mix_sequence(x, mask)`` in the place of ``_mix``, for valid tokens that
-    come first. So places count valid tokens only, and padding changes nothing wherever it stands.
+    A subclass fills in ``_mix_sequence(x, mask)`` instead of ``_mix``, for valid tokens that come
+    first. So positions count valid tokens only, and padding changes nothing wherever it stands.
     Arguments and shapes are those of :class:`SelfAttention`.
     """
 
@@ -223,16 +232,3 @@ def check_token_mask(
     if mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape[:2]):
         wanted = list(tokens.shape[:2])
         raise ValueError(f"{name} must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
-
-
-def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
-    if mask is not None:
-        raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
-    if batch is None:
-        return
-    if batch.dtype != torch.long or batch.shape != x.shape[:1]:
-        raise ValueError(
-            f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
-        )
-    if bool((batch.diff() < 0).any()):
-        raise ValueError("batch must be in rising order, got graphs that are interleaved")

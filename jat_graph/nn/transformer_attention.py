@@ -13,24 +13,11 @@ from jat_graph.nn.self_attention import MultiHeadProjections, checked_tokens
 class EncoderSelfAttention(JumpSelfAttention):
     """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
 
-    :class:`JumpSelfAttention` where jump heads are a choice.
-
-    Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
-        config: The settings of the jump heads. (default: None, no head jumps)
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
+    :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
+    without a ``config`` no head jumps.
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
-
-    Shapes:
-        - **input:** token features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.votes import sum_soft_votes
-from jat_graph.operators.rows import VoteRows
+from jat_graph.operators.blocked import VoteRows
 
 # Columns whose maximum, or sum, is taken first. Sums of so few counts are exact in float32.
 GROUP = 32
@@ -52,11 +52,11 @@ def vote_edges(
     sums = torch.zeros(2, *voters.shape, dtype=torch.float64, device=voters.device)
     blocks = _summed(_vote_blocks(adjacency), sums)
     if max_neighbors is None:
-        parts = [_numbered(part, voters, min_weight) for part in _all_pairs(blocks)]
-        code, votes = (torch.cat(part) for part in zip(*parts, strict=True))
+        found = [_numbered(pairs, voters, min_weight) for pairs in _all_pairs(blocks)]
+        code, votes = (torch.cat(some) for some in zip(*found, strict=True))
     else:
-        found = _heaviest_pairs(blocks, voters, min(max_neighbors, voters.size(1)))
-        code, votes = _numbered(_both_ways(found, adjacency), voters, min_weight)
+        heavy = _heaviest_pairs(blocks, voters, min(max_neighbors, voters.size(1)))
+        code, votes = _numbered(_both_ways(heavy, adjacency), voters, min_weight)
     code, votes = _sorted_once(code, votes)
     target, source = code.div(voters.numel(), rounding_mode="floor"), code % voters.numel()
     edge_index, weight = torch.stack([source, target]), votes / voters.flatten()[target]
@@ -96,12 +96,12 @@ def _heaviest_pairs(
     """Return those of the heaviest edges into each node."""
     votes = like.new_zeros(*like.shape, number)
     sources = torch.zeros_like(votes, dtype=torch.long)
-    # Kept in place: small tensors between blocks would keep the allocator from using them again.
+    # Into two tensors: small ones between blocks would keep the allocator from using them again.
     for rows, block in blocks:
-        place = heaviest(block.detach(), number)
-        sources[:, rows, : place.size(-1)] = place
-        votes[:, rows, : place.size(-1)] = block.gather(-1, place)
-    graph, target, place = index = votes.nonzero(as_tuple=True)
+        best = heaviest(block.detach(), number)
+        sources[:, rows, : best.size(-1)] = best
+        votes[:, rows, : best.size(-1)] = block.gather(-1, best)
+    graph, target, _ = index = votes.nonzero(as_tuple=True)
     return _Votes(graph, sources[index], target, votes[index])
 
 
@@ -113,8 +113,8 @@ def heaviest(votes: Tensor, number: int) -> Tensor:  # [..., L] -> [..., min(num
     groups = _groups(votes)
     best = heaviest(groups.amax(-1), number).sort(-1).values
     chosen = groups.gather(-2, best.unsqueeze(-1).expand(*best.shape, GROUP)).flatten(-2)
-    place = heaviest(chosen, number)
-    return best.gather(-1, place // GROUP) * GROUP + place % GROUP
+    index = heaviest(chosen, number)
+    return best.gather(-1, index // GROUP) * GROUP + index % GROUP
 
 
 def _groups(votes: Tensor) -> Tensor:  # [..., L] -> [..., ⌈L / GROUP⌉, GROUP]
@@ -131,8 +131,8 @@ def _both_ways(there: _Votes, adjacency: PairAdjacency) -> _Votes:
     if adjacency.mask.pairs is not None:
         shape = adjacency.source.shape
         pairs = adjacency.mask.pairs.expand(*shape, shape[2])
-        place = back.graph // shape[1], back.graph % shape[1], back.target, back.source
-        back = _Votes(*(part[pairs[place]] for part in back))
+        index = back.graph // shape[1], back.graph % shape[1], back.target, back.source
+        back = _Votes(*(values[pairs[index]] for values in back))
     return _Votes(*map(torch.cat, zip(there, back, strict=True)))
 
 

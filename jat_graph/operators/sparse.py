@@ -84,12 +84,6 @@ class SparseOperator(Operator):
         return product.view_as(x)
 
     def to_edge_index(self) -> tuple[Tensor, Tensor]:
-        """Return the edges as one PyG graph over all sequences and heads.
-
-        Returns:
-            ``edge_index`` ``[2, E]`` with rows (source k, target i), node number
-            ``(b · H + h) · L + position``; and ``edge_weight`` ``[E]``.
-        """
         if isinstance(self.matrix, Tensor):
             edges = self.matrix.to_sparse_coo()  # type: ignore[no-untyped-call]
             return edges.indices().flip(0), edges.values()

@@ -12,14 +12,12 @@ import lazy_loader
 if TYPE_CHECKING:
     from jat_graph.patterns.base import Intersection, KeyRange, Pattern, Union
     from jat_graph.patterns.blocks import LocalBlocks, RandomBlocks
-    from jat_graph.patterns.causal import Causal
     from jat_graph.patterns.documents import Documents
     from jat_graph.patterns.factorised import Fixed, Strided
-    from jat_graph.patterns.global_tokens import GlobalTokens
     from jat_graph.patterns.parsing import parse_pattern
+    from jat_graph.patterns.positions import Causal, DilatedWindow, GlobalTokens, Window
     from jat_graph.patterns.presets import bigbird, longformer
     from jat_graph.patterns.reach import reaches_all
-    from jat_graph.patterns.window import DilatedWindow, Window
 
 __all__ = [
     "Causal",
@@ -50,14 +48,12 @@ _own, __dir__, _ = lazy_loader.attach(
     submod_attrs={
         "base": ["Intersection", "KeyRange", "Pattern", "Union"],
         "blocks": ["LocalBlocks", "RandomBlocks"],
-        "causal": ["Causal"],
         "documents": ["Documents"],
         "factorised": ["Fixed", "Strided"],
-        "global_tokens": ["GlobalTokens"],
         "parsing": ["parse_pattern"],
+        "positions": ["Causal", "DilatedWindow", "GlobalTokens", "Window"],
         "presets": ["bigbird", "longformer"],
         "reach": ["reaches_all"],
-        "window": ["DilatedWindow", "Window"],
     },
 )
 

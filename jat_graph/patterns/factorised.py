@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import LARGEST_COUNT, KeyRange, Pattern, check_count
 from jat_graph.patterns.blocks import LocalBlocks
-from jat_graph.patterns.causal import Causal
-from jat_graph.patterns.window import DilatedWindow
+from jat_graph.patterns.positions import Causal, DilatedWindow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -163,9 +162,7 @@ class Fixed(Factorised):
     Args:
         stride: Tokens in a block, l.
         summary: How many of them sum it up, c. (default: 1)
-        part: ``"turns"``, where even heads see rows and odd heads columns, or each of p heads one
-            rule; ``"merged"``, where every head sees all; ``"rows"`` or ``"columns"`` for one of
-            two. (default: ``"turns"``)
+        part: As of :class:`Strided`. (default: ``"turns"``)
         factors: The number of rules p. (default: 2)
 
     Raises:

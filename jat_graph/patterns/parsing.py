@@ -7,10 +7,8 @@ from dataclasses import MISSING, fields
 
 from jat_graph.patterns.base import Intersection, Pattern, Union
 from jat_graph.patterns.blocks import LocalBlocks, RandomBlocks
-from jat_graph.patterns.causal import Causal
 from jat_graph.patterns.factorised import Fixed, Strided
-from jat_graph.patterns.global_tokens import GlobalTokens
-from jat_graph.patterns.window import DilatedWindow, Window
+from jat_graph.patterns.positions import Causal, DilatedWindow, GlobalTokens, Window
 
 KINDS: dict[str, type[Pattern]] = {
     kind.name: kind

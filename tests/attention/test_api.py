@@ -552,13 +552,13 @@ def small_blocks(monkeypatch):
     for module in (
         "kernels.significance",
         "kernels.threshold_product",
-        "operators.rows",
+        "operators.blocked",
         "operators.threshold",
         "adjacency.thresholds",
         "adjacency.votes",
     ):
         monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
-    monkeypatch.setattr("jat_graph.operators.rows.KEPT_KEYS", 16)
+    monkeypatch.setattr("jat_graph.operators.blocked.KEPT_KEYS", 16)
     monkeypatch.setattr("jat_graph.operators.threshold.KEPT_KEYS", 16)
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-import jat_graph.operators.rows
+import jat_graph.operators.blocked
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
@@ -31,8 +31,8 @@ class TestSmallBlocks(TestBlockedOperator):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.rows, "KEPT_KEYS", 4)
-        monkeypatch.setattr(jat_graph.operators.rows, "BLOCK", 400)
+        monkeypatch.setattr(jat_graph.operators.blocked, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.operators.blocked, "BLOCK", 400)
 
 
 STRIDED = {"key_selection": "strided", "key_step": 2, "threshold": 2.0, "inclusive": True}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.operators import Workload
-from jat_graph.operators.backends import PRICES, predict, prices_of
+from jat_graph.operators.backends import PRICES, Workload, predict, prices_of
 
 PRICE = dict.fromkeys(PRICES, 1.0)
 

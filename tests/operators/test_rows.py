@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.operators.rows
+import jat_graph.operators.blocked
 from jat_graph.operators import DenseOperator
-from jat_graph.operators.rows import VoteRows
+from jat_graph.operators.blocked import VoteRows
 from tests.operators.support import integer_maps
 from tests.support import MASKS
 
@@ -14,8 +14,8 @@ from tests.support import MASKS
 def test_blocks_are_the_votes_of_the_dense_matrix(data, elements, kept):
     ballot = data.draw(integer_maps(MASKS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jat_graph.operators.rows, "BLOCK", elements)
-        patch.setattr(jat_graph.operators.rows, "KEPT_KEYS", kept)
+        patch.setattr(jat_graph.operators.blocked, "BLOCK", elements)
+        patch.setattr(jat_graph.operators.blocked, "KEPT_KEYS", kept)
         blocks = list(VoteRows(ballot))
     truth = DenseOperator.of_pairs(ballot).to_dense()
     voters = ballot.voters().expand(ballot.source.shape).unsqueeze(-1)
