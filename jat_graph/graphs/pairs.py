@@ -12,7 +12,7 @@ from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, PairGraph, check_config
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.operators.edges import Edges, vote_edges
+from jat_graph.operators.sparse import Edges, vote_edges
 
 MAP_KINDS = ("scores", "probabilities")
 

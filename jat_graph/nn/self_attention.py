@@ -148,7 +148,7 @@ class SelfAttention(MultiHeadProjections, ABC):
 
     def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         # Before the projections, whose gradients a NaN in a masked node would spoil, too.
-        return self.merge(self._mix(clean_tokens("x", x, mask), mask), mask)
+        return self.merge(self._mix(clean_tokens(x, mask, self.channels), mask), mask)
 
     @abstractmethod
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -161,7 +161,6 @@ class SelfAttention(MultiHeadProjections, ABC):
         if x.dim() == 3:
             if batch is not None:
                 raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
-            check_token_mask("mask", mask, x)
             return
         if mask is not None:
             raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
@@ -197,17 +196,6 @@ class SequenceSelfAttention(SelfAttention):
 
 
 def clean_tokens(
-    name: str,
-    tokens: Tensor,  # [B, N, C]
-    mask: Tensor | None,  # valid tokens, bool [B, N]
-) -> Tensor:
-    """Check that valid tokens are finite, and set the others to 0."""
-    valid = None if mask is None else mask.unsqueeze(1)
-    (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
-    return clean.squeeze(1)
-
-
-def checked_tokens(
     tokens: Tensor,  # [B, N, C]
     mask: Tensor | None,  # valid tokens, bool [B, N]
     channels: int,
@@ -219,16 +207,10 @@ def checked_tokens(
         raise ValueError(
             f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
         )
-    check_token_mask(mask_name, mask, tokens)
-    return clean_tokens(name, tokens, mask)
-
-
-def check_token_mask(
-    name: str,
-    mask: Tensor | None,  # valid tokens, bool [B, N]
-    tokens: Tensor,  # [B, N, C]
-) -> None:
-    """Check the mask of some tokens."""
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape[:2]):
-        wanted = list(tokens.shape[:2])
-        raise ValueError(f"{name} must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
+    wanted = tokens.shape[:2]
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
+        got = f"{mask.dtype} {list(mask.shape)}"
+        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {got}")
+    valid = None if mask is None else mask.unsqueeze(1)
+    (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
+    return clean.squeeze(1)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
-from jat_graph.nn.self_attention import MultiHeadProjections, checked_tokens
+from jat_graph.nn.self_attention import MultiHeadProjections, clean_tokens
 
 
 class EncoderSelfAttention(JumpSelfAttention):
@@ -128,8 +128,8 @@ class EncoderDecoderAttention(MultiHeadProjections):
         Raises:
             ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
         """
-        x = checked_tokens(x, mask, self.channels)
-        memory = checked_tokens(
+        x = clean_tokens(x, mask, self.channels)
+        memory = clean_tokens(
             memory, memory_mask, self.memory_channels, names=("memory", "memory_mask")
         )
         if x.size(0) != memory.size(0):

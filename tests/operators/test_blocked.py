@@ -54,9 +54,6 @@ class TestStridedKeysUnderPadding(OperatorContract):
     def dense_truth(self, query, key, mask):
         return reference_graph(query, key, attention_mask=mask, is_causal=True, **STRIDED).adjacency
 
-    def _compare_gradients(self, transposed):
-        pytest.skip("a mask has no gradient; TestBlockedOperator compares them")
-
 
 @settings(max_examples=60)
 @given(drawn=integer_ballots())

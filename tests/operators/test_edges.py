@@ -12,7 +12,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
-from jat_graph.operators.edges import GROUP, heaviest, vote_edges
+from jat_graph.operators.sparse import GROUP, heaviest, vote_edges
 from tests.inputs import random_heads
 from tests.operators.support import integer_maps
 from tests.oracles import reference_prune

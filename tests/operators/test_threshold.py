@@ -70,9 +70,6 @@ class TestVariants(OperatorContract):
     def dense_truth(self, query, key, mask):
         return reference_graph(query, key, attention_mask=mask, **VARIANTS).adjacency
 
-    def _compare_gradients(self, transposed):
-        pytest.skip("a mask has no gradient; TestThresholdOperator compares them")
-
 
 class TestSelectedNodes(OperatorContract):
     def create_operator(self, query, key):
