@@ -192,7 +192,7 @@ def read_boolq(data_dir: Path | None, names: Sequence[str]) -> Splits:
         labels=BOOLEAN,
     )
     try:
-        return read(data_dir, names)
+        return read(data_dir, [*dict.fromkeys(("train", *names))])
     except FileNotFoundError:
         every = read(data_dir, ["validation"])["validation"]
     sources = [*every["text"]]
