@@ -157,7 +157,7 @@ def run_script(name: str, main: Callable[[], dict[str, float]]) -> None:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SystemExit(f"{name}: error: {first}") from None
     if torch.distributed.is_initialized():
-        # An interpreter that ends by itself sometimes aborts here, and the launcher calls it failed.
+        # An interpreter that ends by itself sometimes aborts here, and its launcher fails.
         torch.distributed.destroy_process_group()
         sys.stdout.flush()
         os._exit(0)
@@ -413,6 +413,7 @@ def _with_settings(heads: Heads, settings: Sequence[str]) -> Heads:
             changes[name] = value
     if isinstance(heads, JatConfig):
         import dataclasses
+
         replace = getattr(heads, "replace", None) or (lambda **c: dataclasses.replace(heads, **c))
         return replace(**changes)
     return type(heads).from_dict({**heads.to_dict(), **changes})

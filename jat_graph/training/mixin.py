@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import Trainer
 
 from jat_graph.hf import attached_config, keep_graphs
+
 try:
     from jat_graph.hf import model_card_text, save_heads
 except ImportError:

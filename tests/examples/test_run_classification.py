@@ -26,7 +26,9 @@ JUMPS = ("--jat_set", "threshold=4.0", "heads=2", "layers=[0]")
 
 def rows(count: int, seed: int = 0, label: str = "label") -> Rows:
     """Draw sentences; those that say "not" are of another class."""
-    return [{"text": text, label: "no" if "not" in text else "yes"} for text in sentences(count, seed)]
+    return [
+        {"text": text, label: "no" if "not" in text else "yes"} for text in sentences(count, seed)
+    ]
 
 
 @pytest.fixture
@@ -285,10 +287,19 @@ def test_a_loss_that_is_no_number_stops_the_run(
 @pytest.mark.slow
 def test_a_mistake_is_one_line_of_the_command(files: tuple[str, ...], tiny_model: str) -> None:
     words = ["--model_name_or_path", tiny_model, "--output_dir", "x", "--do_eval", *files]
-    command = [sys.executable, "-m", "examples.run_classification", *words, "--text_column", "words"]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.run_classification",
+        *words,
+        "--text_column",
+        "words",
+    ]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 1
-    assert found.stderr.splitlines()[-1].startswith("run_classification: error: the train data must")
+    assert found.stderr.splitlines()[-1].startswith(
+        "run_classification: error: the train data must"
+    )
 
 
 @pytest.mark.slow

@@ -55,7 +55,9 @@ def test_each_token_but_the_first_is_said_once(
     for own in ids:  # no text is longer than a block
         with torch.no_grad():
             logits = model(torch.tensor([own])).logits[0, :-1]
-        total += float(torch.nn.functional.cross_entropy(logits, torch.tensor(own[1:]), reduction="sum"))
+        total += float(
+            torch.nn.functional.cross_entropy(logits, torch.tensor(own[1:]), reduction="sum")
+        )
         count += len(own) - 1
     assert scores["eval_perplexity"] == pytest.approx(math.exp(total / count), rel=1e-4)
     assert scores["eval_bits_per_character"] == pytest.approx(total / math.log(2) / encoded.notes)

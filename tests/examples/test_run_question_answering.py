@@ -20,7 +20,10 @@ def rows(count: int, lack: bool = False) -> Rows:
         missing = lack and number % 3 == 0
         context = f"{text} not pencil {text}" if not missing else f"{text} {text}"
         start = context.find("not") + 4
-        answers = {"text": [] if missing else ["pencil"], "answer_start": [] if missing else [start]}
+        answers = {
+            "text": [] if missing else ["pencil"],
+            "answer_start": [] if missing else [start],
+        }
         found.append({"question": "what is not", "context": context, "answers": answers})
     return found
 
@@ -43,7 +46,9 @@ def test_it_learns_from_files_of_ones_own(
 
 
 @pytest.mark.parametrize("name", ["squad", "covidqafarhalf"])
-def test_named_tasks_are_trained(name: str, tiny_model: str, data_dir: Path, tmp_path: Path) -> None:
+def test_named_tasks_are_trained(
+    name: str, tiny_model: str, data_dir: Path, tmp_path: Path
+) -> None:
     few = ("--max_train_samples", "8", "--max_eval_samples", "8", "--max_length", "128")
     words = ("--task_name", name, "--data_dir", str(data_dir), *few, "--doc_stride", "16")
     assert run(tiny_model, tmp_path / "run", *words).keys() >= {"eval_f1", "eval_exact_match"}

@@ -55,7 +55,9 @@ def test_named_tasks_are_trained_and_measured(
     name: str, tiny_model: str, data_dir: Path, tmp_path: Path
 ) -> None:
     few = ("--max_train_samples", "8", "--max_eval_samples", "8", "--max_length", "64")
-    scores = run(tiny_model, tmp_path / "run", "--task_name", name, "--data_dir", str(data_dir), *few)
+    scores = run(
+        tiny_model, tmp_path / "run", "--task_name", name, "--data_dir", str(data_dir), *few
+    )
     answers = json.loads((tmp_path / "run/answers.json").read_text())["validation"]
     for metric, value in get_task(name).measure(**answers).items():
         assert scores[f"eval_{metric}"] == pytest.approx(value)
