@@ -17,7 +17,7 @@ from jat_graph.data.reading import Head, Reading
 from jat_graph.data.storage import digest, model_digest, read_graphs, write_graphs
 from jat_graph.data.texts import EncodedTexts, Texts, encode_texts
 from jat_graph.files import write_text
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:

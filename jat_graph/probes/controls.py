@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

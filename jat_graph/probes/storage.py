@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from jat_graph.data.storage import digest, model_digest
 from jat_graph.files import read_object, write_text
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.probes.words import WordPlan, WordReader, WordReading, Words
 from jat_graph.progress import watched
 

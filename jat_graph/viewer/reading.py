@@ -13,7 +13,7 @@ from torch import Tensor
 from jat_graph.data.reading import Head, attention_heads, check_model
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.hf.capture import jumping_heads
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.inspection.calibration import graph_densities
 from jat_graph.inspection.choice import Indices, choose_heads, choose_tokens

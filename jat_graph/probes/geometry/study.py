@@ -15,7 +15,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.data.storage import digest
 from jat_graph.files import replacing
 from jat_graph.hf import disabled
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.probes.controls import random_weights
 from jat_graph.probes.geometry.training import predictor, train_probe, tree_batches
 from jat_graph.probes.geometry.trees import Tree

@@ -26,7 +26,7 @@ def model() -> BertModel:
 @pytest.mark.parametrize("config", [PAIRS, JatConfig.stones()], ids=["pairs", "stones"])
 def test_a_card_loads_the_model_that_it_is_about(config: JatConfig, tmp_path: Path) -> None:
     attached = jat_graph.attach(model(), config)
-    attached.save_pretrained(tmp_path)
+    jat_graph.save_pretrained(attached, tmp_path)
     card = ModelCard.load(tmp_path / "README.md")
     assert "jat_graph" in card.data.tags and card.data.library_name == "transformers"
     assert jat_graph.summary(attached) in card.text
@@ -41,25 +41,25 @@ def test_a_card_loads_the_model_that_it_is_about(config: JatConfig, tmp_path: Pa
 
 def test_a_card_is_that_of_the_last_save(tmp_path: Path) -> None:
     attached = jat_graph.attach(model(), PAIRS)
-    attached.save_pretrained(tmp_path)
+    jat_graph.save_pretrained(attached, tmp_path)
     first = (tmp_path / "README.md").read_text(encoding="utf-8")
     jat_graph.attach(attached, TripletConfig(layers=(0,)))
-    attached.save_pretrained(tmp_path)
+    jat_graph.save_pretrained(attached, tmp_path)
     both = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "triplet" in both and "triplet" not in first
-    jat_graph.detach(attached).save_pretrained(tmp_path)
-    assert not (tmp_path / "README.md").exists()
+    with pytest.raises(ValueError, match="must have heads of jat_graph to save"):
+        jat_graph.save_pretrained(jat_graph.detach(attached), tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
 
 
 def test_what_somebody_else_wrote_stays(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_bytes(b"my own\xff")
-    for own in (jat_graph.attach(model(), PAIRS), model()):
-        own.save_pretrained(tmp_path)
-        assert (tmp_path / "README.md").read_bytes() == b"my own\xff"
+    jat_graph.save_pretrained(jat_graph.attach(model(), PAIRS), tmp_path)
+    assert (tmp_path / "README.md").read_bytes() == b"my own\xff"
 
 
-def test_only_the_main_process_writes_and_only_about_heads(tmp_path: Path) -> None:
+def test_only_the_main_process_writes_and_only_when_asked(tmp_path: Path) -> None:
     attached = jat_graph.attach(model(), PAIRS)
-    attached.save_pretrained(tmp_path / "other", is_main_process=False)
-    model().save_pretrained(tmp_path / "plain")
+    jat_graph.save_pretrained(attached, tmp_path / "other", is_main_process=False)
+    attached.save_pretrained(tmp_path / "plain")
     assert not list(tmp_path.rglob("README.md"))

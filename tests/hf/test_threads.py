@@ -1,4 +1,4 @@
-"""Forwards of one model that run side by side do not take each other's notes."""
+"""Forwards of one model that run side by side do not take each other's inputs."""
 
 from threading import Thread
 from typing import Any
@@ -7,27 +7,20 @@ import pytest
 import torch
 import transformers as hf
 from torch.testing import assert_close
-from transformers import DynamicCache
 
 from jat_graph.hf import TripletConfig, attach
-from jat_graph.hf.interface import note_inputs, take_note
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
+from tests.hf.test_stones import tiny_stones
 
 
-def test_a_note_is_taken_once_by_its_module() -> None:
-    model, hidden, cache = attach(tiny_model("bert"), tiny_config()), torch.zeros(1), DynamicCache()
-    one, other = (layer.attention.self for layer in model.encoder.layer[:2])
-    note_inputs(one, (hidden, None), {"past_key_values": cache})
-    assert [take_note(one), take_note(one)] == [(hidden, cache), (None, None)]
-    note_inputs(one, (), {"hidden_states": hidden})
-    assert [take_note(other), take_note(one)] == [(None, None), (None, None)]
-
-
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "stones"])
 def test_another_thread_takes_nothing(name: str) -> None:
-    """Run a second forward in a thread, just after the first one's note at an attention module."""
-    model = attach(tiny_model(name), tiny_config() if name == "gpt2" else TripletConfig())
-    ids = tiny_inputs(name)["input_ids"]
+    """Run a second forward in a thread, just before the first one's attention runs."""
+    if name == "stones":  # which exclude tokens
+        model = tiny_stones("bert")
+    else:
+        model = attach(tiny_model(name), tiny_config() if name == "gpt2" else TripletConfig())
+    ids = tiny_inputs("bert" if name == "stones" else name)["input_ids"]
     wanted = [run(model, {"input_ids": row[None]}) for row in ids[:2]]
     got: list[torch.Tensor] = []
 

@@ -73,7 +73,7 @@ def test_of_embeddings_nobody_knows_who_is_silent(name: str) -> None:
     ids = inputs.pop("input_ids")
     embedded = inputs | {"inputs_embeds": embeddings.weight[ids]}
     run(model, embedded)
-    with pytest.raises(ValueError, match="was not told which tokens are silent"):
+    with pytest.raises(ValueError, match="was not told which tokens are excluded"):
         forward(model, embedded)
 
 
