@@ -1,0 +1,204 @@
+"""What is looked at: parts equal the whole, nothing runs that is refused, one head in memory."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from jat_graph.config import JatConfig, PairGraph
+from jat_graph.hf import attach
+from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
+from jat_graph.inspection.tracing import capture_batch, model_inputs
+from jat_graph.voting.thresholds import SAMPLED_TRIPLES
+from tests.data.support import TEXTS, tiny_tokenizer
+from tests.hf.models import tiny_model
+from tests.support import MemoryMeter, assert_equal
+
+TEXT = " ".join(TEXTS)
+SETTINGS = {
+    "pairs": JatConfig(PairGraph(threshold=1.0), heads=(0, 2, 3)),
+    "stones": JatConfig.stones(heads=(0, 2, 3), strength=0.5),
+    "sampled": JatConfig(
+        PairGraph(vote_rate=0.1, key_selection="sampled", key_factor=3.0), heads=(0, 2, 3)
+    ),
+    "hops": JatConfig(
+        PairGraph(threshold=((1.0, 2.0, 0.5),) * 3),
+        heads=(0, 2, 3),
+        hop_weights={(0, 2): (0.0, 1.0), (3,): (0.5, 0.5)},
+        pattern="window:5",
+    ),
+}
+HEADS = [(layer, head) for layer in range(3) for head in (0, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return tiny_tokenizer()
+
+
+@pytest.fixture(params=SETTINGS)
+def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    return attach(tiny_model("bert").double(), SETTINGS[request.param], tokenizer)
+
+
+def test_a_part_of_the_heads_is_that_part_of_the_whole(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    whole = inspect_text(model, tokenizer, TEXT, top=4)
+    assert [(report.layer, report.head) for report in whole.heads] == HEADS
+    assert all(report.jumps for report in whole.heads)
+    for layers, heads in ((1, 2), ((0, 2), None), (None, (3, 0)), ([2], [0, 3])):
+        part = inspect_text(model, tokenizer, TEXT, layers=layers, heads=heads, top=4)
+        wanted = [
+            report
+            for report in whole.heads
+            if layers is None or report.layer in (layers if layers != 1 else (1,))
+            if heads is None or report.head in (heads if heads != 2 else (2,))
+        ]
+        assert wanted
+        assert list(part.heads) == wanted
+
+
+def test_a_part_of_the_tokens_has_the_jumps_between_them(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    span = range(3, 11)
+    whole = inspect_text(model, tokenizer, TEXT, top=10_000)
+    part = inspect_text(model, tokenizer, TEXT, tokens=span, top=10_000)
+    for report, full in zip(part.heads, whole.heads, strict=True):
+        inside = [jump for jump in full.jumps if {jump.query.index, jump.key.index} <= set(span)]
+        assert 0 < len(inside) < len(full.jumps)
+        assert list(report.jumps) == inside
+        if isinstance(report, StoneReport) and isinstance(full, StoneReport):
+            assert 0 < len(report.stones) <= len(full.stones)
+            known = {(stone.token, stone.side): stone for stone in full.stones}
+            for stone in report.stones:
+                own = known[stone.token, stone.side]
+                assert stone.share == own.share
+                assert stone.links == tuple(x for x in own.links if x.token.index in span)
+                size = len(own.links) + own.hidden_links
+                assert len(stone.links) + stone.hidden_links == size
+        empty: dict[str, Any] = {
+            "jumps": (),
+            **({"stones": ()} if vars(full).get("stones") else {}),
+        }
+        assert replace(report, **empty) == replace(full, **empty)
+
+
+def test_views_are_cut_the_same_way(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    options: dict[str, Any] = {"layer": 1, "head": 2, "special_tokens": True}
+    whole = view_head(model, tokenizer, TEXT, **options)
+    part = view_head(model, tokenizer, TEXT, tokens=range(4, 9), **options)
+    assert [token.index for token in part.tokens] == [4, 5, 6, 7, 8]
+    for name in ("scores", "weights", "propagated", "gains"):
+        assert_equal(getattr(part, name), getattr(whole, name)[4:9, 4:9])
+    for jump in part.report.jumps:
+        place = jump.query.index, jump.key.index
+        assert float(whole.gains[place]) == jump.gain
+        assert float(whole.weights[place]) == jump.weight
+    graphs = list(view_graphs(model, tokenizer, TEXT, tokens=range(4, 9), special_tokens=True))
+    assert [(graph.report.layer, graph.report.head) for graph in graphs] == HEADS
+    assert_equal(graphs[HEADS.index((1, 2))].weights, part.weights)
+    assert graphs[0].report.jumps == ()
+
+
+def test_gains_are_those_of_the_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    inputs = model_inputs(model, tokenizer(TEXT, return_tensors="pt"))
+    with torch.no_grad():
+        after = model(**inputs, output_attentions=True).attentions
+    report = inspect_text(model, tokenizer, TEXT, top=20, special_tokens=True)
+    for head in report.heads:
+        for jump in head.jumps:
+            place = 0, head.head, jump.query.index, jump.key.index
+            assert jump.after == pytest.approx(float(after[head.layer][place]), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["albert", "gpt2", "llama"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        JatConfig(PairGraph(threshold=1.0), heads=(0, 2)),
+        JatConfig.stones(heads=(0, 2), strength=(0.5, -0.3, 0.2)),
+        JatConfig(PairGraph(threshold=1.0), heads=(0, 2), conv={"layer": "GCNConv"}, strength=0.5),
+    ],
+    ids=["pairs", "stones", "conv"],
+)
+def test_gains_are_those_of_other_models(
+    tokenizer: PreTrainedTokenizerBase, name: str, config: JatConfig
+) -> None:
+    model = attach(tiny_model(name).double(), config, tokenizer)
+    test_gains_are_those_of_the_model(model, tokenizer)
+
+
+@pytest.mark.parametrize("most", [2, 5, 9, 30])
+def test_cropping_keeps_what_is_strongest(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, most: int
+) -> None:
+    for layer, head in HEADS[::3]:
+        whole = view_head(model, tokenizer, TEXT, layer=layer, head=head, top=10_000)
+        view = whole.strongest(most)
+        indices = [token.index for token in view.tokens]
+        assert len(indices) == min(most, len(whole.tokens))
+        assert indices == sorted(indices)
+        for jump in whole.report.jumps[: most // 2]:  # which have at most so many tokens
+            assert {jump.query.index, jump.key.index} <= set(indices)
+        shown = [j for j in whole.report.jumps if {j.query.index, j.key.index} <= set(indices)]
+        assert list(view.report.jumps) == shown
+        places = [whole.tokens.index(token) for token in view.tokens]
+        for name in ("scores", "weights", "propagated", "gains"):
+            assert_equal(getattr(view, name), getattr(whole, name)[places][:, places])
+    with pytest.raises(ValueError, match="most must"):
+        whole.strongest(0)
+
+
+def test_the_matrices_of_one_head_are_in_memory_at_a_time(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " ".join(["bark look"] * 30)
+    inputs = tokenizer(text, return_tensors="pt")
+    layers, length = capture_batch(model, inputs), inputs["input_ids"].size(1)
+    captured = sum(x.nbytes for layer in layers for x in (layer.query, layer.key))
+    monkeypatch.setattr("jat_graph.inspection.text.capture_batch", lambda *_: layers)
+    peaks = []
+    for layer, head in [(None, None), *HEADS]:
+        with MemoryMeter() as meter:
+            inspect_text(model, tokenizer, text, layers=layer, heads=head, top=3)
+        # Of stones of both sides, what each has of queries, keys and values; or sampled triples.
+        assert meter.largest <= max(2 * length * (length + 2 * 8), SAMPLED_TRIPLES)
+        peaks.append(meter.peak)
+    everything, *alone = peaks
+    assert everything <= max(alone) + captured
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 3}, "layer 3 must"),
+        ({"heads": (0, 13)}, "head 13 must"),
+        ({"tokens": range(40, 90)}, "tokens must lie in a text of 33"),
+        ({"tokens": range(0, 1)}, "tokens must not all be special"),
+        ({"top": -1}, "top must"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_the_model_runs(
+    tokenizer: PreTrainedTokenizerBase, options: dict[str, Any], message: str
+) -> None:
+    model = attach(tiny_model("bert"), SETTINGS["pairs"])
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the model was run")
+
+    model.register_forward_pre_hook(refuse)
+    with pytest.raises(AssertionError, match="the model was run"):
+        inspect_text(model, tokenizer, TEXT)
+    with pytest.raises(ValueError, match=message):
+        inspect_text(model, tokenizer, TEXT, **options)
+    if "top" not in options:
+        with pytest.raises(ValueError, match=message):
+            view_graphs(model, tokenizer, TEXT, **options)  # at once, not with the first graph
