@@ -8,6 +8,7 @@ from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import Metrics, RunResult
 
 if TYPE_CHECKING:
+    from jat_graph.training.mixin import JatTrainerMixin
     from jat_graph.training.measuring import calibrate_on_task, evaluate
     from jat_graph.training.processes import leave
     from jat_graph.training.runner import train
@@ -18,6 +19,7 @@ __all__ = [
     "BothHeads",
     "Comparison",
     "Difference",
+    "JatTrainerMixin",
     "Metrics",
     "RunResult",
     "Summary",
@@ -37,6 +39,7 @@ __all__ = [
 # Imported at their first use. Comparing is the business of the laboratory, which is above; users
 # find it here, too.
 _MODULE_OF = {
+    "JatTrainerMixin": "jat_graph.training.mixin",
     "Arm": "jat_graph.lab.comparison",
     "Comparison": "jat_graph.lab.comparison",
     "Difference": "jat_graph.lab.statistics",
