@@ -328,7 +328,9 @@ def test_two_processes_learn_what_one_does(
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr[-2000:]
     ours, theirs = weights(one), weights(two)
-    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in ours)
+    # What biases of keys get is rounding alone: they change no probability.
+    told = [name for name in ours if not name.endswith("key.bias")]
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in told)
 
 
 def test_draws_are_the_same_in_every_run() -> None:
