@@ -11,7 +11,7 @@ from jat_graph.hf.depth import change_depth
 from jat_graph.hf.describing import summary
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
-from jat_graph.hf.positions import stretch_positions
+from jat_graph.hf.positions import resize_position_embeddings
 from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
 from jat_graph.triplet_config import TripletConfig
 
@@ -28,9 +28,9 @@ __all__ = [
     "from_pretrained",
     "keep_graphs",
     "model_card_text",
+    "resize_position_embeddings",
     "save_heads",
     "save_pretrained",
-    "stretch_positions",
     "summary",
     "using_graphs",
 ]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
+
 def attach(
     model: ModelT,
     config: JatConfig | TripletConfig | FilterConfig,

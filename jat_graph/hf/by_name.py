@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from jat_graph.hf.filter_layer import FilterLayer
@@ -51,6 +52,8 @@ def check_without_weights(configs: dict[type[LayerHeads], Any], what: str) -> No
         )
 
 
+# Once a layer has its state, it is traced like any other.
+@torch.compiler.disable(reason="heads that came by name want one call before torch.compile")
 def start_layer(module: nn.Module) -> LayerState:
     """Make the state of an attention module whose model was loaded by transformers alone."""
     name, settings = type(module).__name__, module.config

@@ -93,7 +93,9 @@ def test_adapters_of_before_are_read(base: Path, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     path = tmp_path / "adapter_config.json"
     key = "jump heads: load it with jat_graph.from_pretrained"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: {"jat": tiny_config().to_dict()}}))
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {key: {"jat": tiny_config().to_dict()}})
+    )
     again = from_pretrained(hf.AutoModel, tmp_path)
     assert torch.equal(run(again, inputs), run(model, inputs))
 
