@@ -31,7 +31,7 @@ from examples.arguments import DataArguments, ModelArguments
 from examples.heads import saved_heads
 from jat_graph import from_pretrained
 from jat_graph.files import write_text
-from jat_graph.hf import change_depth, stretch_positions
+from jat_graph.hf import change_depth, resize_position_embeddings
 from jat_graph.hf.positions import most_positions, position_tables
 from jat_graph.training.mixin import JatTrainerMixin
 
@@ -124,7 +124,7 @@ def load_model(
     tables = [table.length for table in position_tables(loaded)]
     limit = min(tables) if tables else most_positions(loaded.config)
     if limit is not None and limit < max_length:
-        stretch_positions(loaded, max_length)
+        resize_position_embeddings(loaded, max_length)
     if tokenizer is not None:
         tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
     return loaded

@@ -21,7 +21,7 @@ from jat_graph.hf.state import (
 from jat_graph.hf.triplet_layer import TripletLayer
 
 KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
-OURS = {"heads", "layers"}  # what settings of ours always hold, and those of others hardly
+OURS = {"layers"}  # what settings of all kinds hold, and those of others hardly
 
 
 def saved_configs(settings: object) -> dict[type[LayerHeads], Any]:
