@@ -16,7 +16,14 @@ from pydantic import ValidationError
 
 from examples.sweeps.definition import Run
 from examples.sweeps.heads import build_heads
-from examples.sweeps.small_reader import CHANNELS, HEADS, Heads, SmallReader, Training, learning_curve
+from examples.sweeps.small_reader import (
+    CHANNELS,
+    HEADS,
+    Heads,
+    SmallReader,
+    Training,
+    learning_curve,
+)
 from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
 
 

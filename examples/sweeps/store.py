@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path, PurePath
@@ -18,7 +18,8 @@ from jat_graph.files import parse_object, write_text
 VERSION = 2  # 1 is that of `jat-graph experiment`, which reports read, and no sweep goes on with
 _PACKAGES = ("torch", "torch-geometric", "transformers")
 _DIGITS = 5  # of numbers among answers, which are compared with each other
-_SAME = ("name", "kind", "study")  # of sweeps whose records may stand in one file
+_SAME = {"name", "kind", "study"}  # of sweeps whose records may stand in one file
+_IDENTITY = ("version", "sweep", "model", "weights", "data")  # of what a file's header has
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Record:
     variant: str
     seed: int
     content: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells it from the other records of its sweep."""
+        return self.task, self.variant, self.seed
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float | None]]:
@@ -94,19 +100,21 @@ def read_results(path: str | Path) -> Results:
     content = _of_version_1(header["grid"]) if old else header["sweep"]
     sweep = parse_sweep(content, where)
     records = [Record(c["task"], c["arm" if old else "variant"], c["seed"], c) for c in contents]
-    variants = [variant.name for variant in sweep.variants]
-    order = {(t, v): (i, j) for i, t in enumerate(sweep.tasks) for j, v in enumerate(variants)}
-    keys = [(record.task, record.variant, record.seed) for record in records]
-    for place, (task, variant, seed) in enumerate(keys):
-        if (
-            (task, variant) not in order
-            or seed not in sweep.all_seeds
-            or keys.index(keys[place]) < place
-        ):
+    order = {
+        (task, variant.name): (i, j)
+        for i, task in enumerate(sweep.tasks)
+        for j, variant in enumerate(sweep.variants)
+    }
+    seen = set[tuple[str, str, int]]()
+    for record in records:
+        if (record.task, record.variant) not in order or record.key in seen:
             raise ValueError(
-                f"{where}: {task}, {variant}, seed {seed} is twice or not in its sweep"
+                f"{where}: {', '.join(map(str, record.key))} is there twice, or unknown"
             )
+        seen.add(record.key)
     records.sort(key=lambda r: (*order[r.task, r.variant], r.seed))
+    seeds = {*sweep.all_seeds, *(record.seed for record in records)}  # some may be added later
+    sweep = sweep.model_copy(update={"seeds": tuple(sorted(seeds))})
     return Results(sweep, header, tuple(records))
 
 
@@ -164,33 +172,34 @@ class Store:
         """
         if not self.path.exists():
             return set()
-        results, asked = read_results(self.path), {run.key: run for run in runs}
-        old = {**results.header, **results.sweep.model_dump(mode="json", include=set(_SAME))}
-        new = {**self.header, **self.sweep.model_dump(mode="json", include=set(_SAME))}
-        self._refuse(old, new, ("version", *_SAME, "model", "weights", "data"), "")
+        results = read_results(self.path)
+        asked = {run.key: run for run in runs}
+        known = {key[:2] for key in asked}
+        old = {**results.header, "sweep": results.sweep.model_dump(mode="json", include=_SAME)}
+        new = {**self.header, "sweep": self.sweep.model_dump(mode="json", include=_SAME)}
+        self._refuse({name: old.get(name) for name in _IDENTITY}, {n: new[n] for n in _IDENTITY})
         for record in results.records:
-            run = asked.get((record.task, record.variant, record.seed))
-            if run is None:
+            if record.key[:2] not in known:
                 raise ValueError(
-                    f"{self.path} holds {record.task}, {record.variant}, seed {record.seed}, "
-                    "which is no run of this sweep: name another folder"
+                    f"{self.path} holds {record.task}, {record.variant}, which is no run of this "
+                    "sweep: name another folder"
                 )
-            settings = json.loads(json.dumps(run.settings))
-            self._refuse(record.content["settings"], settings, settings, f"{run}: ")
-        return {(record.task, record.variant, record.seed) for record in results.records}
+            if record.key in asked:
+                settings = json.loads(json.dumps(asked[record.key].settings))
+                self._refuse(record.content["settings"], settings)
+        return {record.key for record in results.records}
 
-    def _refuse(
-        self, old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str], where: str
-    ) -> None:
-        for name in names:
-            if old.get(name) != new.get(name):
+    def _refuse(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        found, asked = dict(_flat(old)), dict(_flat(new))
+        for name in sorted(found.keys() | asked.keys()):
+            if found.get(name) != asked.get(name):
                 raise ValueError(
-                    f"{self.path} holds results with {where}{name}={old.get(name)!r}, not "
-                    f"{new.get(name)!r}: name another folder"
+                    f"{self.path} holds results with {name}={found.get(name)!r}, not "
+                    f"{asked.get(name)!r}: name another folder"
                 )
 
     def add(self, run: Run, content: Mapping[str, Any]) -> None:
-        """Write the record of a run, unless it is there; the file is whole at any time.
+        """Write the record of a run, whose lock the caller holds; the file is whole at any time.
 
         Args:
             run: The run.
@@ -204,19 +213,20 @@ class Store:
         record |= {"settings": run.settings, **content}
         record["answers"] = _shortened(content.get("answers", {}))
         line = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        header = json.dumps(self.header, ensure_ascii=False)  # tasks and variants may be new
         with self._lock:
-            if not self.path.exists():
-                text = json.dumps(self.header, ensure_ascii=False) + "\n"
-            else:
-                _, *others = (text := self.path.read_text(encoding="utf-8")).split("\n")
-                if run.key in {_key(other) for other in others if other}:
-                    return
-            write_text(self.path, text + line + "\n")
+            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+            lines = text.removesuffix("\n").split("\n")[1:]
+            write_text(self.path, "\n".join([header, *lines, line]) + "\n")
 
 
-def _key(line: str) -> tuple[str, str, int]:
-    content = json.loads(line)
-    return content["task"], content["variant"], content["seed"]
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of nested tables, their names joined by dots."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _plain(path: str) -> str:

@@ -71,7 +71,9 @@ def run(run: Run) -> dict[str, Any]:
     heads = chosen_heads(run, threshold)
     if SECONDS in run.sweep.columns and not (run.folder / RESULTS).exists():
         shutil.rmtree(run.folder, ignore_errors=True)  # a run may go on where others run, too
-        with tempfile.TemporaryDirectory() as folder:  # so that nothing is compiled in what is timed
+        with (
+            tempfile.TemporaryDirectory() as folder
+        ):  # so that nothing is compiled in what is timed
             train(run, Path(folder), heads, max_steps=1)
     return make_record(run, train(run, run.folder, heads), threshold=threshold, tuning=tuning)
 
@@ -180,9 +182,7 @@ def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
     assert tuning is not None  # checked when the sweep is read
     if isinstance(variant.tune, str):
         variant = run.sweep.variant(variant.tune)
-    trial = Run(
-        run.sweep, run.task, variant, TUNING_SEED, run.output, run.model, run.data_dir
-    )
+    trial = Run(run.sweep, run.task, variant, TUNING_SEED, run.output, run.model, run.data_dir)
     task, scores = get_task(run.task), dict[float, float | None]()
     for threshold in tuning.thresholds:
         folder = trial.folder.parent / "tuning" / f"threshold-{threshold:g}"
