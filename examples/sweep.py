@@ -20,9 +20,11 @@ from pathlib import Path
 from types import ModuleType
 
 import typer
+from datasets import disable_progress_bars
 from filelock import FileLock, Timeout
+from transformers.utils import logging
 
-from examples.sweeps.definition import FOLDER, Run, Sweep, folder_name, read_sweep
+from examples.sweeps.definition import FOLDER, Run, Sweep, read_sweep
 from examples.sweeps.store import Results, Store, read_results
 
 RESULTS = "results.jsonl"
@@ -32,6 +34,9 @@ STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a sweep, or say in one line what does not fit or failed."""
     args = read_arguments(arguments)
+    logging.set_verbosity_error()  # of what is said of each run its log has the rest
+    logging.disable_progress_bar()
+    disable_progress_bars()
     try:
         sweep = read_sweep(args.sweep)
         if args.seeds is not None:
@@ -111,9 +116,7 @@ def finish(run: Run, study: ModuleType, store: Store) -> str:
             if run.key in store.finished([*all_runs(run.sweep, run.output)]):
                 return "finished elsewhere"
             store.add(run, study.run(run))
-            for path in run.folder.glob("**/*.safetensors"):
-                path.unlink()
-            shutil.rmtree(run.folder / "model", ignore_errors=True)
+            shutil.rmtree(run.folder, ignore_errors=True)
     except Timeout:
         return "another process is at it"
     except (ValueError, OSError, RuntimeError, ImportError) as error:

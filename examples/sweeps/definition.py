@@ -1,4 +1,4 @@
-"""What a sweep is: variants × tasks × seeds, read from a TOML file and checked; and one run of it."""
+"""What a sweep is, read from a TOML file and checked: variants × tasks × seeds; and one run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ else:
 
 FOLDER = Path(__file__).parent
 TUNING_SEED = 9999  # of the runs that ρ is chosen by; those that are reported have seeds below
-DEFAULTS: Mapping[str, Any] = {"warmup_steps": 0.1, "weight_decay": 0.01}
+# Options of run scripts, where a sweep says nothing.
+DEFAULTS: Mapping[str, Any] = {
+    "warmup_steps": 0.1,  # a share of all steps
+    "weight_decay": 0.01,
+    "per_device_train_batch_size": 32,
+    "per_device_eval_batch_size": 64,
+    "save_strategy": "epoch",  # a run that is interrupted goes on from there
+    "save_total_limit": 1,
+}
 
 Kind = Literal["train", "connections", "far-recall", "partners", "scratch", "stepping-stones"]
 Preset = Literal["paper", "released", "released-efficient", "efficient", "stones"]

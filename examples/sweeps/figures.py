@@ -137,7 +137,7 @@ def _bars(axis: Axes, rows: Sequence[Row]) -> None:
 
 
 def draw_curves(results: Results, rows: Sequence[Row]) -> Figure:
-    """Draw how scores rose on the way, where that was kept: means, and a faint line for each seed."""
+    """Draw how scores rose on the way, where that was kept: means, and faint lines of seeds."""
     sweep, names = results.sweep, [variant.name for variant in results.sweep.variants]
     tasks = [
         task

@@ -24,7 +24,7 @@ from examples.sweeps.small_reader import (
     Training,
     learning_curve,
 )
-from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
+from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
 
 
 class Setting(NamedTuple):

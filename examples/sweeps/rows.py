@@ -20,8 +20,7 @@ from examples.sweeps.statistics import (
     over_seeds_and_examples,
 )
 from examples.sweeps.store import Record, Results
-from jat_graph.tasks import TASK_NAMES, Task, get_task
-from jat_graph.tasks.tables import plain_name
+from examples.tasks import RecallTask, Task, get_task
 
 MEAN = "mean of tasks"
 SECONDS = "seconds"
@@ -106,9 +105,9 @@ def is_share(metric: str) -> bool:
     return not metric.startswith(_NO_SHARES)
 
 
-def task_of(sweep: Sweep, name: str) -> Task:
+def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
     """Return the task of a name, or of a kind of sweep that has the name of one."""
-    return get_task(sweep.kind if plain_name(sweep.kind) in TASK_NAMES else name)
+    return get_task(sweep.kind if sweep.kind in _OF_IDS else name)
 
 
 def make_rows(results: Results) -> list[Row]:
@@ -284,9 +283,8 @@ def asked_metric(sweep: Sweep, task: str) -> str:
     if sweep.kind in ("partners", "far-recall"):
         sizes = re.search(r"(\d+) pairs", task)
         return f"accuracy_{sizes[1]}" if sizes else "accuracy"
-    found = task_of(sweep, task)
-    known = (found.primary_metric, *found.other_metrics)
-    return next((name for name in sweep.columns if name in known), found.primary_metric)
+    known = task_of(sweep, task).metrics
+    return next((name for name in sweep.columns if name in known), known[0])
 
 
 def asked_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:

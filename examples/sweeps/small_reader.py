@@ -19,7 +19,7 @@ from jat_graph.hf import FilterConfig, TripletConfig
 from jat_graph.nn import JumpSelfAttention, TripletAttention
 
 if TYPE_CHECKING:
-    from jat_graph.tasks.recall import IdSequences, RecallTask
+    from examples.tasks.recall import IdSequences, RecallTask
 
 Heads: TypeAlias = JatConfig | FilterConfig | TripletConfig | Literal["nexus"] | None
 
@@ -107,6 +107,7 @@ class TripletHeads(nn.Module):
         self.plain = JumpSelfAttention(channels, HEADS - count, None, head_channels=width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return features ``[B, N, C]``; those of masked tokens are not read."""
         out: Tensor = self.triplets(x, mask) + self.plain(x, mask)
         return out
 

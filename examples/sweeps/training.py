@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,31 +22,24 @@ from transformers import AutoConfig
 
 from examples.sweeps.definition import TUNING_SEED, Run
 from examples.sweeps.heads import Config, build_heads, resolve_depth
-from examples.sweeps.rows import SECONDS
+from examples.sweeps.rows import SECONDS, task_of
 from examples.sweeps.strengths import saved_strengths
+from examples.tasks import get_task
+from examples.training import prefixes
 from jat_graph import JatConfig
 from jat_graph.files import write_text
-from jat_graph.tasks import LanguageModelTask, QuestionTask, Task, WordTask, get_task
 
 RESULTS, ANSWERS = "all_results.json", "answers.json"
-TAKEN = ("model_name_or_path", "task_name", "data_dir", "output_dir", "seed", "held_out")
+_TAKEN = ("model_name_or_path", "task_name", "data_dir", "output_dir", "seed", "held_out")
 
 
 def check(run: Run) -> None:
-    """Refuse a model that the variant does not fit, before anything is run."""
-    script_of(get_task(run.task))
-    for name in run.options.keys() & set(TAKEN):
-        raise ValueError(f"{run}: options must leave {name} to the sweep, got it")
+    """Refuse a task, options or heads that do not fit, before anything is run."""
+    if get_task(run.task).kind == "ids":
+        raise ValueError("no run script trains on ids, which sweeps of their own kinds do")
+    if taken := run.options.keys() & set(_TAKEN):
+        raise ValueError(f"options must leave {min(taken)} to the sweep")
     chosen_heads(run)
-
-
-def script_of(task: Task) -> str:
-    """Return the run script that trains on a task."""
-    if isinstance(task, QuestionTask):
-        return "run_question_answering"
-    if isinstance(task, LanguageModelTask):
-        return "run_language_modelling"
-    return "run_tagging" if isinstance(task, WordTask) else "run_classification"
 
 
 def shape(model: str | None) -> tuple[int, int]:
@@ -69,61 +63,60 @@ def run(run: Run) -> dict[str, Any]:
     """Train and score a model; return its record. Its weights stay in the folder."""
     threshold, tuning = choose_threshold(run) if run.variant.tune else (None, None)
     heads = chosen_heads(run, threshold)
-    if SECONDS in run.sweep.columns and not (run.folder / RESULTS).exists():
-        shutil.rmtree(run.folder, ignore_errors=True)  # a run may go on where others run, too
-        with (
-            tempfile.TemporaryDirectory() as folder
-        ):  # so that nothing is compiled in what is timed
-            train(run, Path(folder), heads, max_steps=1)
-    return make_record(run, train(run, run.folder, heads), threshold=threshold, tuning=tuning)
+    if SECONDS in run.sweep.columns and not (run.folder / ANSWERS).exists():
+        shutil.rmtree(run.folder, ignore_errors=True)  # one that goes on may be timed elsewhere
+        with tempfile.TemporaryDirectory() as folder:  # nothing is compiled in what is timed
+            train(run, Path(folder, "warm"), heads, max_steps=1)
+    measured = train(run, run.folder, heads)
+    return make_record(run, measured) | {"threshold": threshold, "tuning": tuning}
 
 
-def train(
-    run: Run, folder: Path, heads: Sequence[Config], model: str | None = None, **options: Any
-) -> dict[str, Any]:
+def train(run: Run, folder: Path, heads: Sequence[Config] = (), **options: Any) -> dict[str, Any]:
     """Call the run script, unless it has finished in this folder; return what it measured.
 
     Args:
-        run: Whose task, seed and options it has.
-        folder: Where it writes.
-        heads: Settings of the heads.
-        model: Folder of another model. (default: None, the run's)
+        run: Whose task, model, seed and options it has.
+        folder: Where it writes, ``log.txt`` too; what was interrupted goes on.
+        heads: Settings of the heads. (default: none)
         options: Those in place of the run's.
 
     Returns:
         The content of ``all_results.json``.
     """
+    chosen = run.options | {"task_name": run.task, "seed": run.seed} | options
+    if isinstance(chosen.get("depth"), str):
+        chosen["depth"] = resolve_depth(chosen["depth"], shape(run.model)[0])
+    chosen.setdefault("use_cpu", not torch.accelerator.is_available())  # which bf16 asks for
+    if chosen.get("bf16") == "auto":
+        chosen["bf16"] = multiplies_in_bf16()
+    begin = {"model_name_or_path": run.model, "data_dir": run.data_dir, "output_dir": folder}
+    chosen = {**begin, **chosen, "disable_tqdm": True}
     results = folder / RESULTS
-    if not results.exists():
+    if not (folder / ANSWERS).exists():  # which is written last
         folder.mkdir(parents=True, exist_ok=True)
-        chosen = run.options | {"task_name": run.task, "seed": run.seed} | options
-        if "depth" in chosen:
-            chosen["depth"] = resolve_depth(chosen["depth"], shape(run.model)[0])
-        if chosen.get("bf16") == "auto":
-            chosen["bf16"] = multiplies_in_bf16()
-        chosen |= {"model_name_or_path": model or run.model, "output_dir": str(folder)}
-        chosen |= {} if run.data_dir is None else {"data_dir": str(run.data_dir)}
+        results.unlink(missing_ok=True)
         if heads:
             settings = {_name(config): config.to_dict() for config in heads}
-            one = next(iter(settings.values())) if len(settings) == 1 else settings
-            write_text(folder / "heads.json", json.dumps(one))
-            chosen["jat_config"] = str(folder / "heads.json")
-        if heads and run.variant.density is not None:
-            chosen["jat_density"] = run.variant.density
-        script = import_module(f"examples.{script_of(get_task(chosen['task_name']))}")
-        script.main(as_arguments(chosen))
+            write_text(folder / "heads.json", json.dumps(settings))
+            chosen["jat_config"] = folder / "heads.json"
+            chosen["density"] = run.variant.density
+        pairs = [(f"--{name}", str(x)) for name, x in chosen.items() if x is not None]
+        words = [text for pair in pairs for text in pair]
+        words += ["--do_train", "--do_eval"]
+        task = get_task(chosen["task_name"])
+        words += ["--do_predict"] if "test" in task.splits and "held_out" not in chosen else []
+        words += ["--resume_from_checkpoint", "last"]  # if there is any
+        script = import_module(f"examples.run_{task.kind}")
+        with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
+            script.main(words)
     found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
     return found
 
 
 def _name(config: Config) -> str:
-    return "jat" if isinstance(config, JatConfig) else "triplet"
-
-
-def as_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return options as a command line has them."""
-    pairs = [(f"--{name}", value) for name, value in options.items() if value is not None]
-    return [text for name, value in pairs for text in (name, str(value))]
+    if isinstance(config, JatConfig):
+        return "jat"
+    return "attention_filter" if hasattr(config, "rule") else "triplet"
 
 
 def multiplies_in_bf16() -> bool:
@@ -133,39 +126,35 @@ def multiplies_in_bf16() -> bool:
     return any("bf16" in name and has for name, has in torch.cpu.get_capabilities().items())
 
 
-def make_record(run: Run, measured: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def make_record(run: Run, measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a trained run says about itself, from its folder."""
-    answers = read_answers(run.folder)
+    task = task_of(run.sweep, run.task)
+    answers = json.loads((run.folder / ANSWERS).read_text(encoding="utf-8"))
     return {
-        "scores": scores_of(get_task(run.task), measured, answers),
+        "scores": scores_of(task.metrics, task.splits, measured),
         "answers": answers,
         "seconds": measured["train_runtime"],
-        "examples": {name: measured.get(f"{name}_samples") for name in ("train", "eval")},
+        "examples": {"train": measured["train_samples"]}
+        | {split: len(both["right"]) for split, both in answers.items()},
         "strengths": saved_strengths(run.folder),
-        **more,
     }
-
-
-def read_answers(folder: Path) -> dict[str, dict[str, list[Any]]]:
-    """Return what a model said of each example of its splits, beside what is right."""
-    path = folder / ANSWERS
-    found: dict[str, dict[str, list[Any]]] = {}
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else found
 
 
 def scores_of(
-    task: Task, measured: Mapping[str, Any], answers: Mapping[str, Any]
+    metrics: Sequence[str], splits: Sequence[str], measured: Mapping[str, Any]
 ) -> dict[str, dict[str, float | None]]:
-    """Return the scores by split and metric; None where one is undefined."""
-    names = (task.primary_metric, *task.other_metrics)
-    splits = list(answers) or [split for split in task.splits if split != "train"]
-    found = {
-        split: {
-            name: measured.get(f"{split}_{name}", measured.get(f"eval_{name}")) for name in names
+    """Return the scores by split and metric, those by size too; None where one is undefined."""
+    found: dict[str, dict[str, float | None]] = {}
+    for split, prefix in prefixes(["train", *splits]).items():
+        own = {
+            name.removeprefix(f"{prefix}_"): value
+            for name, value in measured.items()
+            if name.startswith(f"{prefix}_")
         }
-        for split in splits
-    }
-    return {split: scores for split, scores in found.items() if set(scores.values()) != {None}}
+        names = [*metrics, *(name for name in own if name.startswith("accuracy_"))]
+        if split != "train" and own:
+            found[split] = {name: own.get(name) for name in names}
+    return found
 
 
 def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
@@ -190,11 +179,18 @@ def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
         with FileLock(f"{folder}.lock"):
             heads = chosen_heads(trial, threshold)
             measured = train(trial, folder, heads, held_out=tuning.held_out)
-            scored = scores_of(task, measured, read_answers(folder))
-            for path in folder.glob("*.safetensors"):
-                path.unlink()
-        scores[threshold] = next(iter(scored.values()))[task.primary_metric]
+            drop_weights(folder)
+        found = scores_of(task.metrics, ["held_out"], measured)
+        scores[threshold] = found["held_out"][task.primary_metric]
     sign = 1 if task.greater_is_better else -1
     defined = {rho: sign * score for rho, score in scores.items() if score is not None}
-    best = max(defined or {tuning.thresholds[0]: 0.0}, key=lambda rho: defined.get(rho, 0.0))
+    best = max(defined, key=lambda rho: defined[rho], default=tuning.thresholds[0])
     return best, {f"{rho:g}": score for rho, score in scores.items()}
+
+
+def drop_weights(folder: Path) -> None:
+    """Delete the checkpoints and the model of a finished run."""
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
