@@ -32,7 +32,7 @@ from torch_geometric.datasets import RandomPartitionGraphDataset
 from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv
 from torch_geometric.transforms import RandomNodeSplit
 
-from jat_graph import JatConfig, stone_graph
+from jat_graph import JatConfig, PairGraph, stone_graph
 from jat_graph.nn import JumpConv, StoneConv
 from jat_graph.training import paired_difference, summarize
 from models.jat_graph_transformer import JumpGPSConv, feed_forward
@@ -40,7 +40,9 @@ from models.jat_graph_transformer import JumpGPSConv, feed_forward
 CLASSES, DEGREE, FEATURES = 5, 8, 16
 CHANNELS, HEADS, LAYERS, POWERS, DROPOUT = 48, 4, 2, (0, 1, 2), 0.5
 # A key votes for two nodes that both score it above 0, in half of the heads.
-JUMPS = JatConfig(threshold=0.0, same_sign_only=True, heads=HEADS // 2, hop_weights=(0.5, 0.5))
+JUMPS = JatConfig(
+    PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
+)
 STONES = JatConfig.stones(key_selection="significance")
 
 

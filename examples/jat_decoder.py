@@ -21,7 +21,7 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
-from jat_graph import JatConfig, attention_graph
+from jat_graph import JatConfig, PairGraph, attention_graph
 from jat_graph.tasks import get_task
 from models.jat_decoder import JatDecoder
 
@@ -34,11 +34,9 @@ def main() -> None:
     task = get_task("tinyshakespeare")
     try:
         jumps = JatConfig(
-            threshold=args.threshold,
+            PairGraph(threshold=args.threshold, key_selection="strided", key_step=args.key_step),
             hop_weights=(0.5, 0.5),
             heads=2,
-            key_selection="strided",
-            key_step=args.key_step,
         )
         data = task.load(args.data_dir)
         train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)

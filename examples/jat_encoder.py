@@ -23,7 +23,7 @@ import typer
 from datasets import Dataset
 from torch import Tensor, nn
 
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.tasks import ListOpsTask
 from jat_graph.training import parameter_groups
 from models.jat_encoder import JatEncoder
@@ -76,7 +76,7 @@ def settings(threshold: float, conv: str | None = None) -> JatConfig:
     if conv in ON_STONES:
         return JatConfig.stones(conv=conv)
     return JatConfig(
-        heads="all", standardize=True, threshold=threshold, strength="learned", conv=conv
+        PairGraph(standardize=True, threshold=threshold), heads="all", strength="learned", conv=conv
     )
 
 

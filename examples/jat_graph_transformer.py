@@ -30,7 +30,7 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_undirected
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.probes import Sentence, read_treebank
 from jat_graph.tasks.sources import find_file, plain_or_gzipped
 from jat_graph.training import parameter_groups
@@ -39,9 +39,11 @@ from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_for
 CHANNELS, HEADS, LAYERS, WALK_LENGTH = 64, 4, 3, 8
 # A key votes for two nodes that both score it above 0: this needs no scale, which scores of a layer
 # trained from scratch do not have yet.
-JUMPS = JatConfig(threshold=0.0, same_sign_only=True, heads=HEADS // 2, hop_weights=(0.5, 0.5))
+JUMPS = JatConfig(
+    PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
+)
 # The same graphs with a layer on them; how far it moves queries, keys and values is learned from 0.
-LAYER = JatConfig(threshold=0.0, same_sign_only=True, heads=HEADS // 2, conv="GATv2Conv")
+LAYER = JatConfig(PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, conv="GATv2Conv")
 STRENGTH_LR = 0.1
 ORDINARY = JatConfig(heads=HEADS // 2, hop_weights=(1.0,))
 LAYERS_BY_NAME: dict[str, Callable[[int], nn.Module]] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import typer
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.files import write_text
 from jat_graph.training import (
     Arm,
@@ -67,7 +67,9 @@ def run(args: argparse.Namespace) -> None:
 def arms(args: argparse.Namespace, options: TrainingOptions) -> dict[str, Arm]:
     """Return the arms: short, long with the pattern, and long with jump heads too."""
     ordinary = JatConfig(pattern=args.pattern, hop_weights=(1.0,))
-    jumping = JatConfig(pattern=args.pattern, key_selection="significance", num_keys=args.num_keys)
+    jumping = JatConfig(
+        PairGraph(key_selection="significance", num_keys=args.num_keys), pattern=args.pattern
+    )
     longer = {"max_length": args.long}
     jumping = calibrate_on_task(replace(options, **longer), jumping, args.density)
     return {"base": Arm(), PATTERN: Arm(ordinary, longer), JUMP: Arm(jumping, longer)}

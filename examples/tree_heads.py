@@ -40,7 +40,9 @@ from jat_graph.files import check_target
 from jat_graph.probes import Sentence
 from jat_graph.training import parameter_groups
 
-PAIRS = jat_graph.JatConfig(heads="all", strength="learned", standardize=True, threshold=4.0)
+PAIRS = jat_graph.JatConfig(
+    jat_graph.PairGraph(standardize=True, threshold=4.0), heads="all", strength="learned"
+)
 LABELS = {"relation": "relations", "pos": "tags"}  # what they are called in a Sentence
 ARMS = ("no jumps", "gold tree", "random tree")
 BATCH, LONGEST, STRENGTH_LR = 16, 32, 1e-2

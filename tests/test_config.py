@@ -3,12 +3,11 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
-from jat_graph.config import CONFIG_VERSION
-from jat_graph.config_fields import BACKENDS, INCIDENCES, KEY_SELECTIONS, SIDES
+from jat_graph import JatConfig, PairGraph, StoneGraph
+from jat_graph.config import CONFIG_VERSION, SELECTIONS
 
 thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
 hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
@@ -24,18 +23,15 @@ def mapped_hops(draw):
 
 
 @st.composite
-def any_config(draw):
-    """Draw any config there is."""
-    selection = draw(st.sampled_from(KEY_SELECTIONS))
+def pair_graphs(draw):
+    """Draw any settings of pairs."""
+    selection = draw(st.sampled_from(SELECTIONS))
     settings = {
         "threshold": draw(
             thresholds
             | st.integers(0, 9)
             | st.lists(st.lists(thresholds, min_size=1, max_size=3), min_size=1, max_size=3)
         ),
-        "hop_weights": draw(hops | mapped_hops()),
-        "heads": draw(st.integers(1, 99) | indices | st.integers(1, 9).map("even:{}".format)),
-        "layers": draw(st.none() | indices),
         "key_selection": selection,
         "key_factor": draw(st.floats(1e-3, 1e3)),
         "same_sign_only": draw(st.booleans()),
@@ -43,18 +39,36 @@ def any_config(draw):
         "inclusive": draw(st.booleans()),
         "nodes": draw(st.sampled_from(("all", "selected"))),
         "soft_temperature": draw(st.none() | st.floats(1e-6, 1e6)),
-        "seed": draw(st.integers(0, 2**63 - 1)),
     }
     if selection == "strided" and draw(st.booleans()):
         settings["key_step"] = draw(st.integers(1, 99))
     else:
         settings["num_keys"] = draw(st.none() | st.integers(1, 999))
     if settings["soft_temperature"] is None:
-        settings["backend"] = draw(st.sampled_from(BACKENDS))
+        settings["backend"] = draw(st.sampled_from(("auto", "dense", "sparse", "threshold")))
     rate = draw(st.none() | st.floats(1e-6, 0.999))
     if rate is not None:
-        settings |= {"vote_rate": rate, "threshold": None}
-    return JatConfig(**settings)
+        settings |= {"vote_rate": rate}
+        del settings["threshold"]
+    return PairGraph(**settings)
+
+
+@st.composite
+def stone_graphs(draw):
+    """Draw any settings of stones."""
+    incidence = draw(st.sampled_from(("excess", "hard", "sigmoid")))
+    sigmoid = incidence == "sigmoid"
+    return StoneGraph(
+        threshold=draw(thresholds),
+        key_selection=draw(st.sampled_from(SELECTIONS)),
+        incidence=incidence,
+        soft_temperature=draw(st.none() | st.floats(1e-6, 1e6)) if sigmoid else None,
+        backend=draw(
+            st.sampled_from(("auto", "dense") if sigmoid else ("auto", "dense", "sparse"))
+        ),
+        sides=draw(st.sampled_from(("both", "positive"))),
+        self_weight=draw(st.floats(0, 9)),
+    )
 
 
 def strengths(hops):
@@ -66,57 +80,112 @@ def strengths(hops):
 
 
 @st.composite
-def any_stones(draw):
-    """Draw any config of stepping stones."""
-    hops = draw(st.integers(1, 3))
-    incidence = draw(st.sampled_from(INCIDENCES))
-    sigmoid = incidence == "sigmoid"
-    return JatConfig.stones(
-        threshold=draw(thresholds),
-        heads=draw(st.just("all") | st.integers(1, 99) | indices),
-        key_selection=draw(st.sampled_from(KEY_SELECTIONS)),
-        incidence=incidence,
-        soft_temperature=draw(st.none() | st.floats(1e-6, 1e6)) if sigmoid else None,
-        backend=draw(
-            st.sampled_from(("auto", "dense") if sigmoid else ("auto", "dense", "sparse"))
-        ),
-        sides=draw(st.sampled_from(SIDES)),
-        self_weight=draw(st.floats(0, 9)),
-        hops=hops,
-        strength=draw(strengths(hops)),
-        silent_tokens=draw(st.lists(st.integers(0, 99), max_size=3, unique=True)),
+def any_config(draw):
+    """Draw any config there is."""
+    graph = draw(pair_graphs() | stone_graphs())
+    if isinstance(graph, StoneGraph):
+        number = draw(st.integers(1, 3))
+        reach = {"hops": number, "strength": draw(strengths(number))}
+    else:
+        reach = {"hop_weights": draw(hops | mapped_hops())}
+    return JatConfig.paper(
+        graph,
+        heads=draw(st.integers(1, 99) | indices | st.just("all") | st.just("even:3")),
+        layers=draw(st.none() | indices),
+        excluded_token_ids=draw(st.lists(st.integers(0, 99), max_size=3, unique=True)),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        **reach,
     )
 
 
-@given(config=any_config() | any_stones())
+@given(config=any_config())
 def test_json_and_back(config, tmp_path_factory):
-    text = json.dumps(config.to_dict(), allow_nan=False)
-    assert JatConfig.from_dict(json.loads(text)) == config
-    assert JatConfig.from_dict(config.to_dict()) == config
+    assert JatConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config
     path = tmp_path_factory.mktemp("config") / "jat.json"
     config.save(path)
     assert JatConfig.load(path) == config
-    written = json.loads(path.read_text())
-    # What the first version of the format can say is written in it.
-    assert written["version"] == (CONFIG_VERSION if config.graph == "stones" else 1)
-    assert ("strength" in written) == (config.graph == "stones")
+
+
+OLD = {  # as the first two versions of the format wrote them
+    "threshold": 6.0,
+    "vote_rate": None,
+    "hop_weights": [0.0, 1.0],
+    "heads": 4,
+    "layers": None,
+    "key_selection": "all",
+    "num_keys": None,
+    "key_factor": 5.0,
+    "key_step": None,
+    "same_sign_only": False,
+    "normalize_keys": False,
+    "inclusive": False,
+    "nodes": "all",
+    "soft_temperature": None,
+    "backend": "auto",
+    "seed": 0,
+    "pattern": None,
+}
+SECOND = {
+    "graph": "pairs",
+    "standardize": False,
+    "incidence": "excess",
+    "sides": "both",
+    "self_weight": 0.1,
+    "strength": None,
+    "hops": 1,
+    "silent_tokens": [],
+    "conv": None,
+    "min_weight": 0.0,
+    "max_neighbors": None,
+}
+STONES = {"graph": "stones", "threshold": 1.5, "standardize": True, "strength": "learned"}
+
+
+@pytest.mark.parametrize(
+    ("written", "config"),
+    [
+        ({"version": 1} | OLD, JatConfig()),
+        (
+            {"version": 1} | OLD | {"threshold": [["inf", 1]], "hop_weights": [[[0, 1], [0, 1]]]},
+            JatConfig.paper(threshold=((math.inf, 1.0),), hop_weights={(0, 1): (0, 1)}),
+        ),
+        (
+            {"version": 2} | OLD | SECOND | STONES | {"heads": "all", "silent_tokens": [101]},
+            JatConfig.stones(threshold=1.5, excluded_token_ids=(101,)),
+        ),
+        (
+            {"version": 2} | OLD | SECOND | {"strength": "learned", "conv": {"layer": "GCNConv"}},
+            JatConfig(conv="GCNConv"),
+        ),
+        (
+            {"version": 2} | OLD | SECOND | {"max_neighbors": 4},
+            JatConfig(PairGraph(max_neighbors=4)),
+        ),
+    ],
+)
+def test_older_versions_are_read(written, config):
+    assert JatConfig.from_dict(written) == config
 
 
 def test_lists_are_taken_as_tuples_and_indices_are_sorted():
-    config = JatConfig(heads=[3, 1], layers=[5, 2], hop_weights=[0, 1], threshold=[[1, 2]])
+    config = JatConfig(
+        PairGraph(threshold=[[1, 2]]), heads=[3, 1], layers=[5, 2], hop_weights=[0, 1]
+    )
     assert (config.heads, config.layers) == ((1, 3), (2, 5))
-    assert (config.hop_weights, config.threshold) == ((0.0, 1.0), ((1.0, 2.0),))
+    assert (config.hop_weights, config.graph.threshold) == ((0.0, 1.0), ((1.0, 2.0),))
     assert JatConfig(hop_weights={2: [0, 1]}).hop_weights == {(2,): (0.0, 1.0)}
 
 
 def test_a_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        JatConfig().threshold = 3.0
+        JatConfig().heads = 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        JatConfig().graph.threshold = 3.0
 
 
-def test_stones_begin_at_no_jump_and_vote_by_standard_scores():
+def test_stones_begin_at_no_jump():
     config = JatConfig.stones()
-    assert (config.graph, config.threshold, config.standardize) == ("stones", 1.0, True)
+    assert config.graph == StoneGraph() == JatConfig(StoneGraph()).graph
     assert config.strengths() == (("learned",) * 3,)
     assert config.head_indices(3) == (0, 1, 2)
     assert JatConfig.stones(strength=0.5, hops=2).strengths() == ((0.5,) * 3,) * 2
@@ -125,23 +194,28 @@ def test_stones_begin_at_no_jump_and_vote_by_standard_scores():
 
 def test_presets():
     paper = JatConfig.paper()
-    assert (paper.threshold, paper.hop_weights, paper.heads) == (6.0, (0.0, 1.0), 4)
-    assert (paper.layers, paper.key_selection) == (None, "all")
+    assert (paper.graph, paper.hop_weights, paper.heads) == (PairGraph(), (0.0, 1.0), 4)
     released = JatConfig.released()
-    assert (released.threshold, released.hop_weights) == (3.0, (0.5, 0.5))
-    assert released.inclusive and released.normalize_keys and not released.same_sign_only
-    assert (released.heads, released.layers) == ("even:2", (1, 2, 6, 7, 10))
-    assert (released.key_selection, released.nodes) == ("all", "all")
-    rated = JatConfig.released(vote_rate=0.1)  # in the place of the preset's 3
-    assert (rated.vote_rate, rated.threshold) == (0.1, JatConfig().threshold)
+    assert released.graph == PairGraph(threshold=3.0, inclusive=True, normalize_keys=True)
+    assert (released.hop_weights, released.heads) == ((0.5, 0.5), "even:2")
+    assert released.layers == (1, 2, 6, 7, 10)
+    rated = JatConfig.released(vote_rate=0.1).graph  # in the place of the preset's 3
+    assert (rated.vote_rate, rated.threshold) == (0.1, PairGraph().threshold)
     fast = JatConfig.released(efficient=True, layers=(0,))
-    assert (fast.nodes, fast.key_selection, fast.key_factor) == ("selected", "sampled_queries", 2.0)
+    assert fast.graph == dataclasses.replace(
+        released.graph, nodes="selected", key_selection="sampled_queries", key_factor=2.0
+    )
     assert fast.layers == (0,)
-    assert JatConfig.paper(threshold=4.0) == JatConfig(threshold=4.0)
+
+
+def test_fields_of_the_graph_are_replaced_beside_the_others():
+    config = JatConfig().replace(threshold=4, heads=2, graph=PairGraph(inclusive=True))
+    assert config == JatConfig(PairGraph(threshold=4.0, inclusive=True), heads=2)
+    assert set(JatConfig.field_names()) >= {"graph", "threshold", "incidence", "heads"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("fields", "words"),
     [
         ({"threshold": -1}, "threshold must be at least 0, got -1"),
         ({"threshold": math.nan}, "threshold must be a number, got nan"),
@@ -201,9 +275,15 @@ def test_presets():
         ),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"seed": 2**63}, "seed must be below"),
-        ({"graph": "stones", "vote_rate": 0.1}, "vote_rate needs graph='pairs', got 0.1"),
-        ({"graph": "stones", "hop_weights": (1, 1)}, "hop_weights needs graph='pairs', got"),
-        ({"graph": "stones", "backend": "threshold"}, "backend must be .* with stones, got 'thr"),
+        ({"graph": "stones", "vote_rate": 0.1}, "vote_rate needs graph='pairs', got 'stones'"),
+        (
+            {"graph": "stones", "hop_weights": (1, 1)},
+            "hop_weights must be left alone with strength",
+        ),
+        (
+            {"graph": "stones", "backend": "threshold"},
+            "backend must be one of auto, dense, sp",
+        ),
         (
             {"graph": "stones", "backend": "sparse", "incidence": "sigmoid"},
             "incidence='sigmoid' needs backend='dense' or 'auto', got 'sparse'",
@@ -212,10 +292,9 @@ def test_presets():
             {"graph": "stones", "soft_temperature": 1.0},
             "soft_temperature needs incidence='sigmoid'",
         ),
-        ({"sides": "positive"}, "sides needs graph='stones', got 'positive'"),
-        ({"self_weight": 0.5}, "self_weight needs graph='stones', got 0.5"),
-        ({"self_weight": math.inf}, "self_weight must be finite, got inf"),
-        ({"graph": "webs"}, "graph must be one of pairs, stones, got 'webs'"),
+        ({"sides": "positive"}, "sides needs graph='stones', got 'pairs'"),
+        ({"graph": "stones", "self_weight": math.inf}, "self_weight must be finite"),
+        ({"graph": "webs"}, "graph must be a PairGraph or a StoneGraph, .*, got 'webs'"),
         ({"hops": 2}, "hops needs a strength, or hop_weights, got hops=2"),
         ({"strength": "much"}, "strength must be a number or 'learned', got 'much'"),
         ({"strength": (1, 2)}, "strength must be three numbers, for queries, keys and values, got"),
@@ -227,17 +306,17 @@ def test_presets():
             {"strength": 1.0, "hop_weights": (1.0,)},
             "hop_weights must be left alone with strength, got",
         ),
-        ({"silent_tokens": (1, 1)}, "silent_tokens must not name an index twice, got"),
+        ({"excluded_token_ids": (1, 1)}, "excluded_token_ids must not name an index twice, got"),
         ({"temperature": 1}, "unknown config field 'temperature', wanted one of .*'threshold'"),
-        ({"version": CONFIG_VERSION + 1}, "config version must be at most 2 .* got 3; install"),
+        ({"version": CONFIG_VERSION + 1}, "config version must be at most 3 .* got 4; install"),
         ({"version": 0}, "config version must be a positive integer, got 0"),
         ({"version": "1"}, "config version must be a positive integer, got '1'"),
         ({"hop_weights": [[[0], [0, 1], 2]]}, "hop_weights must be numbers or pairs"),
     ],
 )
-def test_bad_fields_are_named_in_one_line(settings, words):
+def test_bad_fields_are_named_in_one_line(fields, words):
     with pytest.raises(ValueError, match=words) as caught:
-        JatConfig.from_dict(settings)
+        JatConfig.from_dict(fields)
     assert "\n" not in str(caught.value)
 
 
@@ -273,13 +352,13 @@ def test_which_layers_jump():
 
 def test_the_config_of_one_layer():
     config = JatConfig(
-        threshold=((1, 2, 3), (4, math.inf, 6)),
+        PairGraph(threshold=((1, 2, 3), (4, math.inf, 6))),
         hop_weights={(5,): (0, 1), (1, 3): (0, 0, 1)},
         heads=(1, 3, 5),
         layers=(2, 7),
     )
     second = config.for_layer(1, (1, 3, 5))
-    assert second.threshold == ((4.0, math.inf, 6.0),)
+    assert second.graph.threshold == ((4.0, math.inf, 6.0),)
     assert second.hop_weights == {(2,): (0.0, 1.0), (0, 1): (0.0, 0.0, 1.0)}
     assert (second.heads, second.layers) == (3, None)
     assert second.for_layer(0, (0, 1, 2)) == second
@@ -296,7 +375,7 @@ def test_the_config_of_one_layer():
 )
 def test_a_table_or_mapping_that_does_not_fit_a_layer(settings, row, heads, words):
     with pytest.raises(ValueError, match=words):
-        JatConfig(**settings).for_layer(row, heads)
+        JatConfig.paper(**settings).for_layer(row, heads)
 
 
 def test_hop_groups_cover_each_head_once():
@@ -305,3 +384,30 @@ def test_hop_groups_cover_each_head_once():
     assert JatConfig(hop_weights=mapping).hop_groups(3) == mapping
     with pytest.raises(ValueError, match=r"wanted \[0, 1\], got \[0, 1, 2\]"):
         JatConfig(hop_weights=mapping).hop_groups(2)
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(("even:2", "inf", "all", "dense")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("name", [*JatConfig.field_names(), "version"])
+@settings(max_examples=40)
+@given(value=junk)
+def test_anything_is_a_config_or_a_value_error_that_names_the_field(name, value):
+    try:
+        config = JatConfig.from_dict({name: value})
+    except ValueError as error:
+        assert name in str(error)
+        assert "\n" not in str(error)
+    else:
+        assert JatConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config

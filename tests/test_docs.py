@@ -150,7 +150,7 @@ def test_the_files_that_the_walk_names_are_there() -> None:
     page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
     paths = set(re.findall(r"`([\w/]+(?:\.py|\.md|/))`", page))
     assert len(paths) > 30
-    places = (ROOT, ROOT / "jat_graph", ROOT / "jat_graph" / "reference")
+    places = (ROOT, ROOT / "jat_graph", ROOT / "tests" / "oracles")
     assert not [path for path in paths if not any((place / path).exists() for place in places)]
 
 

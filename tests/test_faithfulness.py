@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph import JatConfig, jump_attention, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.hf import attach
 from jat_graph.lab.studies import load_grid
-from jat_graph.reference import (
+from jat_graph.tasks import get_task
+from jat_graph.training import TrainingOptions
+from jat_graph.training.data import dev_splits
+from jat_graph.voting.sampling import sampled_positions
+from tests.hf.models import tiny_model
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import (
     paper_adjacency,
     paper_head,
     paper_normalized_adjacency,
@@ -26,12 +32,6 @@ from jat_graph.reference import (
     released_efficient_scores,
     released_scores,
 )
-from jat_graph.tasks import get_task
-from jat_graph.testing import random_heads, random_padding_mask
-from jat_graph.training import TrainingOptions
-from jat_graph.training.data import dev_splits
-from jat_graph.voting.sampling import sampled_positions
-from tests.hf.models import tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "faithfulness.md"
@@ -111,9 +111,7 @@ def test_the_efficient_preset_is_the_released_one_and_counts_each_hop_once(order
 def test_a_product_equal_to_rho_votes_in_the_released_code_only(backend: str) -> None:
     query, key = one_feature(2.0, 3.0)
     for config, weight in ((JatConfig.paper(), 0.0), (JatConfig.paper(inclusive=True), 1.0)):
-        operator = jump_operator(
-            query, key, config=dataclasses.replace(config, backend=backend), scale=1.0
-        )
+        operator = jump_operator(query, key, config=config.replace(backend=backend), scale=1.0)
         want = torch.tensor([[1.0, weight], [weight, 1.0]]).double() / (1 + weight)
         assert_close(operator.to_dense()[0, 0], want, rtol=0, atol=1e-12)
     assert paper_vote(query[0, 0], key[0, 0], 6.0).sum(dim=-1).tolist() == [[0, 0], [0, 0]]
@@ -124,7 +122,7 @@ def test_a_product_equal_to_rho_votes_in_the_released_code_only(backend: str) ->
 def test_two_negative_scores_never_vote_under_the_sign_gate() -> None:
     query, key = one_feature(-2.0, -3.0)
     for same_sign_only, weight in ((False, 0.5), (True, 0.0)):
-        config = JatConfig(threshold=0.0, inclusive=True, same_sign_only=same_sign_only)
+        config = JatConfig(PairGraph(threshold=0.0, inclusive=True, same_sign_only=same_sign_only))
         operator = jump_operator(query, key, config=config, scale=1.0)
         assert operator.to_dense()[0, 0, 0, 1].item() == pytest.approx(weight)
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "jat_graph"
+ORACLES = ROOT / "tests" / "oracles"
 
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
@@ -38,7 +39,7 @@ LAYERS = (
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}
-APART = ("reference", "testing")  # reference knows nothing of ours, testing only reference and Â
+APART = ("testing",)  # it knows operators and settings only
 MEASURING = "lab"  # times the one, and checks results with the other before it does
 
 MEDIAN_BODY, NINTH_DECILE_BODY, FILE = 12, 40, 250  # lines, those of a file without docstrings
@@ -192,16 +193,18 @@ def test_no_imports_go_round_in_a_circle() -> None:
         pytest.fail(f"imports go round in a circle: {' → '.join(circle)}")
 
 
-def test_the_reference_imports_nothing_of_ours() -> None:
-    for path in sorted((PACKAGE / "reference").glob("*.py")):
-        tops = {name.split(".")[0] for name in _imported_names(path)}
-        assert not _imports_of_ours(path), path
-        assert tops <= {"__future__", "collections", "jat_graph", "math", "torch", "typing"}, path
+def test_the_oracles_import_nothing_of_ours() -> None:
+    oracles = [path for path in ORACLES.glob("*.py") if not path.name.startswith("test_")]
+    assert len(oracles) > 10
+    for path in oracles:
+        names = {name for name in _imported_names(path) if not name.startswith("tests.oracles")}
+        tops = {name.split(".")[0] for name in names}
+        assert tops <= {"__future__", "collections", "math", "torch", "typing"}, path
 
 
-def test_the_helpers_for_tests_import_only_the_reference_and_operators() -> None:
+def test_the_helpers_for_tests_import_only_operators() -> None:
     for path in sorted((PACKAGE / "testing").glob("*.py")):
-        assert _imports_of_ours(path) <= {"config", "masks", "operators", "reference"}, path
+        assert _imports_of_ours(path) <= {"operators"}, path
 
 
 def test_the_library_imports_no_models_examples_or_tests() -> None:

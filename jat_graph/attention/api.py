@@ -62,7 +62,7 @@ def jump_attention(
         strength: θ of queries, keys and values, ``[3, hops, H]``, where the config says
             ``"learned"``. (default: None)
         silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None; the
-            config's ``silent_tokens`` are ids, which are not known here)
+            config's ``excluded_token_ids`` are ids, which are not known here)
         group: Processes that have a part of every sequence each, in the order of their ranks; of
             any length, at least one token. All must call this, and ``backward`` on their own share
             of the loss. It takes stones, and no mask but padding and causal order. Softmax gathers
@@ -91,7 +91,7 @@ def jump_attention(
     Example:
         >>> import jat_graph, torch
         >>> query, key, value = torch.randn(3, 1, 4, 12, 8)  # each [B, H, L, D]
-        >>> config = jat_graph.JatConfig(vote_rate=0.05)
+        >>> config = jat_graph.JatConfig(jat_graph.PairGraph(vote_rate=0.05))
         >>> jat_graph.jump_attention(query, key, value, config=config).shape
         torch.Size([1, 4, 12, 8])
     """
@@ -154,11 +154,11 @@ def in_group(
         return mask
     if not isinstance(group, dist.ProcessGroup):
         raise ValueError(f"group must be a process group that this one is in, got {group!r}")
-    if config.graph != "stones":
-        raise ValueError(f"group needs graph='stones', got {config.graph!r}")
-    if config.key_selection == "sampled_queries":
+    if config.graph.kind != "stones":
+        raise ValueError(f"group needs graph='stones', got {config.graph.kind!r}")
+    if config.graph.key_selection == "sampled_queries":
         raise ValueError("group needs another key_selection than 'sampled_queries'")
-    if config.backend == "sparse":
+    if config.graph.backend == "sparse":
         raise ValueError("group needs backend='dense' or 'auto', got 'sparse'")
     return cut_over(mask, group, query)
 
@@ -234,7 +234,7 @@ def jump_operator(
     Example:
         >>> import jat_graph, torch
         >>> query, key = torch.randn(2, 1, 4, 12, 8)  # each [B, H, L, D]
-        >>> config = jat_graph.JatConfig(vote_rate=0.05)
+        >>> config = jat_graph.JatConfig(jat_graph.PairGraph(vote_rate=0.05))
         >>> adj_norm = jat_graph.jump_operator(query, key, config=config)
         >>> x = torch.randn(1, 4, 12, 5)
         >>> torch.allclose(adj_norm.matmul(x), adj_norm.to_dense() @ x, atol=1e-5)

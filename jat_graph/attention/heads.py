@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import HopWeights
 from jat_graph.patterns.base import Pattern
-from jat_graph.voting.rule import head_thresholds
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,17 @@ class JumpHeads:
         """Return one of these heads alone."""
         hops = next(weights for group, weights in self.hop_groups.items() if place in group)
         changes: dict[str, Any] = {"heads": 1, "hop_weights": hops}
-        if isinstance(self.config.threshold, tuple):
-            threshold = head_thresholds(self.config, len(self.heads))[place]
+        if isinstance(self.config.graph.threshold, tuple):
+            threshold = self.config.graph.thresholds(len(self.heads))[place]
             changes["threshold"] = ((threshold,),)
-        return JumpHeads(replace(self.config, **changes), self.heads[place : place + 1])
+        return JumpHeads(self.config.replace(**changes), self.heads[place : place + 1])
 
     def _stays_ordinary(self) -> bool:
         if self.config.strength is not None:
             return not any(any(triple) for triple in self.config.strengths())
-        thresholds = head_thresholds(self.config, len(self.heads))
-        fixed = self.config.vote_rate is None
+        graph = self.config.graph
+        thresholds = graph.thresholds(len(self.heads))
+        fixed = isinstance(graph, PairGraph) and graph.vote_rate is None
         isolated = [fixed and threshold == math.inf for threshold in thresholds]
         return all(
             [weight for weight in weights if weight != 0] == [1]

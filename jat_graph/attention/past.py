@@ -99,7 +99,7 @@ class PastTokens:
         """Return the hops of the next n queries and of all keys, and the nodes; and keep them."""
         first = _append(self.hops[0], (query, key))
         rows = slice(self.length, first[0].size(2))
-        soft = jumping.config.soft_temperature is not None
+        soft = jumping.config.graph.soft_temperature is not None
         with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
             own = mask.select_heads(jumping.heads)
             source = score_source(jumping.config, *first, scale, own)

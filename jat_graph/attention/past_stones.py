@@ -225,13 +225,13 @@ def _next_steps(
     source = QueryKeyScores(query, stones, scale)
     rule = LinkRule.of(config, source)
     links = rule.links(source.columns(None), visible)
-    steps = NextSteps(links, 1 + rule.both_sides, last.sizes, config.self_weight)
+    steps = NextSteps(links, 1 + rule.both_sides, last.sizes, rule.self_weight)
     return steps, moments, stones
 
 
 def _with_one_more(stones: Tensor, key: Tensor, position: int, config: JatConfig) -> Tensor:
     """Return the stones after a token at a position, by its standard key ``[B, H, 1, D]``."""
-    is_stone = config.key_selection == "all" or position % (config.key_step or 1) == 0
+    is_stone = config.graph.key_selection == "all" or position % (config.graph.key_step or 1) == 0
     return torch.cat([stones, key], dim=2) if is_stone else stones
 
 

@@ -13,7 +13,7 @@ from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
 from jat_graph.attention.roads import Sides, head_by_head, moved, propagate
 from jat_graph.attention.strengths import KEYS, QUERIES, Strengths
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.config_fields import HopWeights
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import (
@@ -52,7 +52,7 @@ class Given(NamedTuple):
 
 def new_past(config: JatConfig) -> Past:
     """Return what nothing leaves behind for heads that jump."""
-    return StonePast() if config.graph == "stones" else PastTokens()
+    return StonePast() if config.graph.kind == "stones" else PastTokens()
 
 
 def head_groups(
@@ -159,7 +159,7 @@ def _strong_group(
 def _keeps_much(query: Tensor, key: Tensor, config: JatConfig, mask: TokenMask) -> bool:
     """Tell whether a forward pass in causal order would keep too many links for backward."""
     whole = mask.causal and mask.part is None and not torch.compiler.is_compiling()
-    if config.graph != "stones" or not whole or not needs_gradient(query, key):
+    if config.graph.kind != "stones" or not whole or not needs_gradient(query, key):
         return False
     return query[..., 0].numel() * number_of_keys(config, query.size(2)) > MOST_LINKS
 
@@ -171,7 +171,7 @@ def _nodes_between(
 
     Where all keys vote, all tokens are nodes.
     """
-    if config.nodes == "all" or config.key_selection == "all" or nodes is None:
+    if config.graph.nodes == "all" or config.graph.key_selection == "all" or nodes is None:
         return None
     return (nodes if nodes.size(1) == 1 else nodes[:, list(group)]).unsqueeze(-1)
 
@@ -185,15 +185,16 @@ def graph_operator(
 ) -> tuple[Operator, Ballot]:  # [B, H, L, L]
     """Return Â of heads that all jump (Eq. 2 to 4), or P of stones, and the ballot of it."""
     config, backward = jumping.config, needs_gradient(query, key)
-    stones = config.graph == "stones"
-    soft = config.soft_temperature is not None or stones
+    stones = config.graph.kind == "stones"
+    soft = config.graph.soft_temperature is not None or stones
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         # Hard votes are piecewise constant: no gradient flows through them.
         source = score_source(config, query, key, scale, mask)
         ballot = open_ballot(config, source, mask.whole())
         if mask.part is not None:
-            links = ballot.links(LinkRule.of(config, ballot.source), mask.part.rows)
-            return PartStoneOperator(links, config.self_weight, mask.part, mask.causal), ballot
+            rule = LinkRule.of(config, ballot.source)
+            links = ballot.links(rule, mask.part.rows)
+            return PartStoneOperator(links, rule.self_weight, mask.part, mask.causal), ballot
         backend = explain_backend(jumping, ballot, query.size(-1), backward).backend
         operator = build_operator(config, ballot, backend)
         return operator if stones else NormalizedOperator(operator), ballot
@@ -204,9 +205,11 @@ def explain_backend(
 ) -> BackendChoice:
     """Return the backend that :func:`graph_operator` takes, and why."""
     config, (batch, heads, length) = jumping.config, ballot.source.shape
-    stones, sides = config.graph == "stones", 2 if config.sides == "both" else 1
+    graph = config.graph
+    stones = isinstance(graph, StoneGraph)
+    sides = 2 if isinstance(graph, StoneGraph) and graph.sides == "both" else 1
     if config.takes_edges and not stones:
-        backend = "sparse" if config.soft_temperature is None else "dense"
+        backend = "sparse" if config.graph.soft_temperature is None else "dense"
         return BackendChoice(backend, "edges are pruned, or a layer runs on them")
     if isinstance(ballot.source, PartScores):
         return BackendChoice("dense", "each process holds the links of its own part")

@@ -14,7 +14,7 @@ from rich.progress import track
 from rich.table import Table
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.inspection.reports import Jump
 from jat_graph.inspection.text import inspect_text, view_head
@@ -36,7 +36,7 @@ LOOKED_AT = JatConfig.stones(strength=0.5)
 ARMS: dict[str, JatConfig | None] = {
     "plain attention": None,
     # Their rule on standard scores: ρ = 6 on those of first weights would join nothing.
-    "the paper's pairs": JatConfig(heads="all", standardize=True, threshold=4.0),
+    "the paper's pairs": JatConfig(PairGraph(standardize=True, threshold=4.0), heads="all"),
     "stepping stones": JatConfig.stones(key_selection="all"),
 }
 
@@ -185,7 +185,7 @@ def _show_pair(found: Demonstration) -> None:
     console.print(f"\n[bold]{escape(PAIR)}[/bold]")
     console.print(
         "Every head jumps half of the way from a token over its stepping stones, the keys that it "
-        f"scores {LOOKED_AT.threshold:g} standard deviation above or below the rest."
+        f"scores {LOOKED_AT.graph.threshold:g} standard deviation above or below the rest."
     )
     if not found.jumps:
         console.print("No head joins computer and pencil.")

@@ -126,7 +126,7 @@ def _stone_cells(stone: Stone) -> tuple[str, ...]:
 
 def threshold_table(config: JatConfig) -> Table:
     """Show the thresholds, a line for each head."""
-    rows = config.threshold if isinstance(config.threshold, tuple) else ()
+    rows = config.graph.threshold if isinstance(config.graph.threshold, tuple) else ()
     layers = config.layers or range(len(rows))
     count = len(rows[0]) if rows and config.heads == "all" else MANY
     heads = config.head_indices(count) if rows else ()

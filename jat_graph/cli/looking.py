@@ -136,14 +136,13 @@ def calibrate_command(
 
     Every fifth batch is held out, and the density reached on those is shown.
     """
-    from jat_graph.config import JatConfig
-    from jat_graph.config_fields import check_calibration
+    from jat_graph.config import JatConfig, check_calibration
 
     if task is not None and (given.text is not None or given.sentence):
         raise ValueError("calibrate takes --task or texts, not both")
     check_target(output)
     settings = jat.resolve(JatConfig()) or JatConfig()
-    check_calibration(density, settings.graph, settings.vote_rate)
+    check_calibration(density, settings)
     texts = [] if task is not None else given.read("calibrate", "--task")
     check_batches(batch_size, max_length)
     check_heads(model, (settings,))

@@ -76,7 +76,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "layers": _layers,
     "pattern": _pattern,
     "strength": _strength,
-    "silent_tokens": _silent_tokens,
+    "excluded_token_ids": _silent_tokens,
     "conv": _conv,
 }
 

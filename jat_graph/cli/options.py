@@ -133,7 +133,7 @@ class JatOptions:
         _option("How far to jump: learned, a number, or three (queries, keys, values) for a hop."),
     ] = None
     hops: Annotated[int | None, _option("Number of hops, with a strength each.")] = None
-    silent_tokens: Annotated[
+    excluded_token_ids: Annotated[
         str | None,
         _option("Ids that are never stones. Default: the tokenizer's, with stones."),
     ] = None
@@ -193,13 +193,7 @@ class JatOptions:
 
 def _changed(config: JatConfig, changes: Mapping[str, Any]) -> JatConfig:
     """The config with some fields changed; another graph brings its own defaults, such as t."""
-    usual = type(config)(graph=config.graph)
-    said = {
-        field.name: getattr(config, field.name)
-        for field in fields(config)
-        if getattr(config, field.name) != getattr(usual, field.name)
-    }
-    return type(config)(**{"graph": config.graph, **said, **changes})
+    return config.replace(**changes)
 
 
 @dataclass(frozen=True)

@@ -192,12 +192,11 @@ def _check(
     options: TrainingOptions, jat: JatOptions, triplet: TripletOptions, density: float | None
 ) -> None:
     """Refuse what can be refused with nothing imported; a model's own heads are not known."""
-    from jat_graph.config import JatConfig
-    from jat_graph.config_fields import check_calibration
+    from jat_graph.config import JatConfig, check_calibration
 
     jump = jat.resolve(JatConfig()) or JatConfig()
     if density is not None:
-        check_calibration(density, jump.graph, jump.vote_rate)
+        check_calibration(density, jump)
     told = jump if jat != JatOptions() or density is not None else None
     check_heads(options.model, (told, triplet.resolve()), options.depth)
     get_task(options.task)

@@ -75,15 +75,15 @@ def attention_graph(
     Example:
         >>> import jat_graph, torch
         >>> query, key = torch.randn(2, 1, 4, 12, 8)  # each [B, H, L, D]
-        >>> config = jat_graph.JatConfig(vote_rate=0.05)
+        >>> config = jat_graph.JatConfig(jat_graph.PairGraph(vote_rate=0.05))
         >>> graphs = jat_graph.attention_graph(query, key, config=config)
         >>> graphs.num_graphs, graphs[0].num_nodes
         (4, 12)
         >>> out = jat_graph.nn.JumpConv(8)(query.view(48, 8), graphs.edge_index, graphs.edge_weight)
     """
     check_config(config)
-    if config.graph != "pairs":
-        raise ValueError(f"graph must be 'pairs' here, got {config.graph!r}; use stone_graph")
+    if config.graph.kind != "pairs":
+        raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
     check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
@@ -140,8 +140,8 @@ def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
     check_layout("scores", scores)
     if scores.size(2) != scores.size(3):
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
-    if kind == "probabilities" and config.vote_rate is None:
-        table = config.threshold
+    if kind == "probabilities" and config.graph.vote_rate is None:
+        table = config.graph.threshold
         entries = [e for row in table for e in row] if isinstance(table, tuple) else [table]
         if max(entries) >= 1:
             raise ValueError(

@@ -91,8 +91,9 @@ def stone_graph(
         >>> out = walk(query.view(48, 8), graphs.hyperedge_index, graphs.hyperedge_weight)
     """
     check_config(config)
-    if config.graph != "stones":
-        raise ValueError(f"graph must be 'stones' here, got {config.graph!r}; use attention_graph")
+    if config.graph.kind != "stones":
+        got = f"got {config.graph.kind!r}; use attention_graph"
+        raise ValueError(f"graph must be 'stones' here, {got}")
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = silence(resolve_mask(attention_mask, is_causal, query), silent, query)

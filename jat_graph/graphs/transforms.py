@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -140,7 +139,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
 
     def _head_config(self, heads: int) -> JatConfig:
         """Return the config with the head's own threshold, if it has a table."""
-        table = self.config.threshold
+        table = self.config.graph.threshold
         if not isinstance(table, tuple):
             return self.config
         if len(table) != 1 or len(table[0]) != heads:
@@ -148,7 +147,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
             raise ValueError(
                 f"threshold table must have one row of {heads} entries, got rows of {sizes}"
             )
-        return replace(self.config, threshold=table[0][self.head])
+        return self.config.replace(threshold=table[0][self.head])
 
 
 def _check_nodes(data: Data, num_nodes: int) -> None:

@@ -73,9 +73,9 @@ def attach(
     Args:
         model: A model of transformers, or a PEFT model around one.
         config: The settings, of one kind of heads.
-        tokenizer: Fills the config's ``silent_tokens``, where they are empty: a tokenizer, whose
-            marks of beginning, end and padding are never stones, and which changes nothing with
-            pairs; or token ids. Inputs that are given as embeddings have no silent tokens.
+        tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: a tokenizer,
+            whose marks of beginning, end and padding are never stones, and which changes nothing
+            with pairs; or token ids. Inputs that are given as embeddings have no silent tokens.
             (default: None)
         conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it
             with further arguments, or a factory that takes the size of a head and gives a module,
@@ -101,7 +101,7 @@ def attach(
         >>> import jat_graph
         >>> from transformers import BertConfig, BertModel
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig(vote_rate=0.05, heads=2))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(vote_rate=0.05, heads=2))
         >>> print(jat_graph.summary(model))
         BertModel has heads of jat_graph
           layers 0-11: jump heads 0-1 of 4: pairs, vote rate 0.05, hop weights (0, 1)
@@ -117,7 +117,7 @@ def attach(
     if attachment is not None:
         _check_together(base, attachment, placed, kind, config)
     learned = new_parameters(placed)  # drawn before the model changes, should there be no room
-    silent = config.silent_tokens if isinstance(config, JatConfig) else ()
+    silent = config.excluded_token_ids if isinstance(config, JatConfig) else ()
     hooks = telling_hooks(base, placed, silent)
     if attachment is None:
         attachment = switch_on(base, found, placed, kind)
@@ -190,7 +190,7 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
         >>> ids = torch.arange(100, 120).unsqueeze(0)
         >>> base = model(ids).last_hidden_state
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig(vote_rate=0.05))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(vote_rate=0.05))
         >>> with jat_graph.disabled(model):
         ...     torch.equal(model(ids).last_hidden_state, base)
         True

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
-from jat_graph.config_fields import GIVEN
+from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.adapter import attach, attached_config, detach
 from jat_graph.hf.jump_layer import JumpStrength
 
@@ -43,7 +43,7 @@ def attach_again(
     if attached_config(model) is not None:
         detach(model, JatConfig)
     if config is not None:
-        own = given is not None and config.conv == GIVEN
+        own = given is not None and config.conv == EXTERNAL
         attach(model, config, tokenizer, (lambda _: deepcopy(given)) if own else None)  # type: ignore[arg-type, return-value]
     for name, tensor in learned_by_heads(model).items():
         if name in learned and learned[name].shape == tensor.shape:

@@ -33,7 +33,7 @@ def summary(model: nn.Module) -> str:
         >>> import jat_graph
         >>> from transformers import BertConfig, BertModel
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig(layers=(2, 5), threshold=4.0))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(layers=(2, 5), threshold=4.0))
         >>> print(jat_graph.summary(model))
         BertModel has heads of jat_graph
           layers 2, 5: jump heads 0-3 of 4: pairs, threshold 4, hop weights (0, 1)

@@ -63,8 +63,8 @@ def using_graphs(
     """
     attachment = find_attachment(model)
     config = None if attachment is None else attachment.configs.get(JumpLayer)
-    if attachment is None or config is None or config.graph != "pairs":
-        got = "none" if config is None else f"graph={config.graph!r}"
+    if attachment is None or config is None or config.graph.kind != "pairs":
+        got = "none" if config is None else f"graph={config.graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
     graphs = graphs if word_ids is None else _token_graphs(graphs, word_ids)
     with _entered(attachment, graphs):

@@ -278,11 +278,11 @@ def _take_silent(
     module: nn.Module, state: LayerState, kwargs: dict[str, Any]
 ) -> Tensor | None:  # bool [B, Lq]
     """Return which tokens are silent, as the model around a module told it."""
-    asked = any(getattr(heads.config, "silent_tokens", ()) for heads in state.heads)
+    asked = any(getattr(heads.config, "excluded_token_ids", ()) for heads in state.heads)
     if asked and ARGUMENT not in kwargs:
         raise ValueError(
             f"{type(module).__name__} was not told which tokens are silent: call the model, not "
-            "its forward; if it was called, attach with silent_tokens=()"
+            "its forward; if it was called, attach with excluded_token_ids=()"
         )
     silent: Tensor | None = kwargs.pop(ARGUMENT, None)
     return silent

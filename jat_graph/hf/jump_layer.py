@@ -67,10 +67,10 @@ class JumpLayer(LayerHeads):
     ) -> dict[nn.Module, LayerHeads]:
         """Return the jump heads of each module, which have rows of their own in a table."""
         rows = len(config.layer_indices(len(modules)))
-        if isinstance(config.threshold, tuple) and len(config.threshold) != rows:
+        if isinstance(config.graph.threshold, tuple) and len(config.graph.threshold) != rows:
             raise ValueError(
                 f"threshold table must have {rows} rows, one for each jump layer, "
-                f"got {len(config.threshold)}"
+                f"got {len(config.graph.threshold)}"
             )
         return super().place(modules, config)
 
@@ -83,7 +83,7 @@ class JumpLayer(LayerHeads):
         jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
         if entry.is_causal and not jump.jumping.is_ordinary:
             reasons = unsupported_selection(config, TokenMask(causal=True))
-            if config.conv is not None and config.graph == "stones":
+            if config.conv is not None and config.graph.kind == "stones":
                 reasons = [*reasons, "a layer on stones looks ahead; use graph='pairs'"]
             if reasons:
                 raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
@@ -166,7 +166,7 @@ class JumpLayer(LayerHeads):
     def _refuse_last_tokens(self, call: AttentionCall) -> None:
         """Refuse to generate with a cache what needs the queries of all tokens."""
         config = self.config
-        strong_pairs = config.strength is not None and config.graph == "pairs"
+        strong_pairs = config.strength is not None and config.graph.kind == "pairs"
         reasons = {
             "on graphs from outside": call.graph is not None,
             "with layers of PyG": config.conv is not None,

@@ -59,7 +59,7 @@ def from_pretrained(
         >>> with TemporaryDirectory() as folder:
         ...     model.save_pretrained(folder)
         ...     loaded = jat_graph.from_pretrained(BertModel, folder)
-        >>> jat_graph.hf.attached_config(loaded).graph
+        >>> jat_graph.hf.attached_config(loaded).graph.kind
         'stones'
     """
     if not path or not hasattr(auto_class, "from_pretrained"):

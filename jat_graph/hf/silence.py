@@ -31,14 +31,14 @@ def with_silent_tokens(
 
     Those of a tokenizer are for stones; pairs vote as they always did.
     """
-    if tokenizer is None or not isinstance(config, JatConfig) or config.silent_tokens:
+    if tokenizer is None or not isinstance(config, JatConfig) or config.excluded_token_ids:
         return config
     if isinstance(tokenizer, Sequence):
-        return replace(config, silent_tokens=tuple(tokenizer))
-    if config.graph != "stones":
+        return replace(config, excluded_token_ids=tuple(tokenizer))
+    if config.graph.kind != "stones":
         return config
     found = {getattr(tokenizer, f"{role}_token_id") for role in ROLES}
-    return replace(config, silent_tokens=tuple(sorted(found - {None})))
+    return replace(config, excluded_token_ids=tuple(sorted(found - {None})))
 
 
 def telling_hooks(
@@ -54,7 +54,7 @@ def telling_hooks(
         parameters = inspect.signature(type(part).forward).parameters
         if not any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values()):
             raise ValueError(
-                f"silent_tokens must be () for {type(part).__name__}, which hands no further "
+                f"excluded_token_ids must be () for {type(part).__name__}, which hands no further "
                 f"arguments on to its attention, got {tokens}"
             )
         place = list(parameters).index("input_ids") - 1 if "input_ids" in parameters else None

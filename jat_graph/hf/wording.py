@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor
 
 from jat_graph.attention.heads import neighbours
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED
 
 SIDES = ("queries", "keys", "values")
@@ -38,15 +38,15 @@ def way_of_jumping(config: JatConfig, learned: Tensor | None) -> str:  # [3, hop
 
 def _graph(config: JatConfig) -> Iterator[str]:
     """Yield what a jump goes along, where that is not the default."""
-    yield config.graph
-    table = config.threshold
-    if config.vote_rate is not None:
-        yield f"vote rate {config.vote_rate:g}"
+    yield config.graph.kind
+    table = config.graph.threshold
+    if isinstance(config.graph, PairGraph) and config.graph.vote_rate is not None:
+        yield f"vote rate {config.graph.vote_rate:g}"
     else:
         row = table[0] if isinstance(table, tuple) else (table,)
         yield f"threshold {spread(row)}"
-    if config.key_selection != "all":
-        yield f"{config.key_selection} keys"
+    if config.graph.key_selection != "all":
+        yield f"{config.graph.key_selection} keys"
     if config.conv is not None:
         layer = config.conv if isinstance(config.conv, str) else config.conv["layer"]
         yield f"layer {layer}"

@@ -6,15 +6,14 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_calibration
+from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
@@ -106,16 +105,17 @@ def calibrate(
         >>> batches = [{"input_ids": torch.arange(100, 164).view(4, 16)}]
         >>> layer = jat_graph.JatConfig(layers=(2,), heads="all")
         >>> config = jat_graph.calibrate(model, batches, density=0.1, config=layer)
-        >>> len(config.threshold), len(config.threshold[0])  # layers, and heads that jump
+        >>> table = config.graph.threshold
+        >>> len(table), len(table[0])  # layers, and heads that jump
         (1, 4)
         >>> model = jat_graph.attach(model, config)
     """
     config = config or attached_config(model) or JatConfig()
-    check_calibration(density, config.graph, config.vote_rate)
+    check_calibration(density, config)
     used, held_out = split_batches(batches)
     with _as_it_was(model) as put_on:
         table = _measure_table(model, put_on, used, density, config)
-        result = replace(config, threshold=table)
+        result = config.replace(threshold=table)
         put_on(result)
         _log_density("used", graph_statistics(model, used), density)
         if held_out:
@@ -204,14 +204,14 @@ def _measure_table(
     config: JatConfig,
 ) -> tuple[tuple[float, ...], ...]:
     """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
-    put_on(replace(config, threshold=math.inf))
+    put_on(config.replace(threshold=math.inf))
     relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
     for row in watched(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])
-        put_on(replace(config, threshold=(*table, infinite), layers=layers))
+        put_on(config.replace(threshold=(*table, infinite), layers=layers))
         parts = [_critical_values(layer_ballot(layer)) for layer in relay.captured(row)]
         heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
         table.append(tuple(_quantile(torch.cat(values), 1 - density) for values in heads))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -167,16 +167,16 @@ class StoneLinks(LayerGraph):
 
 def layer_ballot(layer: CapturedLayer) -> Ballot:
     """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
-    config = replace(layer.config, soft_temperature=None)
+    config = layer.config.replace(soft_temperature=None)
     source = score_source(config, layer.query, layer.key, layer.scale, layer.mask)
     return open_ballot(config, source, layer.mask)
 
 
 def layer_graph(layer: CapturedLayer) -> LayerGraph:
     """Return the graph of a layer."""
-    if layer.config.graph == "pairs":
+    if layer.config.graph.kind == "pairs":
         return PairGraph(layer_ballot(layer))
     jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
     operator, ballot = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
     rule = LinkRule.of(layer.config, ballot.source)
-    return StoneLinks(ballot, rule, operator, layer.config.self_weight)
+    return StoneLinks(ballot, rule, operator, rule.self_weight)

@@ -1,4 +1,4 @@
-"""The inner loops: one function each, in portable torch, in numba (CPU) and in Triton (CUDA)."""
+"""The inner loops: one file an operation, each in torch, in numba (CPU) and in Triton (CUDA)."""
 
 from jat_graph.kernels.counting import count_votes
 from jat_graph.kernels.ranking import Ranking, rank_tokens

@@ -13,7 +13,7 @@ from torch import nn
 
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
-from jat_graph.config_fields import GIVEN
+from jat_graph.config_fields import EXTERNAL
 from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.stone_conv import StoneConv
 
@@ -27,7 +27,7 @@ WIDTHS = ("in_channels", "out_channels", "channels")
 def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
     """Return the settings with a layer: its name and arguments, where it can be built of them."""
     if conv is None:
-        if config.conv == GIVEN:
+        if config.conv == EXTERNAL:
             raise ValueError("conv must be given: the settings cannot build the layer of the heads")
         return config
     if isinstance(conv, nn.Module):
@@ -46,13 +46,13 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
             f"the size of a head, got the class {conv.__name__}"
         )
     # Not by dataclasses.replace: without a layer, no strength was wanted.
-    settings = config.to_dict() | {"conv": _described(conv) or GIVEN}
+    settings = config.to_dict() | {"conv": _described(conv) or EXTERNAL}
     return JatConfig.from_dict({k: v for k, v in settings.items() if k != "version"})
 
 
 def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadLayers:
     """Return the layers of some heads."""
-    made = conv(head_dim) if config.conv == GIVEN and conv else _build(config.conv, head_dim)
+    made = conv(head_dim) if config.conv == EXTERNAL and conv else _build(config.conv, head_dim)
     layers = HeadLayers(made, config)
     layers.try_on(head_dim)
     return layers

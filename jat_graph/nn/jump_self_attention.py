@@ -68,7 +68,7 @@ class JumpSelfAttention(SelfAttention):
 
     Example:
         >>> import jat_graph, torch
-        >>> config = jat_graph.JatConfig(vote_rate=0.05, heads=2)
+        >>> config = jat_graph.JatConfig(jat_graph.PairGraph(vote_rate=0.05), heads=2)
         >>> layer = jat_graph.nn.JumpSelfAttention(32, heads=4, config=config)
         >>> layer
         JumpSelfAttention(32, heads=4, head_channels=8, jump_heads=(0, 1))
@@ -138,8 +138,8 @@ class JumpSelfAttention(SelfAttention):
 def _only_layer(config: JatConfig, heads: tuple[int, ...]) -> JatConfig:
     """Return the config of layer 0, the only one that this module is."""
     config.layer_indices(1)
-    if isinstance(config.threshold, tuple) and len(config.threshold) != 1:
+    if isinstance(config.graph.threshold, tuple) and len(config.graph.threshold) != 1:
         raise ValueError(
-            f"threshold table must have one row for one layer, got {len(config.threshold)}"
+            f"threshold table must have one row for one layer, got {len(config.graph.threshold)}"
         )
     return config.for_layer(0, heads)

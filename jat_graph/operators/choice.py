@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import torch
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import Operator
 from jat_graph.operators.blocked import BlockedOperator
@@ -99,15 +99,16 @@ def build_operator(config: JatConfig, ballot: Ballot, backend: str) -> Operator:
     reasons = unsupported(backend, config, ballot.mask)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
-    if config.graph == "stones":
+    graph = config.graph
+    if isinstance(graph, StoneGraph):
         rule = LinkRule.of(config, ballot.source)
         if backend == "sparse":
-            return SparseStoneOperator(ballot, rule, config.self_weight)
-        return StoneOperator(ballot.links(rule), config.self_weight, ballot.mask.causal)
+            return SparseStoneOperator(ballot, rule, graph.self_weight)
+        return StoneOperator(ballot.links(rule), graph.self_weight, ballot.mask.causal)
     if backend == "dense":
         return DenseOperator.from_ballot(ballot)
     if backend == "sparse":
-        return SparseOperator.from_ballot(ballot, config.min_weight, config.max_neighbors)
+        return SparseOperator.from_ballot(ballot, graph.min_weight, graph.max_neighbors)
     return BlockedOperator(ballot) if ballot.mask.causal else ThresholdOperator(ballot)
 
 
@@ -122,10 +123,10 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     Returns:
         One phrase a reason; empty if it can.
     """
-    if config.graph == "stones":
+    if config.graph.kind == "stones":
         return _against_sparse(config, mask) if backend == "sparse" else []
     reasons = []
-    if backend != "dense" and config.soft_temperature is not None:
+    if backend != "dense" and config.graph.soft_temperature is not None:
         reasons.append("soft votes need every pair; use 'dense'")
     if backend == "threshold" and mask.pairs is not None:
         reasons.append("it takes padding and causal masks only; use 'dense'")
@@ -136,7 +137,8 @@ def _against_sparse(config: JatConfig, mask: TokenMask) -> list[str]:
     """Say why a walk over stones cannot be sparse."""
     reasons = {
         "in causal order a stone has a sum for each token": mask.causal,
-        "a sigmoid links every token to every stone": config.incidence == "sigmoid",
+        "a sigmoid links every token to every stone": isinstance(config.graph, StoneGraph)
+        and config.graph.incidence == "sigmoid",
         "a layer runs on the links, which it does not hold": config.takes_edges,
         "torch.compile cannot trace it": torch.compiler.is_compiling(),
     }
@@ -159,8 +161,8 @@ def choose_backend(
     Returns:
         The backend and why.
     """
-    if config.backend != "auto":
-        return BackendChoice(config.backend, "the config asks for it")
+    if config.graph.backend != "auto":
+        return BackendChoice(config.graph.backend, "the config asks for it")
     other, matrix = ("threshold", "A") if work.linked is None else ("sparse", "B")
     reasons = unsupported(other, config, mask)
     if reasons:

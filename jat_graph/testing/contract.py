@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.testing.inputs import random_heads
-
 if TYPE_CHECKING:
     from jat_graph.operators import Operator
 
@@ -46,8 +44,10 @@ class OperatorContract:
         Shapes:
             - output: two tensors ``[2, 3, 12, 8]``
         """
-        heads = random_heads(2, 3, 12, 8, device=self.device)
-        return heads.query, heads.key
+        generator = torch.Generator().manual_seed(0)
+        random = torch.randn(2, 2, 3, 12, 8, dtype=torch.float64, generator=generator)
+        query, key = 1.45 * random.to(self.device)
+        return query, key
 
     def create_operator(self, *inputs: Tensor) -> Operator:
         """Return the operator to test.

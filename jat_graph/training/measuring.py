@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.config import JatConfig
-from jat_graph.config_fields import check_calibration
+from jat_graph.config import JatConfig, check_calibration
 from jat_graph.tasks import get_task
 from jat_graph.training.data import TRAIN, dev_splits, load_splits
 from jat_graph.training.heads import Heads, Others, attach_heads, join_kinds, kinds_of
@@ -209,7 +208,7 @@ def _measure(
     from jat_graph.training.arguments import check_device
 
     config = config or JatConfig()
-    check_calibration(density, config.graph, config.vote_rate)
+    check_calibration(density, config)
     check_device(options)
     if batches < 1:
         raise ValueError(f"batches must be a positive integer, got {batches}")

@@ -128,14 +128,14 @@ def score_source(
     """Return the scores that vote: those of queries and keys, or their standard scores."""
     if mask.part is not None:
         return PartScores(*part_features(query, key, scale, mask), scale, mask.part)
-    if config.standardize:
+    if config.graph.standardize:
         query, key = standard_features(query, key, scale, mask)
     return QueryKeyScores(query, key, scale)
 
 
 def map_source(config: JatConfig, scores: Tensor, mask: TokenMask) -> MapScores:
     """Return the scores of a ready-made map ``[B, H, L, L]`` that vote."""
-    return MapScores(standard_map(scores, mask) if config.standardize else scores)
+    return MapScores(standard_map(scores, mask) if config.graph.standardize else scores)
 
 
 def open_ballot(
@@ -145,9 +145,9 @@ def open_ballot(
 ) -> Ballot:
     """Return who votes on a batch, and by which rule: the voting keys, the nodes and ρ."""
     keys = select_keys(config, source, mask)
-    nodes = mask.valid if config.nodes == "all" else selected_nodes(keys, source, mask)
+    nodes = mask.valid if config.graph.nodes == "all" else selected_nodes(keys, source, mask)
     rule = VoteRule.of(config, source)
-    if config.vote_rate is not None:
+    if config.graph.vote_rate is not None:
         rule = replace(rule, threshold=adaptive_threshold(config, rule, source, keys, mask))
     return Ballot(source, keys, rule, mask, nodes)
 

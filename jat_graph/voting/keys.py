@@ -58,13 +58,13 @@ def select_keys(
     The number of entries depends on the padded length alone, so that nothing waits for the device;
     ``valid`` says how many of them each sequence really has.
     """
-    if config.key_selection in ("all", "strided"):
+    if config.graph.key_selection in ("all", "strided"):
         return spaced_keys(config, mask, source.shape, source.device)
     _check_selection(config, mask)
     everyone = torch.ones(1, 1, source.shape[2], dtype=torch.bool, device=source.device)
     valid = everyone if mask.valid is None else mask.valid
     voting = everyone if mask.voting is None else mask.voting
-    measure = (_query_measure if config.key_selection == "sampled_queries" else _key_measure)(
+    measure = (_query_measure if config.graph.key_selection == "sampled_queries" else _key_measure)(
         config, source, valid, valid.sum(-1, keepdim=True)
     )
     keys = _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
@@ -80,10 +80,10 @@ def spaced_keys(
     """Return the keys that vote whatever their scores: all of them, or every so many."""
     _check_selection(config, mask)
     (batch, heads, length), voting = shape, mask.voting
-    if config.key_selection == "all":
+    if config.graph.key_selection == "all":
         return VotingKeys(None, voting)
-    if voting is None and config.key_step is not None:
-        index = torch.arange(0, length, config.key_step, device=device)
+    if voting is None and config.graph.key_step is not None:
+        index = torch.arange(0, length, config.graph.key_step, device=device)
         return VotingKeys(index.expand(batch, heads, -1), None)
     if voting is None:
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
@@ -100,28 +100,28 @@ def _check_selection(config: JatConfig, mask: TokenMask) -> None:
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
     """Say why a mask does not allow the config's choice of keys or its adaptive ρ."""
     reasons = []
-    strided = config.key_selection == "strided" and config.key_step is not None
-    if mask.causal and config.key_selection != "all" and not strided:
-        what = f"key_selection={config.key_selection!r}"
-        if config.key_selection == "strided":
+    strided = config.graph.key_selection == "strided" and config.graph.key_step is not None
+    if mask.causal and config.graph.key_selection != "all" and not strided:
+        what = f"key_selection={config.graph.key_selection!r}"
+        if config.graph.key_selection == "strided":
             what += " without key_step"
         reasons.append(
             f"{what} looks at later tokens, which a causal model must not; "
             "use key_selection='all', or 'strided' with key_step"
         )
-    if mask.causal and config.vote_rate is not None:
+    if mask.causal and config.graph.vote_rate is not None:
         reasons.append(
             "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
         )
     if mask.pairs is not None and torch.compiler.is_compiling():
         reasons += _unsupported_compiled(config)
     elif mask.pairs is not None:
-        if config.key_selection != "all":
+        if config.graph.key_selection != "all":
             reasons.append(
                 "a mask that is neither padding nor causal needs key_selection='all', "
-                f"got {config.key_selection!r}"
+                f"got {config.graph.key_selection!r}"
             )
-        if config.vote_rate is not None:
+        if config.graph.vote_rate is not None:
             reasons.append(
                 "a mask that is neither padding nor causal needs a fixed threshold, got vote_rate"
             )
@@ -130,9 +130,9 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
 
 def _unsupported_compiled(config: JatConfig) -> list[str]:
     """Say what a mask ``[L, L]`` whose values nobody may look at does not allow."""
-    selection = config.key_selection
-    ahead = [] if config.vote_rate is None else ["vote_rate"]
-    if selection != "all" and (selection != "strided" or config.key_step is None):
+    selection = config.graph.key_selection
+    ahead = [] if config.graph.vote_rate is None else ["vote_rate"]
+    if selection != "all" and (selection != "strided" or config.graph.key_step is None):
         ahead.append(f"key_selection={selection!r}")
     return [
         f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; pass "
@@ -147,12 +147,12 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
     ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
     """
-    if count == 0 or config.key_selection == "all":
+    if count == 0 or config.graph.key_selection == "all":
         return count
-    if config.key_step is not None:
-        return -(-count // config.key_step)
-    if config.num_keys is not None:
-        return min(count, config.num_keys)
+    if config.graph.key_step is not None:
+        return -(-count // config.graph.key_step)
+    if config.graph.num_keys is not None:
+        return min(count, config.graph.num_keys)
     return sample_size(config, count)
 
 
@@ -162,19 +162,19 @@ def numbers_of_keys(
     length: int,  # The padded length, the largest n
 ) -> Tensor:  # int64, as count
     """Return U for each number of valid tokens, as :func:`number_of_keys` does for one."""
-    if config.key_selection == "all":
+    if config.graph.key_selection == "all":
         return count
-    if config.key_step is not None:
-        return -(-count // config.key_step)
-    if config.num_keys is not None:
-        return count.clamp(max=config.num_keys)
+    if config.graph.key_step is not None:
+        return -(-count // config.graph.key_step)
+    if config.graph.num_keys is not None:
+        return count.clamp(max=config.graph.num_keys)
     return sample_sizes(config, count, length)
 
 
 def _key_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
     """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries i (Eq. 8)."""
     with torch.no_grad():
-        if config.key_selection == "significance":
+        if config.graph.key_selection == "significance":
             return source.significance(None, valid)
         return source.significance(*_sample(config, source, valid, count))
 
@@ -218,8 +218,8 @@ def _strided_keys(
     most = number_of_keys(config, length)  # it never falls with the number of tokens
     rank = torch.arange(most, device=valid.device)
     number = numbers_of_keys(config, count, length)
-    if config.key_step is not None:
-        target = (rank * config.key_step).expand(*count.shape[:2], -1)
+    if config.graph.key_step is not None:
+        target = (rank * config.graph.key_step).expand(*count.shape[:2], -1)
     else:
         target = rank * count // number.clamp(min=1)
     index = positions_of_ranks(valid, target)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from jat_graph.config import JatConfig
-from jat_graph.voting.rule import head_thresholds
+from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.voting.scores import ScoreSource
 
 TEMPERATURE = 0.5  # τ of a sigmoid link, in standard deviations, where the config has none
@@ -17,7 +16,7 @@ TEMPERATURE = 0.5  # τ of a sigmoid link, in standard deviations, where the con
 
 def expected_share(config: JatConfig, num_heads: int) -> float:
     """Return the share of tokens that a stone would have, over the heads, were scores normal."""
-    tails = [math.erfc(t / math.sqrt(2)) / 2 for t in head_thresholds(config, num_heads)]
+    tails = [math.erfc(t / math.sqrt(2)) / 2 for t in config.graph.thresholds(num_heads)]
     return sum(tails) / len(tails)
 
 
@@ -29,17 +28,21 @@ class LinkRule:
     incidence: str = "excess"
     both_sides: bool = True  # unusually low scores link, too, to stones of their own
     temperature: float = TEMPERATURE
+    self_weight: float = 0.1  # ε, with which a token stays where it is
 
     @classmethod
     def of(cls, config: JatConfig, source: ScoreSource) -> LinkRule:
         """Return the rule of a config."""
-        row = head_thresholds(config, source.shape[1])
+        graph = config.graph
+        assert isinstance(graph, StoneGraph)
+        row = graph.thresholds(source.shape[1])
         threshold = torch.tensor(row, dtype=source.dtype, device=source.device)
         return cls(
             threshold[None, :, None, None],
-            config.incidence,
-            config.sides == "both",
-            config.soft_temperature or TEMPERATURE,
+            graph.incidence,
+            graph.sides == "both",
+            graph.soft_temperature or TEMPERATURE,
+            graph.self_weight,
         )
 
     def links(

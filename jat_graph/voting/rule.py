@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.voting.scores import ScoreSource
 
 # Soft votes that are held at a time: 4 MiB in float32.
@@ -35,10 +35,13 @@ class VoteRule:
     @classmethod
     def of(cls, config: JatConfig, source: ScoreSource) -> VoteRule:
         """Return the rule of a config, with the fixed ρ that it names."""
-        row = head_thresholds(config, source.shape[1])
+        graph = config.graph
+        row = graph.thresholds(source.shape[1])
         threshold = torch.tensor([row], dtype=source.dtype, device=source.device)
-        variants = config.inclusive, config.same_sign_only, config.normalize_keys
-        return cls(threshold, *variants, config.soft_temperature)
+        if not isinstance(graph, PairGraph):
+            return cls(threshold)
+        variants = graph.inclusive, graph.same_sign_only, graph.normalize_keys
+        return cls(threshold, *variants, graph.soft_temperature)
 
     def norms(
         self,
@@ -90,20 +93,6 @@ class VoteRule:
         product = _divided_product(left.nan_to_num(), right.nan_to_num(), norm)
         votes = torch.sigmoid((product - threshold) / temperature)
         return votes.masked_fill(masked, 0.0)
-
-
-def head_thresholds(config: JatConfig, num_heads: int) -> tuple[float, ...]:
-    """Return ρ of each head: the config's number, or its table's only row."""
-    if not isinstance(config.threshold, tuple):
-        return (config.threshold,) * num_heads
-    if len(config.threshold) != 1:
-        raise ValueError(
-            f"threshold table must have one row for one layer, got {len(config.threshold)}"
-        )
-    (row,) = config.threshold
-    if len(row) != num_heads:
-        raise ValueError(f"threshold table must have {num_heads} entries a row, got {len(row)}")
-    return row
 
 
 def _divided_product(left: Tensor, right: Tensor, norm: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 
 
 def sample_size(config: JatConfig, count: int) -> int:
@@ -20,9 +20,9 @@ def sample_size(config: JatConfig, count: int) -> int:
     if count == 0:
         return 0
     logarithm = math.log(count)
-    if config.key_selection == "sampled_queries":
+    if config.graph.key_selection == "sampled_queries":
         logarithm = math.ceil(logarithm)
-    return min(count, max(1, math.ceil(config.key_factor * logarithm)))
+    return min(count, max(1, math.ceil(config.graph.key_factor * logarithm)))
 
 
 def sample_sizes(
@@ -31,7 +31,8 @@ def sample_sizes(
     length: int,  # The padded length, the largest n
 ) -> Tensor:  # int64, as count
     """Return the size of the sample for each number of tokens."""
-    sizes: Tensor = _sample_sizes(count, length, config.key_selection, config.key_factor)
+    graph = config.graph
+    sizes: Tensor = _sample_sizes(count, length, graph.key_selection, graph.key_factor)
     return sizes
 
 
@@ -53,7 +54,7 @@ def _size_steps(
     key_selection: str, key_factor: float, length: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the numbers of tokens at which the sample grows, from 0, and its sizes from there."""
-    config = JatConfig(key_selection=key_selection, key_factor=key_factor)
+    config = JatConfig(PairGraph(key_selection=key_selection, key_factor=key_factor))
     counts, last = range(length + 1), sample_size(config, length)
     starts, sizes = [0], [0]
     while sizes[-1] < last:

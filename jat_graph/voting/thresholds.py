@@ -31,7 +31,7 @@ def adaptive_threshold(
     The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting keys.
     Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
     """
-    rate = 0.0 if config.vote_rate is None else config.vote_rate
+    rate = 0.0 if config.graph.vote_rate is None else config.graph.vote_rate
     with torch.no_grad():
         products = _sampled_products(config, rule, source, keys, mask)
         rank = max(1, math.ceil((1 - rate) * SAMPLED_TRIPLES))
@@ -79,7 +79,7 @@ def _sampled_triples(
     first = ranks(2, count)
     second = (first + 1 + ranks(3, (count - 1).clamp(min=0))) % count.clamp(min=1)
     voter = ranks(4, numbers_of_keys(config, count, length))
-    if config.key_selection == "all":
+    if config.graph.key_selection == "all":
         voter = positions_of_ranks(valid, voter)  # every position is an entry of the voting keys
     left, right = (positions_of_ranks(valid, rank) for rank in (first, second))
     return left, right, voter, count < 2

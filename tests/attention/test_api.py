@@ -1,4 +1,3 @@
-import dataclasses
 import math
 from itertools import product
 
@@ -9,19 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from jat_graph import JatConfig, jump_attention, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import (
+from jat_graph.testing import assert_within_budget
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import (
     masked_softmax,
     reference_graph,
     reference_jump_attention,
     reference_mask,
     reference_scores_propagated,
 )
-from jat_graph.testing import assert_within_budget, random_heads, random_padding_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,
@@ -41,7 +41,7 @@ from tests.support import (
 )
 
 DECODER_CONFIGS = [
-    JatConfig(hop_weights=hops, backend=backend, nodes=nodes, **selection)
+    JatConfig.paper(hop_weights=hops, backend=backend, nodes=nodes, **selection)
     for backend, hops, (nodes, selection) in product(
         ("dense", "sparse", "threshold"),
         ((0, 1), (0.5, 0.25, 0.5)),
@@ -52,8 +52,8 @@ DECODER_CONFIGS = [
         ),
     )
 ] + [
-    JatConfig(backend="dense", soft_temperature=0.5),
-    JatConfig(backend="auto", same_sign_only=True, normalize_keys=True),
+    JatConfig(PairGraph(backend="dense", soft_temperature=0.5)),
+    JatConfig(PairGraph(backend="auto", same_sign_only=True, normalize_keys=True)),
 ]
 
 
@@ -109,7 +109,7 @@ def test_values_and_gradients_are_the_oracles(backend, masks, device, data):
 def test_an_adaptive_threshold_is_the_oracles(backend, device, data, rate):
     case = data.draw(heads_and_masks(PADDING_MASKS))
     config = data.draw(configs(backend, PADDING_MASKS, case.query.size(1)))
-    config = dataclasses.replace(config, vote_rate=rate, inclusive=False)
+    config = config.replace(vote_rate=rate, inclusive=False)
     check_against_oracle(config, case, device)
 
 
@@ -118,7 +118,7 @@ def test_a_table_gives_each_head_its_threshold(backend):
     query, key, value, _ = random_heads(2, 3, 12, 8)
     table = ((2.0, 6.0, math.inf),)
     case = Case(query, key, value, None, False)
-    config = JatConfig(threshold=table, backend=backend)
+    config = JatConfig(PairGraph(threshold=table, backend=backend))
     check_against_oracle(config, case)
     joined = jump_operator(query, key, config=config).base.to_dense() > 0
     low, middle, high = joined.double().mean((0, 2, 3))
@@ -131,7 +131,7 @@ def test_a_table_gives_each_head_its_threshold(backend):
 def test_extreme_thresholds(backend, threshold, inclusive):
     query, key, value, _ = random_heads(2, 2, 9, 4)
     config = JatConfig(
-        threshold=threshold, inclusive=inclusive, backend=backend, hop_weights=(0.5, 0.5)
+        PairGraph(threshold=threshold, inclusive=inclusive, backend=backend), hop_weights=(0.5, 0.5)
     )
     check_against_oracle(config, Case(query, key, value, None, False))
 
@@ -146,7 +146,7 @@ def assert_gradcheck(config, leaves):
 def test_gradcheck(soft_temperature):
     query, key, value, density = random_heads(1, 2, 5, 3)
     assert 0.1 <= density <= 0.9
-    config = JatConfig(hop_weights=(0.5, 0.3, -0.2), soft_temperature=soft_temperature)
+    config = JatConfig(PairGraph(soft_temperature=soft_temperature), hop_weights=(0.5, 0.3, -0.2))
     leaves = [t.requires_grad_() for t in (query, key, value)]
     assert_gradcheck(config, leaves)
 
@@ -155,7 +155,7 @@ def test_gradcheck(soft_temperature):
 def test_gradcheck_of_other_backends(backend):
     query, key, value, density = random_heads(1, 2, 5, 3)
     assert 0.1 <= density <= 0.9
-    config = JatConfig(hop_weights=(0.5, 0.3, -0.2), backend=backend)
+    config = JatConfig(PairGraph(backend=backend), hop_weights=(0.5, 0.3, -0.2))
     leaves = [t.requires_grad_() for t in (query, key, value)]
     assert_gradcheck(config, leaves)
 
@@ -175,7 +175,7 @@ def test_lower_precisions_keep_their_budget(dtype, backend, seed, hops):
     mask = random_padding_mask(2, 17, side="left", min_valid=8, seed=seed)
     heads = random_heads(2, 2, 17, 8, attention_mask=mask, dtype=dtype, seed=seed)
     assert 0.1 <= heads.density <= 0.9
-    config = JatConfig(hop_weights=hops, backend=backend)
+    config = JatConfig(PairGraph(backend=backend), hop_weights=hops)
     valid = mask[:, None, :, None]
     leaves = [t.requires_grad_() for t in heads[:3]]
     with sdpa_kernel(SDPBackend.MATH):  # the flash kernel's backward is twice as wrong by itself
@@ -209,11 +209,11 @@ def test_lower_precisions_keep_their_budget(dtype, backend, seed, hops):
     [
         JatConfig(hop_weights=(1,)),
         JatConfig(hop_weights=(1, 0)),
-        JatConfig(hop_weights=(1,), key_selection="significance", nodes="selected"),
+        JatConfig(PairGraph(key_selection="significance", nodes="selected"), hop_weights=(1,)),
         JatConfig(hop_weights={(0,): (1,), (1, 2): (1, 0)}),
-        JatConfig(threshold=math.inf),
-        JatConfig(threshold=math.inf, hop_weights=(0, 0, 1), backend="dense"),
-        JatConfig(threshold=((math.inf,) * 3,), soft_temperature=1.0),
+        JatConfig(PairGraph(threshold=math.inf)),
+        JatConfig(PairGraph(threshold=math.inf, backend="dense"), hop_weights=(0, 0, 1)),
+        JatConfig(PairGraph(threshold=((math.inf,) * 3,), soft_temperature=1.0)),
     ],
 )
 @pytest.mark.parametrize("kind", ["none", "causal", "padding", "bias", "pairs", "causal pairs"])
@@ -242,7 +242,7 @@ def test_ordinary_heads_are_sdpa_bit_for_bit(config, dtype, kind, device):
 @pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
 def test_a_graph_without_edges_passes_features_on_untouched(backend):
     query, key, value, _ = random_heads(2, 2, 16, 8, dtype=torch.float32)
-    config = JatConfig(threshold=1e30, hop_weights=(0, 0, 1), backend=backend)
+    config = JatConfig(PairGraph(threshold=1e30, backend=backend), hop_weights=(0, 0, 1))
     output = jump_attention(query, key, value, config=config)
     assert torch.equal(output, F.scaled_dot_product_attention(query, key, value))
 
@@ -253,7 +253,9 @@ def test_a_graph_without_edges_passes_features_on_untouched(backend):
 def test_jumps_change_the_output(backend, selection, nodes, device):
     query, key, value, density = random_heads(2, 2, 20, 8, device=device)
     assert 0.1 <= density <= 0.9
-    config = JatConfig(backend=backend, key_selection=selection, nodes=nodes, key_factor=3.0)
+    config = JatConfig(
+        PairGraph(backend=backend, key_selection=selection, nodes=nodes, key_factor=3.0)
+    )
     output = jump_attention(query, key, value, config=config)
     base = F.scaled_dot_product_attention(query, key, value)
     assert (output - base).abs().amax((0, 2, 3)).min() > 0.05  # in every head
@@ -276,10 +278,12 @@ def padded(draw, selections):
     mask = torch.zeros(1, length + extra, dtype=torch.bool)
     mask[:, place] = True
     config = JatConfig(
-        key_selection=draw(st.sampled_from(selections)),
-        key_factor=draw(st.sampled_from((1.0, 3.0))),
-        nodes=draw(st.sampled_from(("all", "selected"))),
-        vote_rate=draw(st.sampled_from((None, 0.1))),
+        PairGraph(
+            key_selection=draw(st.sampled_from(selections)),
+            key_factor=draw(st.sampled_from((1.0, 3.0))),
+            nodes=draw(st.sampled_from(("all", "selected"))),
+            vote_rate=draw(st.sampled_from((None, 0.1))),
+        ),
         seed=draw(st.integers(0, 9)),
     )
     return config, Case(query, key, value, None, False), Case(*wide, mask, False), place
@@ -294,8 +298,8 @@ def padded(draw, selections):
 )
 def test_padding_changes_nothing(backend, drawn, form):
     config, small, wide, place = drawn
-    config = dataclasses.replace(config, backend=backend)
-    if config.vote_rate is None:
+    config = config.replace(backend=backend)
+    if config.graph.vote_rate is None:
         config = with_half_joined(config, small)
     mask = wide.mask
     if form == "4d":
@@ -333,7 +337,7 @@ def test_a_batch_gives_what_its_items_give(kind, selection):
     mask, causal = make_mask(kind, 3, 2, 12, seed=2)
     query, key, value, density = random_heads(3, 2, 12, 8, attention_mask=mask, is_causal=causal)
     assert 0.1 <= density <= 0.9
-    config = JatConfig(key_selection=selection)
+    config = JatConfig(PairGraph(key_selection=selection))
     whole = jump_attention(query, key, value, config=config, attention_mask=mask, is_causal=causal)
     for b in range(3):
         own = mask if mask is None or len(mask) == 1 else mask[b : b + 1]
@@ -403,7 +407,7 @@ def test_what_looks_ahead_is_refused_in_a_decoder(settings, words, form):
             query,
             key,
             value,
-            config=JatConfig(**settings),
+            config=JatConfig.paper(**settings),
             attention_mask=mask,
             is_causal=form == "flag",
         )
@@ -422,7 +426,9 @@ def test_rows_without_a_key_are_finite(backend, form):
     if form == "additive":
         mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
     leaves = [t.float().requires_grad_() for t in random_heads(2, 2, 5, 4)[:3]]
-    output = jump_attention(*leaves, config=JatConfig(backend=backend), attention_mask=mask)
+    output = jump_attention(
+        *leaves, config=JatConfig(PairGraph(backend=backend)), attention_mask=mask
+    )
     assert output[0].abs().min() > 0
     assert torch.equal(output[1], torch.zeros_like(output[1]))
     for grad in torch.autograd.grad(output.sum(), leaves):
@@ -447,7 +453,7 @@ def test_documents_in_one_row_are_the_documents_alone(backend):
     query, key, value, _ = random_heads(1, 2, 12, 4)
     document = torch.tensor([0] * 5 + [1] * 7)
     mask = (document[:, None] == document[None, :])[None, None]
-    config = JatConfig(backend=backend)
+    config = JatConfig(PairGraph(backend=backend))
     together = jump_attention(query, key, value, config=config, attention_mask=mask)
     for number in (0, 1):
         own = [t[:, :, document == number] for t in (query, key, value)]
@@ -486,7 +492,9 @@ def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
     query, key, value, density = random_heads(2, 4, 12, 8, attention_mask=mask, is_causal=causal)
     assert 0.1 <= density <= 0.9
     table = tuple(4.0 + head for head in heads)
-    config = JatConfig(threshold=(table,), hop_weights={(head,): (0.5, 0.5) for head in heads})
+    config = JatConfig(
+        PairGraph(threshold=(table,)), hop_weights={(head,): (0.5, 0.5) for head in heads}
+    )
     resolved = resolve_mask(mask, causal, query)
     attn_mask, flag = resolved.attention_mask(12, query)
     jumping = JumpHeads(config.for_layer(0, heads), heads)
@@ -498,7 +506,7 @@ def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
         alone = Case(query[:, [head]], key[:, [head]], value[:, [head]], own, causal)
         jump = JatConfig(hop_weights=(1,))
         if head in heads:
-            jump = JatConfig(threshold=4.0 + head, hop_weights=(0.5, 0.5))
+            jump = JatConfig(PairGraph(threshold=4.0 + head), hop_weights=(0.5, 0.5))
         wanted = oracle_output(jump, alone)
         assert_equal(output[:, [head]] * valid[:, [head]], wanted * valid[:, [head]])
 
@@ -514,7 +522,7 @@ def test_heads_that_do_not_jump_are_sdpa_bit_for_bit(heads, hop_weights, inside,
     if not inside:
         tensors = [tensor.contiguous() for tensor in tensors]
     leaves, twins = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
-    config = JatConfig(threshold=0.5, hop_weights=hop_weights, heads=len(heads))
+    config = JatConfig(PairGraph(threshold=0.5), hop_weights=hop_weights, heads=len(heads))
     groups = head_groups(*leaves, JumpHeads(config, heads), mask=TokenMask(), scale=0.3)
     output = attend(groups, attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
     base = F.scaled_dot_product_attention(*twins, scale=0.3)
@@ -542,8 +550,8 @@ def test_dropout_drops():
 def small_blocks(monkeypatch):
     """Blocks that a short sequence outgrows, as long ones outgrow the real blocks."""
     for module in (
-        "kernels.portable.significance",
-        "kernels.portable.threshold_product",
+        "kernels.significance",
+        "kernels.threshold_product",
         "operators.rows",
         "operators.threshold",
         "voting.thresholds",
@@ -579,7 +587,7 @@ def measure(config, length):
 def test_threshold_stores_nothing_of_size_l_by_l(settings, monkeypatch):
     monkeypatch.setattr("jat_graph.voting.thresholds.SAMPLED_TRIPLES", 256)
     length = 160
-    meter = measure(JatConfig(backend="threshold", key_factor=2.0, **settings), length)
+    meter = measure(JatConfig.paper(backend="threshold", key_factor=2.0, **settings), length)
     assert meter.largest < length**2 / 4
     assert meter.peak < length**2 * 4  # bytes of one such matrix
 
@@ -593,7 +601,8 @@ def test_attention_after_any_hops_is_flash_and_stores_no_l_by_l(
 ):
     length, generator = 200, torch.Generator().manual_seed(0)
     config = JatConfig(
-        backend=backend, hop_weights=hop_weights, threshold=0.5, key_selection="significance"
+        PairGraph(backend=backend, threshold=0.5, key_selection="significance"),
+        hop_weights=hop_weights,
     )
     leaves = [
         torch.randn(1, 1, length, size, generator=generator).requires_grad_()
@@ -612,7 +621,9 @@ def test_attention_after_any_hops_is_flash_and_stores_no_l_by_l(
 @pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5)])
 def test_attention_in_a_decoder_stores_no_l_by_l_beyond_the_scores(hop_weights):
     length = 200
-    config = JatConfig(backend="dense", hop_weights=hop_weights, threshold=0.5, nodes="all")
+    config = JatConfig(
+        PairGraph(backend="dense", threshold=0.5, nodes="all"), hop_weights=hop_weights
+    )
     leaves = [torch.randn(1, 1, length, 8).requires_grad_() for _ in range(3)]
     with MemoryMeter() as graph:
         jump_operator(*leaves[:2], config=config, is_causal=True)
@@ -632,7 +643,9 @@ def test_nothing_of_size_l_by_l_by_l_is_stored(backend, soft_temperature):
     if backend == "sparse" and soft_temperature is not None:
         pytest.skip("dense only")
     length = 96
-    meter = measure(JatConfig(backend=backend, soft_temperature=soft_temperature), length)
+    meter = measure(
+        JatConfig(PairGraph(backend=backend, soft_temperature=soft_temperature)), length
+    )
     pairs = length * (length - 1)  # that may have an edge, of two ends and a weight
     assert pairs <= meter.largest <= 3 * length**2
     assert meter.peak <= 16 * length**2 * 4
@@ -641,7 +654,7 @@ def test_nothing_of_size_l_by_l_by_l_is_stored(backend, soft_temperature):
 @pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
 def test_fifty_runs_are_equal_bit_for_bit(backend, device):
     heads = random_heads(2, 2, 19, 8, dtype=torch.float32, device=device)
-    config = JatConfig(backend=backend, hop_weights=(0.5, 0.5), key_selection="sampled")
+    config = JatConfig(PairGraph(backend=backend, key_selection="sampled"), hop_weights=(0.5, 0.5))
     first = None
     for _ in range(50):
         leaves = [t.clone().requires_grad_() for t in heads[:3]]
@@ -665,7 +678,7 @@ def test_compiled_without_a_graph_break(settings, engine, device):
     mask = random_padding_mask(2, 16, side="left", min_valid=8, device=device)
     heads = random_heads(2, 2, 16, 8, attention_mask=mask, dtype=torch.float32, device=device)
     assert 0.1 <= heads.density <= 0.9
-    config = JatConfig(**settings)
+    config = JatConfig.paper(**settings)
 
     def run(*qkv):
         return jump_attention(*qkv, config=config, attention_mask=mask)
@@ -713,7 +726,7 @@ def test_stones_are_compiled_without_a_graph_break(selection, causal, engine, de
 )
 def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings, words):
     query, key, value, _ = random_heads(1, 2, 6, 4)
-    config = JatConfig(backend="dense", **settings)
+    config = JatConfig.paper(backend="dense", **settings)
     triangle = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
 
     def run(mask):
@@ -727,7 +740,7 @@ def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings, words):
 def test_compiled_code_takes_a_matrix_where_no_key_looks_ahead(settings):
     query, key, value, density = random_heads(1, 2, 8, 4, is_causal=True)
     assert 0.1 <= density <= 0.9
-    config = JatConfig(backend="dense", **settings)
+    config = JatConfig.paper(backend="dense", **settings)
     triangle = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
 
     def run(mask):
@@ -771,8 +784,11 @@ GOOD = {name: torch.randn(2, 3, 4, 8) for name in ("query", "key", "value")}
         ({"attention_mask": torch.full((2, 4), math.nan)}, "finite biases or -inf, got NaN"),
         ({"scale": math.nan}, "scale must be a number, got nan"),
         ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),
-        ({"config": JatConfig(threshold=((1.0, 2.0),))}, "threshold.*3.*got 2"),
-        ({"config": JatConfig(threshold=((1.0,) * 3,) * 2)}, "one row for one layer, got 2"),
+        ({"config": JatConfig(PairGraph(threshold=((1.0, 2.0),)))}, "threshold.*3.*got 2"),
+        (
+            {"config": JatConfig(PairGraph(threshold=((1.0,) * 3,) * 2))},
+            "one row for one layer, got 2",
+        ),
         ({"config": JatConfig(hop_weights={(0, 1): (0, 1)})}, r"hop_weights.*got \[0, 1\]"),
     ],
 )

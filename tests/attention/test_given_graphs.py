@@ -10,13 +10,13 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import to_torch_csr_tensor
 
-from jat_graph import JatConfig, attention_graph, jump_attention, jump_operator
-from jat_graph.reference import masked_softmax
+from jat_graph import JatConfig, PairGraph, attention_graph, jump_attention, jump_operator
+from tests.oracles import masked_softmax
 from tests.support import needs_torch_sparse
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 3, 7, 4
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
-CONFIG = JatConfig(threshold=0.05)
+CONFIG = JatConfig(PairGraph(threshold=0.05))
 
 
 def heads(seed: int = 0, length: int = LENGTH):
@@ -127,7 +127,7 @@ def test_a_graph_can_be_pruned_and_transformed() -> None:
 def test_a_graph_runs_with_strengths_too() -> None:
     query, key, value = heads()
     graph = attention_graph(query, key, config=CONFIG)
-    config = JatConfig(threshold=0.05, strength=(0.3, 0.4, 0.5))
+    config = JatConfig(PairGraph(threshold=0.05), strength=(0.3, 0.4, 0.5))
     wanted = jump_attention(query, key, value, config=config)
     assert_close(jump_attention(query, key, value, config=config, graph=graph), wanted, **CLOSE)
 
@@ -213,7 +213,7 @@ def test_an_operator_of_another_shape_is_refused() -> None:
 @given(st.integers(0, 2**20), st.integers(1, 4), st.sampled_from((0.0, 0.2)), st.booleans())
 def test_settings_prune_as_the_graph_does(seed, neighbors, least, causal) -> None:
     query, key, value = heads(seed)
-    pruned = JatConfig(threshold=0.05, max_neighbors=neighbors, min_weight=least)
+    pruned = JatConfig(PairGraph(threshold=0.05, max_neighbors=neighbors, min_weight=least))
     graph = attention_graph(
         query, key, config=CONFIG, max_neighbors=neighbors, min_weight=least, is_causal=causal
     )
@@ -237,4 +237,4 @@ def test_settings_prune_as_the_graph_does(seed, neighbors, least, causal) -> Non
 )
 def test_pruning_that_does_not_fit_is_named(settings, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        JatConfig(**settings)
+        JatConfig.paper(**settings)

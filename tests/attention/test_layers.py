@@ -55,7 +55,7 @@ FOREIGN = {
 
 def module(settings, conv=None, **options) -> JumpSelfAttention:
     torch.manual_seed(0)
-    config = JatConfig(**settings)
+    config = JatConfig.paper(**settings)
     made = JumpSelfAttention(CHANNELS, HEADS, config, conv=conv, **options).double()
     if made.strength is not None:
         with torch.no_grad():

@@ -12,10 +12,11 @@ import torch.distributed as dist
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.config_fields import INCIDENCES, SIDES
 from jat_graph.masks.parts import Part
 from jat_graph.nn import JumpSelfAttention
 from tests.patterns.support import SPECS
+
+INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}
 LENGTHS = {2: (7, 12), 3: (5, 1, 9)}

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past import KeptScores, PastTokens
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import reference_graph, reference_next_rows
+from tests.oracles import reference_graph, reference_next_rows
 from tests.support import (
     CAUSAL_MASKS,
     assert_equal,
@@ -153,7 +153,7 @@ def test_cropped_and_reordered_pasts_are_those_of_what_is_left(data):
 @pytest.mark.parametrize("first", ["inference_mode", "no_grad"])
 def test_a_past_goes_on_in_another_mode(first):
     query, key = random_tensors(3, (2, 1, 40, 4), (2, 1, 40, 4))
-    config = JatConfig(threshold=2.0, key_selection="strided", key_step=3)
+    config = JatConfig(PairGraph(threshold=2.0, key_selection="strided", key_step=3))
     options = {"jumping": JumpHeads(config, (0,)), "mask": TokenMask(causal=True), "scale": 0.5}
     (wanted,) = head_groups(query, key, key, **options)
     past, end = PastTokens(), 0
@@ -192,7 +192,7 @@ def test_nothing_is_kept_under_other_masks():
 @pytest.mark.parametrize("selection", [{}, {"key_selection": "strided", "key_step": 3}])
 def test_a_next_token_is_the_oracles(selection):
     query, key = random_tensors(4, (1, 1, 9, 4), (1, 1, 9, 4))
-    config = JatConfig(threshold=0.5, hop_weights=(0.0, 0.0, 1.0), **selection)
+    config = JatConfig.paper(threshold=0.5, hop_weights=(0.0, 0.0, 1.0), **selection)
     past = PastTokens()
     options = {"jumping": JumpHeads(config, (0,)), "scale": 0.5, "past": past}
     mask = TokenMask(causal=True)
@@ -205,7 +205,7 @@ def test_a_next_token_is_the_oracles(selection):
         hops=2,
         threshold=0.5,
         scale=0.5,
-        key_step=config.key_step or 1,
+        key_step=config.graph.key_step or 1,
     )
     assert_equal(group.query[0, 0], queries)
     assert_equal(group.key[0, 0, 6:], keys)

@@ -14,10 +14,11 @@ from jat_graph import JatConfig
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
 from jat_graph.attention.propagation import Given, head_groups
-from jat_graph.config_fields import INCIDENCES, SIDES
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import stone_attention
+from tests.oracles import stone_attention
 from tests.support import assert_equal, random_tensors
+
+INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")
 
 SCALE = 0.4
 SELECTIONS: tuple[dict[str, Any], ...] = (
@@ -186,13 +187,13 @@ def test_next_tokens_are_the_oracles(tokens, new):
         key,
         value,
         strength,
-        threshold=config.threshold,
+        threshold=config.graph.threshold,
         scale=SCALE,
-        incidence=config.incidence,
+        incidence=config.graph.incidence,
         temperature=0.5,
-        sides=config.sides,
-        self_weight=config.self_weight,
-        stones=voting & (rank % (config.key_step or 1) == 0),
+        sides=config.graph.sides,
+        self_weight=config.graph.self_weight,
+        stones=voting & (rank % (config.graph.key_step or 1) == 0),
         valid=None if valid is None else valid[:, 0].expand(len(query), -1),
         causal=True,
     )[:, :, start:]

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.attention.heads import JumpHeads, merge_heads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import reference_scores_propagated
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
+from tests.oracles import reference_scores_propagated
 from tests.support import (
     PADDING_MASKS,
     assert_equal,
@@ -40,14 +40,16 @@ def test_products_of_features_are_the_propagated_scores(data):
     products = [group.query @ group.key.mT for group in groups]
     found = merge_heads([group.heads for group in groups], products)
     graph = oracle_graph(config, case)
-    nodes = graph.voters if config.nodes == "selected" else None
+    nodes = graph.voters if config.graph.nodes == "selected" else None
     truth = reference_scores_propagated(query, key, graph.adj_norm, config.hop_weights, nodes=nodes)
     assert_equal(found, truth)
 
 
 def test_only_scores_between_two_selected_nodes_change():
     query, key, _, _ = random_heads(1, 2, 16, 8)
-    config = JatConfig(nodes="selected", key_selection="strided", num_keys=6, hop_weights=(0, 1))
+    config = JatConfig(
+        PairGraph(nodes="selected", key_selection="strided", num_keys=6), hop_weights=(0, 1)
+    )
     jumping = JumpHeads(config, (0, 1))
     (group,) = head_groups(query, key, key, jumping, mask=TokenMask(), scale=8**-0.5)
     changed = (group.query @ group.key.mT - query @ key.mT).abs() > 1e-9
@@ -99,7 +101,9 @@ def test_where_all_keys_vote_selected_nodes_change_nothing():
     mask = TokenMask(valid=torch.arange(12) < torch.tensor([[[12]], [[7]]]))
     options = {"mask": mask, "scale": 8**-0.5}
     (everyone,), (selected,) = (
-        head_groups(query, key, key, JumpHeads(JatConfig(nodes=nodes), (0, 1)), **options)
+        head_groups(
+            query, key, key, JumpHeads(JatConfig(PairGraph(nodes=nodes)), (0, 1)), **options
+        )
         for nodes in ("all", "selected")
     )
     assert torch.equal(everyone.query, selected.query)
@@ -136,7 +140,7 @@ def test_a_weight_of_one_multiplies_nothing():
 )
 def test_ordinary_heads_come_back_untouched(settings, ordinary):
     query, key, _, _ = random_heads(1, 2, 6, 4)
-    jumping = JumpHeads(JatConfig(**settings), (0, 1))
+    jumping = JumpHeads(JatConfig.paper(**settings), (0, 1))
     assert jumping.is_ordinary == ordinary
     groups = head_groups(query, key, key, jumping, mask=TokenMask(), scale=0.5)
     assert (groups[0].query is query and groups[0].key is key) == ordinary
@@ -147,7 +151,7 @@ def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
     assert 0.1 <= density <= 0.9
     query.requires_grad_()
     for temperature in (None, 0.5):
-        jumping = JumpHeads(JatConfig(soft_temperature=temperature), (0, 1))
+        jumping = JumpHeads(JatConfig(PairGraph(soft_temperature=temperature)), (0, 1))
         operator, _ = graph_operator(query, key, jumping, TokenMask(), 0.5)
         assert operator.to_dense().requires_grad == (temperature is not None)
     (grad,) = torch.autograd.grad(operator.to_dense().square().sum(), query)

@@ -5,14 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.config_fields import INCIDENCES, SIDES
+from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.masks.tokens import resolve_mask, silence
 from jat_graph.nn import JumpSelfAttention
-from jat_graph.reference import reference_jump_attention, standard_scores, stone_attention
 from jat_graph.testing import assert_within_budget
 from jat_graph.voting.ballot import key_places, score_source
 from jat_graph.voting.keys import select_keys
+from tests.oracles import reference_jump_attention, standard_scores, stone_attention
+
+INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")
 
 CLOSE = {"atol": 1e-9, "rtol": 1e-9}
 THRESHOLDS = st.sampled_from((0.0, 0.5, 1.0, 1.5))
@@ -179,13 +180,13 @@ def test_low_precision_stays_inside_the_budget(dtype, causal):
 
 def test_pairs_with_strengths_interpolate_between_attention_and_the_papers_jump():
     query, key, value = torch.randn(3, 1, 2, 9, 4).double() * 2
-    config = JatConfig(threshold=1.0, strength=(1.0, 1.0, 0.0))
-    paper = jump_attention(query, key, value, config=JatConfig(threshold=1.0))
+    config = JatConfig(PairGraph(threshold=1.0), strength=(1.0, 1.0, 0.0))
+    paper = jump_attention(query, key, value, config=JatConfig(PairGraph(threshold=1.0)))
     assert_close(jump_attention(query, key, value, config=config), paper)
     expected = reference_jump_attention(query, key, value, threshold=1.0)
     assert_close(paper, expected)
     # Half of the way, and the values come along the graph, too.
-    config = JatConfig(threshold=1.0, strength=(0.5, 0.5, 0.25))
+    config = JatConfig(PairGraph(threshold=1.0), strength=(0.5, 0.5, 0.25))
     walk = jump_operator(query, key, config=config)
     near = [x + 0.5 * (walk.matmul(x) - x) for x in (query, key)]
     expected = F.scaled_dot_product_attention(*near, value) + 0.25 * walk.matmul(value)
@@ -194,10 +195,10 @@ def test_pairs_with_strengths_interpolate_between_attention_and_the_papers_jump(
 
 def test_standard_scores_give_the_pair_rule_one_threshold_for_all_sizes():
     query, key = torch.randn(2, 1, 2, 30, 8).double()
-    config = JatConfig(threshold=4.0, standardize=True)
+    config = JatConfig(PairGraph(threshold=4.0, standardize=True))
     dense = jump_operator(query, key, config=config).to_dense()
     for backend in ("dense", "sparse", "threshold"):
-        scaled = JatConfig(threshold=4.0, standardize=True, backend=backend)
+        scaled = JatConfig(PairGraph(threshold=4.0, standardize=True, backend=backend))
         other = jump_operator(7 * query + 1, 0.2 * key - 3, config=scaled).to_dense()
         assert_close(other, dense)
     assert dense.count_nonzero() > 60

@@ -7,7 +7,7 @@ import pytest
 
 from jat_graph.cli import demo
 from jat_graph.cli.demo import ARMS, PAIR, demonstrate, look_at_pair
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from tests.cli.conftest import run
 from tests.training.conftest import tiny_model
 
@@ -71,7 +71,7 @@ def test_wrong_options_are_named_and_leave_no_folder(
 
 def test_jumps_of_the_pair_are_the_words_asked_for(tiny_model: str, tmp_path: Path) -> None:
     jumps, picture = look_at_pair(
-        tiny_model, JatConfig(threshold=4.0, heads=4), tmp_path / "head.png"
+        tiny_model, JatConfig(PairGraph(threshold=4.0), heads=4), tmp_path / "head.png"
     )
     assert jumps
     for pair in jumps:
@@ -85,7 +85,7 @@ def test_jumps_of_the_pair_are_the_words_asked_for(tiny_model: str, tmp_path: Pa
 def test_it_says_so_if_no_head_joins_the_words(
     tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run
 ) -> None:
-    strict = JatConfig(threshold=1e9, heads=4)
+    strict = JatConfig(PairGraph(threshold=1e9), heads=4)
     assert look_at_pair(tiny_model, strict, tmp_path / "head.png")[0] == ()
     monkeypatch.setattr(demo, "LOOKED_AT", strict)
     options = ("--output", tmp_path / "demo", "--pairs", "1", "--steps", "1")
@@ -95,7 +95,7 @@ def test_it_says_so_if_no_head_joins_the_words(
 
 def test_minilm_joins_computer_and_pencil(minilm_path: str, tmp_path: Path) -> None:
     """At ρ = 14 without calibration: a few heads, each through a stepping stone."""
-    config = JatConfig(threshold=14.0, heads=12)
+    config = JatConfig(PairGraph(threshold=14.0), heads=12)
     jumps, _ = look_at_pair(minilm_path, config, tmp_path / "head.png")
     heads = {(pair.layer, pair.head) for pair in jumps}
     assert 3 < len(heads) < 60

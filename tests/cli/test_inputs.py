@@ -1,7 +1,6 @@
 """Texts, batches and models from the command line."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from jat_graph.cli.inputs import (
     text_batches,
 )
 from jat_graph.cli.options import JatOptions
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attached_config
 from jat_graph.hf.changing import learned_by_heads
 
@@ -58,14 +57,14 @@ def test_models_get_the_jump_heads_asked_for(tiny_model: str, tmp_path: Path) ->
     assert attached_config(load_model(tiny_model)[0]) is None
     default = JatConfig(heads=2)
     model, tokenizer = load_model(tiny_model, JatOptions(threshold=2.0), default)
-    assert attached_config(model) == JatConfig(heads=2, threshold=2.0)
+    assert attached_config(model) == JatConfig(PairGraph(threshold=2.0), heads=2)
     assert not model.training
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     own, _ = load_model(str(tmp_path), JatOptions(), default)
-    assert attached_config(own) == JatConfig(heads=2, threshold=2.0)
+    assert attached_config(own) == JatConfig(PairGraph(threshold=2.0), heads=2)
     changed, _ = load_model(str(tmp_path), JatOptions(heads="1"), default)
-    assert attached_config(changed) == JatConfig(heads=1, threshold=2.0)
+    assert attached_config(changed) == JatConfig(PairGraph(threshold=2.0), heads=1)
 
 
 def test_stones_get_the_silent_tokens_of_the_tokenizer_and_keep_their_strengths(
@@ -74,13 +73,13 @@ def test_stones_get_the_silent_tokens_of_the_tokenizer_and_keep_their_strengths(
     model, tokenizer = load_model(tiny_model, None, JatConfig.stones())
     config = attached_config(model)
     assert config is not None
-    assert {tokenizer.cls_token_id, tokenizer.sep_token_id} <= set(config.silent_tokens)
+    assert {tokenizer.cls_token_id, tokenizer.sep_token_id} <= set(config.excluded_token_ids)
     for strength in learned_by_heads(model).values():
         strength.fill_(0.5)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     changed, _ = load_model(str(tmp_path), JatOptions(threshold=2.0))
-    assert attached_config(changed) == replace(config, threshold=2.0)
+    assert attached_config(changed) == config.replace(threshold=2.0)
     assert all((strength == 0.5).all() for strength in learned_by_heads(changed).values())
     assert learned_by_heads(changed)
 

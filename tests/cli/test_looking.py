@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from jat_graph.cli.app import app
 from jat_graph.cli.head_tables import _jump_cells, _stone_cells, _token, threshold_table
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.inspection.reports import Jump, Link, Stone, Token
 from tests.cli.conftest import Run
 
@@ -69,7 +69,7 @@ def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
 
 def test_thresholds_of_many_heads_are_whole_in_80_columns(capsys: Any) -> None:
     table = tuple(tuple(12345.0 + 16 * layer + head for head in range(16)) for layer in range(3))
-    config = JatConfig(heads="all", layers=(0, 2, 5), threshold=table)
+    config = JatConfig(PairGraph(threshold=table), heads="all", layers=(0, 2, 5))
     Console(width=80).print(threshold_table(config))
     rows = [line.strip("│ \n").split("│") for line in capsys.readouterr().out.splitlines()]
     cells = [tuple(cell.strip() for cell in row) for row in rows]
@@ -185,15 +185,15 @@ def test_calibrate_writes_a_config_that_inspect_takes(
         "--density", "0.2", "--batch-size", "4", "--heads", "0,2", "--layers", "1", "--inclusive",
     )  # fmt: skip
     config = JatConfig.load(output)
-    assert (config.heads, config.layers, config.inclusive) == ((0, 2), (1,), True)
-    assert isinstance(config.threshold, tuple)
+    assert (config.heads, config.layers, config.graph.inclusive) == ((0, 2), (1,), True)
+    assert isinstance(config.graph.threshold, tuple)
     assert "density on held-out batches" in result.stderr
     assert "(wanted 0.2000)" in " ".join(result.stderr.split())
-    assert f"{config.threshold[0][1]:.3g}" in result.output
+    assert f"{config.graph.threshold[0][1]:.3g}" in result.output
     report = tmp_path / "report.json"
     run("inspect", "--model", tiny_model, "--text", text, "--config", output, "--json", report)
     heads = json.loads(report.read_text(encoding="utf-8"))["heads"]
-    assert [head["threshold"] for head in heads] == list(config.threshold[0])
+    assert [head["threshold"] for head in heads] == list(config.graph.threshold[0])
 
 
 def test_calibrate_on_a_task(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:

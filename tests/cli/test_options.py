@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from jat_graph.cli.options import EvalOptions, JatOptions, RunOptions, TripletOptions, gather
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig
 from jat_graph.training import TrainingOptions, evaluate
 
@@ -52,8 +52,10 @@ def test_nothing_said_means_the_default() -> None:
 
 def test_fields_change_the_default() -> None:
     own = JatConfig(heads=2, seed=7)
-    assert JatOptions(threshold=3.0).resolve(own) == JatConfig(heads=2, seed=7, threshold=3.0)
-    assert JatOptions(threshold=3.0).resolve() == JatConfig(threshold=3.0)
+    assert JatOptions(threshold=3.0).resolve(own) == JatConfig(
+        PairGraph(threshold=3.0), heads=2, seed=7
+    )
+    assert JatOptions(threshold=3.0).resolve() == JatConfig(PairGraph(threshold=3.0))
     assert JatOptions(same_sign_only=False).resolve() == JatConfig()
 
 
@@ -72,9 +74,11 @@ def test_presets(preset: str, config: JatConfig) -> None:
 
 def test_a_file_is_the_start_and_fields_change_it(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    JatConfig(threshold=((1.0, 2.0),), heads=2, layers=(3,)).save(path)
+    JatConfig(PairGraph(threshold=((1.0, 2.0),)), heads=2, layers=(3,)).save(path)
     resolved = JatOptions(config=path, inclusive=True).resolve()
-    assert resolved == JatConfig(threshold=((1.0, 2.0),), heads=2, layers=(3,), inclusive=True)
+    assert resolved == JatConfig(
+        PairGraph(threshold=((1.0, 2.0),), inclusive=True), heads=2, layers=(3,)
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,18 +121,20 @@ def test_lists() -> None:
 )
 def test_layers_and_pruning(text: str, conv: Any) -> None:
     options = JatOptions(conv=text, max_neighbors=8, min_weight=0.1)
-    assert options.resolve() == JatConfig(conv=conv, max_neighbors=8, min_weight=0.1)
+    assert options.resolve() == JatConfig(PairGraph(max_neighbors=8, min_weight=0.1), conv=conv)
 
 
-@pytest.mark.parametrize("default", [None, JatConfig(), JatConfig(threshold=3.0, seed=7)])
+@pytest.mark.parametrize(
+    "default", [None, JatConfig(), JatConfig(PairGraph(threshold=3.0), seed=7)]
+)
 def test_stones_bring_their_own_defaults(default: JatConfig | None) -> None:
     own = {} if default is None or default.seed == 0 else {"threshold": 3.0, "seed": 7}
     resolved = JatOptions(graph="stones").resolve(default)
-    assert resolved == JatConfig(graph="stones", **own)
+    assert resolved == JatConfig.paper(graph="stones", **own)
     assert resolved is not None
     assert resolved.threshold == own.get("threshold", 1.0)
-    assert JatOptions(graph="pairs").resolve(resolved) == JatConfig(**own)
-    assert JatOptions(graph="stones", threshold=2.0).resolve(default) == JatConfig(
+    assert JatOptions(graph="pairs").resolve(resolved) == JatConfig.paper(**own)
+    assert JatOptions(graph="stones", threshold=2.0).resolve(default) == JatConfig.paper(
         graph="stones", **own | {"threshold": 2.0}
     )
 
@@ -151,7 +157,7 @@ def test_a_config_with_one_field_changed_is_the_same_otherwise() -> None:
 def test_strengths(text: str, hops: int, strength: Any) -> None:
     for graph in ("stones", "pairs"):
         resolved = JatOptions(graph=graph, strength=text, hops=hops).resolve()
-        assert resolved == JatConfig(graph=graph, strength=strength, hops=hops)
+        assert resolved == JatConfig.paper(graph=graph, strength=strength, hops=hops)
 
 
 def test_stones_in_every_detail() -> None:
@@ -160,12 +166,12 @@ def test_stones_in_every_detail() -> None:
         incidence="hard",
         sides="positive",
         self_weight=0.5,
-        silent_tokens="101,102",
+        excluded_token_ids="101,102",
     )
     assert options.resolve() == JatConfig.stones(
-        incidence="hard", sides="positive", self_weight=0.5, silent_tokens=(101, 102)
+        incidence="hard", sides="positive", self_weight=0.5, excluded_token_ids=(101, 102)
     )
-    assert JatOptions(standardize=True).resolve() == JatConfig(standardize=True)
+    assert JatOptions(standardize=True).resolve() == JatConfig(PairGraph(standardize=True))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +186,7 @@ def test_stones_in_every_detail() -> None:
         (JatOptions(strength="much"), "--strength must be learned or numbers .* got 'much'"),
         (JatOptions(graph="stones", strength="1,2"), "strength must be three numbers"),
         (JatOptions(graph="stones", strength="1,1,0", hops=2), "for each of 2 hops"),
-        (JatOptions(silent_tokens="[CLS]"), "--silent-tokens must be whole numbers"),
+        (JatOptions(excluded_token_ids="[CLS]"), "--silent-tokens must be whole numbers"),
         (JatOptions(graph="hyper"), "graph must be one of pairs, stones, got 'hyper'"),
         (JatOptions(sides="positive"), "sides needs graph='stones', got 'positive'"),
         (JatOptions(config=Path("x"), preset="paper"), "exclude each other"),

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach
 from jat_graph.inspection import calibration
 from jat_graph.tasks import Task
@@ -40,7 +40,7 @@ def test_train_then_eval(run: Run, tiny_model: str, cola_dir: str, tmp_path: Pat
     result = json.loads((output / "results.json").read_text(encoding="utf-8"))
     assert result["options"]["seed"] == 3
     assert result["options"]["trainer"] == {"lr_scheduler_type": "cosine", "max_grad_norm": 0.5}
-    assert JatConfig.from_dict(result["config"]) == JatConfig(heads=2, threshold=4.0)
+    assert JatConfig.from_dict(result["config"]) == JatConfig(PairGraph(threshold=4.0), heads=2)
     score = result["metrics"]["validation"]["matthews"]
     assert f"{score:.4f}" in shown
     scores = tmp_path / "scores.json"
@@ -113,7 +113,7 @@ def test_heads_of_both_kinds(run: Run, tiny_model: str, cola_dir: str, tmp_path:
     )  # fmt: skip
     result = json.loads((folder / "results.json").read_text())
     jump = JatConfig.from_dict(result["config"]["jat"])
-    assert jump.heads == 1 and isinstance(jump.threshold, tuple)
+    assert jump.heads == 1 and isinstance(jump.graph.threshold, tuple)
     assert result["config"]["triplet"] == TripletConfig(pairs="sum").to_dict()
     saved, scores = json.loads((folder / "model" / "config.json").read_text()), tmp_path / "s.json"
     assert {name: saved[name] for name in ("jat", "triplet")} == result["config"]
@@ -176,8 +176,8 @@ def test_train_a_decoder_from_scratch(run: Run, tmp_path: Path) -> None:
 
 
 def test_compare_arms_from_files(run: Run, tiny_model: str, cola_dir: str, tmp_path: Path) -> None:
-    JatConfig(threshold=4.0, heads=1).save(tmp_path / "one.json")
-    JatConfig(threshold=4.0, heads=3).save(tmp_path / "three.json")
+    JatConfig(PairGraph(threshold=4.0), heads=1).save(tmp_path / "one.json")
+    JatConfig(PairGraph(threshold=4.0), heads=3).save(tmp_path / "three.json")
     shown = run(
         "train", "--model", tiny_model, "--task", "cola", "--data-dir", cola_dir,
         "--output", tmp_path / "runs", *QUICK, "--compare", "--seeds", "2", "--seed", "5",

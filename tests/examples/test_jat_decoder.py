@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from examples import jat_decoder
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from models.jat_decoder import JatDecoder
 
 BITS = r"\d+\.\d{3} bits a character, \d+ s"
@@ -66,7 +66,10 @@ def test_training_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     text = torch.tensor(list(b"abcdefgh" * 40))
     torch.manual_seed(0)
     model = JatDecoder(
-        256, JatConfig(threshold=0.1, heads=2, hop_weights=(0.5, 0.5)), channels=32, layers=1
+        256,
+        JatConfig(PairGraph(threshold=0.1), heads=2, hop_weights=(0.5, 0.5)),
+        channels=32,
+        layers=1,
     )
     before = jat_decoder.evaluate(model, text, 16).mean()
     jat_decoder.fit(model.train(), text, length=16, steps=40, batch=4, rate=1e-2)

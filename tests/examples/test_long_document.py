@@ -70,7 +70,7 @@ def test_values_come_from_beyond_the_window_and_padding_changes_nothing(tiny_mod
     torch.manual_seed(0)
     window = dataclasses.replace(JUMP, pattern="window:8")  # of which two layers carry 14 tokens
     model = LongDocument(tiny_model, 3, window, max_length=100).eval()
-    assert attached_config(model.encoder).silent_tokens == (0, 2, 3)  # [PAD], [CLS], [SEP]
+    assert attached_config(model.encoder).excluded_token_ids == (0, 2, 3)  # [PAD], [CLS], [SEP]
     tokens = torch.randint(4, 15, (2, 100))
     mask = torch.ones(2, 100)
     mask[1, 70:] = 0

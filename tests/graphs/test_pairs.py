@@ -11,10 +11,10 @@ from torch_geometric.transforms import ToSparseTensor
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import contains_self_loops, to_dense_adj
 
-from jat_graph import JatConfig, attention_graph, jump_operator
+from jat_graph import JatConfig, PairGraph, attention_graph, jump_operator
 from jat_graph.nn import JumpConv
-from jat_graph.reference import reference_prune, reference_scores
-from jat_graph.testing import random_heads, random_padding_mask
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import reference_prune, reference_scores
 from tests.support import (
     CAUSAL_MASKS,
     PADDING_MASKS,
@@ -122,8 +122,10 @@ def test_graphs_without_a_pair_are_empty(tokens):
 def test_soft_votes_join_every_pair_and_carry_gradients():
     query, key, _, _ = random_heads(1, 2, 6, 4)
     query.requires_grad_()
-    batch = attention_graph(query, key, config=JatConfig(soft_temperature=1.0), min_weight=0.1)
-    everything = attention_graph(query, key, config=JatConfig(soft_temperature=1.0))
+    batch = attention_graph(
+        query, key, config=JatConfig(PairGraph(soft_temperature=1.0)), min_weight=0.1
+    )
+    everything = attention_graph(query, key, config=JatConfig(PairGraph(soft_temperature=1.0)))
     assert everything.num_edges == 2 * 6 * 5
     assert 0 < batch.num_edges < everything.num_edges
     (grad,) = torch.autograd.grad(batch.edge_weight.sum(), query)
@@ -166,7 +168,7 @@ def test_scores_give_the_graph_of_their_queries_and_keys(selection, variants):
     query, key, _, density = random_heads(2, 2, 12, 8)
     assert 0.1 <= density <= 0.9
     mask = random_padding_mask(2, 12, side="left", min_valid=6)
-    config = JatConfig(key_selection=selection, key_factor=2.0, **variants)
+    config = JatConfig.paper(key_selection=selection, key_factor=2.0, **variants)
     options = {"config": config, "attention_mask": mask}
     scores = reference_scores(query, key).masked_fill(~mask[:, None, None], -math.inf)
     batch = attention_graph(query, key, **options)
@@ -192,11 +194,11 @@ def test_a_causal_map_may_hold_anything_above_the_diagonal():
 def test_probabilities_vote_by_their_products(settings):
     query, key, _, _ = random_heads(1, 2, 10, 4)
     probabilities = reference_scores(query, key).softmax(-1)
-    config = JatConfig(**settings)
+    config = JatConfig.paper(**settings)
     batch = attention_graph(scores=probabilities, kind="probabilities", config=config)
     joined = batch.num_edges / (2 * 10 * 9)
     assert 0.1 <= joined <= 0.9
-    if config.vote_rate is None:
+    if config.graph.vote_rate is None:
         products = probabilities[:, :, :, None] * probabilities[:, :, None]
         share = (products > 0.01).double().mean(-1)
         for number in (0, 1):
@@ -221,7 +223,7 @@ def test_pruning_keeps_the_heaviest_and_says_what_it_dropped(
     mask = random_padding_mask(2, 9, side="left", min_valid=5, seed=seed)
     # Few keys vote, so that many weights are tied.
     selection = {} if causal else {"key_selection": "strided", "num_keys": 4}
-    options = {"config": JatConfig(**selection), "attention_mask": mask, "is_causal": causal}
+    options = {"config": JatConfig.paper(**selection), "attention_mask": mask, "is_causal": causal}
     whole = attention_graph(query, key, **options)
     pruned = attention_graph(
         query, key, min_weight=min_weight, max_neighbors=max_neighbors, **options
@@ -275,19 +277,27 @@ PROBABILITIES = SCORES.softmax(-1)
         ({"scores": SCORES * math.nan, "kind": "scores"}, "scores must be finite in valid tokens"),
         ({"scores": PROBABILITIES, "kind": "probabilities"}, r"threshold must be in \[0, 1\) for"),
         (
-            {"scores": SCORES, "kind": "probabilities", "config": JatConfig(threshold=0.1)},
+            {
+                "scores": SCORES,
+                "kind": "probabilities",
+                "config": JatConfig(PairGraph(threshold=0.1)),
+            },
             "probabilities must be at least 0, got -",
         ),
         (
             {
                 "scores": PROBABILITIES,
                 "kind": "probabilities",
-                "config": JatConfig(threshold=((0.5, 1.0),)),
+                "config": JatConfig(PairGraph(threshold=((0.5, 1.0),))),
             },
             r"threshold must be in \[0, 1\) for probabilities",
         ),
         (
-            {"scores": SCORES, "kind": "scores", "config": JatConfig(normalize_keys=True)},
+            {
+                "scores": SCORES,
+                "kind": "scores",
+                "config": JatConfig(PairGraph(normalize_keys=True)),
+            },
             "normalize_keys needs query and key, got a ready-made map",
         ),
         ({"query": QUERY, "key": KEY, "min_weight": -0.1}, "min_weight must be at least 0, got"),
@@ -302,7 +312,7 @@ PROBABILITIES = SCORES.softmax(-1)
             {
                 "query": QUERY,
                 "key": KEY,
-                "config": JatConfig(key_selection="significance"),
+                "config": JatConfig(PairGraph(key_selection="significance")),
                 "is_causal": True,
             },
             "looks at later tokens",

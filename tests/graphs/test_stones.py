@@ -11,8 +11,8 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import scatter, to_torch_csr_tensor
 
 from jat_graph import JatConfig, jump_operator, stone_graph
-from jat_graph.reference import incidence, standard_scores
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
+from tests.oracles import incidence, standard_scores
 from tests.support import (
     CAUSAL_MASKS,
     PADDING_MASKS,
@@ -78,7 +78,7 @@ def test_a_graph_holds_all_that_its_walk_needs(masks, data):
         assert torch.isin(graph.stone, tokens).all()
         assert (links(graph) > 0).any(0).all()  # somebody stands on every stone
         wanted = operator[b, h][tokens][:, tokens]
-        assert_equal(walk(graph, config.self_weight, causal), wanted)
+        assert_equal(walk(graph, config.graph.self_weight, causal), wanted)
 
 
 @given(sides=st.sampled_from(("both", "positive")), causal=st.booleans(), seed=st.integers(0, 999))
@@ -86,7 +86,9 @@ def test_stones_say_which_key_and_which_side(sides, causal, seed):
     query, key, _, _ = random_heads(2, 2, 9, 4, seed=seed)
     config = JatConfig.stones(sides=sides)
     scores = standard_scores(query, key, 0.5, causal=causal)
-    wanted = incidence(scores, config.threshold, sides=sides, causal=causal)  # [B, H, L, L or 2L]
+    wanted = incidence(
+        scores, config.graph.threshold, sides=sides, causal=causal
+    )  # [B, H, L, L or 2L]
     batch = stone_graph(query, key, config=config, is_causal=causal)
     for number, graph in enumerate(batch.to_data_list()):
         column = graph.stone + 9 * (graph.side == -1)
@@ -166,7 +168,7 @@ def test_gradients_are_those_of_the_operator(kind, causal):
     options = {"config": config, "is_causal": causal}
     wanted = jump_operator(query, key, **options).matmul(value)
     (graph,) = stone_graph(query, key, **options).to_data_list()
-    found = walk(graph, config.self_weight, causal) @ value[0, 0]
+    found = walk(graph, config.graph.self_weight, causal) @ value[0, 0]
     pairs = [torch.autograd.grad(x.square().sum(), (query, key)) for x in (found, wanted)]
     for got, want in zip(*pairs, strict=True):
         assert_equal(got, want)

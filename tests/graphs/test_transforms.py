@@ -11,10 +11,10 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv
 from torch_geometric.transforms import AddSelfLoops, Compose
 
-from jat_graph import JatConfig, attention_graph
+from jat_graph import JatConfig, PairGraph, attention_graph
 from jat_graph.graphs.transforms import AttentionToGraph
 from jat_graph.nn import JumpConv
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
 
 PAPER = JatConfig.paper()
 
@@ -56,7 +56,7 @@ def test_a_map_of_scores_is_what_its_queries_and_keys_are() -> None:
 
 def test_probabilities_vote_by_their_products() -> None:
     probabilities = _scores(_data()).softmax(-1)
-    config = JatConfig(vote_rate=0.05)
+    config = JatConfig(PairGraph(vote_rate=0.05))
     graphs = attention_graph(scores=probabilities[None], kind="probabilities", config=config)
     result = AttentionToGraph(config, head=2)(Data(probabilities=probabilities))
     _assert_same_graph(result, graphs[2])
@@ -75,12 +75,12 @@ def test_pruning_and_scale() -> None:
 
 def test_each_head_has_its_own_threshold() -> None:
     data = _data()
-    table = JatConfig(threshold=((6.0, float("inf"), 2.0),))
+    table = JatConfig(PairGraph(threshold=((6.0, float("inf"), 2.0),)))
     assert AttentionToGraph(table, head=1)(data).num_edges == 0
-    two = AttentionToGraph(JatConfig(threshold=2.0), head=2)(data)
+    two = AttentionToGraph(JatConfig(PairGraph(threshold=2.0)), head=2)(data)
     _assert_same_graph(AttentionToGraph(table, head=2)(data), two)
     with pytest.raises(ValueError, match=r"one row of 3 entries, got rows of \[2\]"):
-        AttentionToGraph(JatConfig(threshold=((6.0, 2.0),)))(data)
+        AttentionToGraph(JatConfig(PairGraph(threshold=((6.0, 2.0),))))(data)
 
 
 def test_all_else_stays_and_the_input_is_not_changed() -> None:
@@ -99,7 +99,7 @@ def test_all_else_stays_and_the_input_is_not_changed() -> None:
 def test_nodes_without_an_edge_stay() -> None:
     data = _data()
     del data.x
-    result = AttentionToGraph(JatConfig(threshold=float("inf")))(data)
+    result = AttentionToGraph(JatConfig(PairGraph(threshold=float("inf"))))(data)
     assert result.num_nodes == 10 and result.num_edges == 0
 
 

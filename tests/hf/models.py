@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, capture_scores
 from jat_graph.operators import DenseOperator
-from jat_graph.reference import (
+from jat_graph.voting.ballot import open_ballot
+from jat_graph.voting.scores import QueryKeyScores
+from tests.oracles import (
     masked_softmax,
     reference_graph,
     reference_mask,
     reference_scores_propagated,
 )
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import QueryKeyScores
 
 VOCABULARY = 50
 LENGTH = 12
@@ -140,7 +140,7 @@ def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTra
 
 def tiny_config(**overrides: Any) -> JatConfig:
     """Return settings under which a good half of a tiny model's pairs join in two heads."""
-    return JatConfig(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
+    return JatConfig.paper(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
 
 
 def tiny_jump_model(name: str, **overrides: Any) -> hf.PreTrainedModel:
@@ -243,7 +243,7 @@ def reference_rows(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tenso
 def reference_scores_of(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tensor:
     """Return the jump heads' propagated scores in float64, by the reference."""
     query, key = layer.query.double(), layer.key.double()
-    threshold = torch.tensor(layer.config.threshold, dtype=torch.float64)
+    threshold = torch.tensor(layer.config.graph.threshold, dtype=torch.float64)
     graph = reference_graph(
         query,
         key,

@@ -11,7 +11,7 @@ import torch
 import transformers as hf
 from torch import nn
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, attached_config, detach, disabled
 from jat_graph.hf.interface import layer_state
 from tests.hf.models import (
@@ -141,7 +141,7 @@ def test_a_table_goes_to_the_jump_layers_in_order() -> None:
     states = [layer_state(module) for module in model.modules()]
     jumps = [heads for state in states if state for heads in state.heads]
     assert [(jump.index, jump.heads) for jump in jumps] == [(0, (0, 2)), (2, (0, 2))]
-    assert [jump.config.threshold for jump in jumps] == [(table[0],), (table[1],)]
+    assert [jump.config.graph.threshold for jump in jumps] == [(table[0],), (table[1],)]
     with pytest.raises(ValueError, match=r"threshold table must have 3 rows, .* got 2"):
         attach(tiny_model("distilbert"), tiny_config(threshold=table))
 
@@ -245,13 +245,13 @@ def test_lora(order: str) -> None:
 def test_two_towers_have_one_numbering() -> None:
     model, inputs = tiny_clip()
     base = run_clip(model, inputs)
-    attach(model, JatConfig(threshold=0.0, heads=2, layers=(0, 3)))
+    attach(model, JatConfig(PairGraph(threshold=0.0), heads=2, layers=(0, 3)))
     assert model.text_model.config._attn_implementation == "jat"
     assert not torch.allclose(run_clip(model, inputs), base, atol=1e-4)
     detach(model)
     assert model.vision_model.config._attn_implementation == "sdpa"
     assert torch.equal(run_clip(model, inputs), base)
-    attach(model, JatConfig(threshold=math.inf, heads=2))
+    attach(model, JatConfig(PairGraph(threshold=math.inf), heads=2))
     assert torch.equal(run_clip(model, inputs), base)
 
 

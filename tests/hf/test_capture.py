@@ -143,7 +143,7 @@ def test_learned_strengths_are_recorded_as_they_are() -> None:
 def test_silent_tokens_are_recorded() -> None:
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
     first = inputs["input_ids"][:, :1]
-    attach(model, JatConfig.stones(silent_tokens=tuple(first.unique().tolist())))
+    attach(model, JatConfig.stones(excluded_token_ids=tuple(first.unique().tolist())))
     with capture_scores(model) as layers:
         run(model, inputs)
         run(model, inputs)

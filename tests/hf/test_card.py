@@ -11,10 +11,10 @@ from huggingface_hub import ModelCard
 from transformers import BertConfig, BertModel
 
 import jat_graph
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attached_config
 
-PAIRS = JatConfig(threshold=4.0, heads=1, layers=(1,))
+PAIRS = JatConfig(PairGraph(threshold=4.0), heads=1, layers=(1,))
 FIELDS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 9}
 
 

@@ -1,6 +1,5 @@
 """Other settings for jump heads, which keep what they have learned."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,5 +42,5 @@ def test_layers_stay_where_they_fit(conv: Any) -> None:
         tensor.normal_()
     config, before = attached_config(model), run(model, inputs)
     assert config is not None
-    attach_again(model, replace(config, threshold=config.threshold), learned)
+    attach_again(model, config.replace(threshold=config.graph.threshold), learned)
     assert_close(run(model, inputs), before, rtol=0, atol=0)

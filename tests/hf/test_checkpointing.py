@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from jat_graph import JatConfig, jump_attention
+from jat_graph import JatConfig, PairGraph, jump_attention
 from jat_graph.hf import keep_graphs
-from jat_graph.testing import random_heads
 from tests.hf.models import (
     DECODERS,
     LENGTH,
@@ -20,6 +19,7 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_jump_model,
 )
+from tests.inputs import random_heads
 from tests.support import count_operations
 
 SETTINGS: list[Any] = [
@@ -90,7 +90,7 @@ def test_another_computation_in_backward_is_refused() -> None:
     backends = iter(("dense", "threshold"))
 
     def attend(*tensors: Tensor) -> Tensor:
-        return jump_attention(*tensors, config=JatConfig(backend=next(backends)))
+        return jump_attention(*tensors, config=JatConfig(PairGraph(backend=next(backends))))
 
     output = checkpoint(attend, *heads, use_reentrant=False, context_fn=keep_graphs)
     with pytest.raises(RuntimeError, match=r"rank_tokens.* came where .*count_votes.* was kept"):

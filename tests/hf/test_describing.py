@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import jat_graph
-from jat_graph import JatConfig, attach, detach, disabled
+from jat_graph import JatConfig, PairGraph, attach, detach, disabled
 from jat_graph.hf import TripletConfig
 from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import tiny_config, tiny_model
@@ -24,7 +24,11 @@ TABLE = ((1.0, 2.0), (3.0, 3.0))
     [
         (JatConfig(), ["layers 0-2: jump heads 0-3 of 4: pairs, threshold 6, hop weights (0, 1)"]),
         (
-            JatConfig(threshold=TABLE, heads=(0, 2), layers=(0, 2), key_selection="significance"),
+            JatConfig(
+                PairGraph(threshold=TABLE, key_selection="significance"),
+                heads=(0, 2),
+                layers=(0, 2),
+            ),
             [
                 "layer 0: jump heads 0, 2 of 4: pairs, threshold 1 to 2, significance keys, "
                 "hop weights (0, 1)",
@@ -33,7 +37,9 @@ TABLE = ((1.0, 2.0), (3.0, 3.0))
             ],
         ),
         (
-            JatConfig(vote_rate=0.05, heads=2, hop_weights={(0,): (0.5, 0.5), (1,): (0.0, 1.0)}),
+            JatConfig(
+                PairGraph(vote_rate=0.05), heads=2, hop_weights={(0,): (0.5, 0.5), (1,): (0.0, 1.0)}
+            ),
             [
                 "layers 0-2: jump heads 0-1 of 4: pairs, vote rate 0.05, "
                 "hop weights (0.5, 0.5) or (0, 1)"
@@ -72,7 +78,7 @@ def joined(text: str) -> str:
 def test_no_line_breaks_between_brackets() -> None:
     tables = [[10.0**head for head in range(4)] for _ in range(3)]
     for hops in range(1, 6):
-        config = JatConfig(threshold=tables, heads=4, hop_weights=(0.0,) * hops + (1.0,))
+        config = JatConfig(PairGraph(threshold=tables), heads=4, hop_weights=(0.0,) * hops + (1.0,))
         said = jat_graph.summary(attach(tiny_model("bert"), config))
         weights = "(" + "0, " * hops + "1)"
         assert sum(weights in line for line in said.splitlines()) == 1

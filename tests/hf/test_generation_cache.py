@@ -294,7 +294,7 @@ def stone_model(name: str, **settings: Any) -> hf.PreTrainedModel:
 
 
 def hf_stones(settings: dict[str, Any]) -> JatConfig:
-    return JatConfig.stones(**{"threshold": 0.5, "silent_tokens": SILENT} | settings)
+    return JatConfig.stones(**{"threshold": 0.5, "excluded_token_ids": SILENT} | settings)
 
 
 def with_silence(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -355,7 +355,7 @@ def test_guessed_tokens_over_stones_are_cropped_again(kind: str) -> None:
 
 
 def test_gradients_over_stones_reach_the_tokens_in_the_cache() -> None:
-    model = stone_model("gpt2", silent_tokens=())
+    model = stone_model("gpt2", excluded_token_ids=())
     words = model.get_input_embeddings()(tiny_inputs("gpt2")["input_ids"]).detach()
     words.requires_grad_()
     learned = [words, *(p for name, p in model.named_parameters() if name.endswith("theta"))]
@@ -369,7 +369,7 @@ def test_gradients_over_stones_reach_the_tokens_in_the_cache() -> None:
 
 
 def test_silent_tokens_stay_silent_in_the_cache_of_pairs() -> None:
-    model = tiny_jump_model("llama", silent_tokens=SILENT).double()
+    model = tiny_jump_model("llama", excluded_token_ids=SILENT).double()
     inputs = with_silence(tiny_inputs("llama", LEFT, side="left"))
     assert_same_over_stones(model, inputs, num_beams=2)
 

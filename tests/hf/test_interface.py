@@ -12,10 +12,9 @@ from transformers import AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach
 from jat_graph.hf.interface import jat_attention_forward, jat_mask
-from jat_graph.reference import reference_jump_attention
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -31,6 +30,7 @@ from tests.hf.models import (
     tiny_jump_model,
     tiny_model,
 )
+from tests.oracles import reference_jump_attention
 from tests.support import count_operations, sdpa_kernels
 
 PADDINGS = [
@@ -224,11 +224,11 @@ def test_the_pretrained_model(minilm_path: str) -> None:
     inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
     base = run(model, inputs)
     for overrides in ({"hop_weights": (1.0,)}, {"threshold": math.inf, "heads": 12}):
-        attach(model, JatConfig(**overrides))
+        attach(model, JatConfig.paper(**overrides))
         assert torch.equal(run(model, inputs), base)
         detach(model)
     heads = (8, 9, 10)  # at 6, other heads of the first layer join nearly nothing or everything
-    attach(model, JatConfig(threshold=6.0, heads=heads, layers=(0,)))
+    attach(model, JatConfig(PairGraph(threshold=6.0), heads=heads, layers=(0,)))
     (layer,) = assert_joins(model, inputs)
     with torch.no_grad():
         outputs = model(**inputs, output_attentions=True)

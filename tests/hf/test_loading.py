@@ -172,7 +172,7 @@ def test_transformers_loads_heads_where_their_attention_is_asked_for(
 @pytest.mark.parametrize("kind", ["strengths", "triplets", "layers"])
 def test_what_heads_have_learned_is_loaded_by_transformers(kind: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "strengths": JatConfig.stones(silent_tokens=(17, 29)),
+        "strengths": JatConfig.stones(excluded_token_ids=(17, 29)),
         "triplets": TripletConfig(),
         "layers": tiny_config(conv="GCNConv", strength="learned"),
     }

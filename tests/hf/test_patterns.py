@@ -12,7 +12,6 @@ from torch.testing import assert_close
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.hf import attach, detach, disabled, from_pretrained, stretch_positions
 from jat_graph.patterns import parse_pattern
-from jat_graph.reference import masked_softmax, reference_mask
 from tests.hf.decoders import SETTINGS
 from tests.hf.models import (
     LENGTH,
@@ -27,6 +26,7 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_generation_cache import LEFT, assert_same
+from tests.oracles import masked_softmax, reference_mask
 from tests.support import MemoryMeter
 
 PATTERNS = ("window:4", "window:3+global:1", "strided:3", "global:2+local:4")

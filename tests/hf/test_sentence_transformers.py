@@ -62,7 +62,7 @@ def test_it_trains_strengths_and_comes_back_with_them(
     base = encoded(model)
     attach(model[0].model, JatConfig.stones(), model.tokenizer)
     config = attached_config(model)
-    assert config is not None and config.silent_tokens == (0, 101, 102)
+    assert config is not None and config.excluded_token_ids == (0, 101, 102)
     assert torch.equal(encoded(model), base)
     checkpoint = trained(model, tmp_path / "run", **settings)
     want = encoded(model)

@@ -80,6 +80,6 @@ def test_of_embeddings_nobody_knows_who_is_silent(name: str) -> None:
 def test_nobody_listens_once_the_heads_are_off() -> None:
     model = tiny_model("bert")
     hooks = [len(module._forward_pre_hooks) for module in model.modules()]
-    attach(model, stones(silent_tokens=SILENT))
+    attach(model, stones(excluded_token_ids=SILENT))
     assert [len(module._forward_pre_hooks) for module in model.modules()] > hooks
     assert [len(module._forward_pre_hooks) for module in detach(model).modules()] == hooks

@@ -11,18 +11,10 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, capture_scores, detach, disabled, from_pretrained
 from jat_graph.hf.interface import run_heads
 from jat_graph.hf.jump_layer import JumpStrength
-from jat_graph.reference import stone_attention
-from jat_graph.reference.jump import masked_softmax
-from jat_graph.reference.stones import (
-    incidence,
-    jump_features,
-    standard_scores,
-    stone_propagation,
-)
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
@@ -35,6 +27,14 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_interface_training import gradients, weighted
+from tests.oracles import stone_attention
+from tests.oracles.jump import masked_softmax
+from tests.oracles.stones import (
+    incidence,
+    jump_features,
+    standard_scores,
+    stone_propagation,
+)
 
 SILENT = (17, 29, 38, 41)
 # ModernBERT's local layers see a window, in which there are no standard scores.
@@ -48,7 +48,7 @@ def stones(name: str = "bert", **settings: Any) -> JatConfig:
 
 def tiny_stones(name: str, tokens: tuple[int, ...] = SILENT, **settings: Any) -> hf.PreTrainedModel:
     """Return a tiny model with stones that it jumps along strongly."""
-    config = stones(name, silent_tokens=tokens, **settings)
+    config = stones(name, excluded_token_ids=tokens, **settings)
     return strengthened(attach(tiny_model(name), config))
 
 
@@ -76,7 +76,7 @@ def test_until_it_learns_a_model_is_its_base_to_the_bit(
 ) -> None:
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8))
     base, weights = run(model, inputs), list(model.state_dict())
-    attach(model, stones(name, silent_tokens=SILENT))
+    attach(model, stones(name, excluded_token_ids=SILENT))
     assert all(not bool(theta.any()) for theta in strengths(model)) and strengths(model)
     if name != "vit":
         assert torch.equal(main_output(model(**stones_inputs(name, (LENGTH, 8)))), base)  # learning
@@ -98,7 +98,7 @@ def test_a_step_of_training_changes_nothing_but_what_it_trains(name: str) -> Non
     model, inputs = tiny_model(name), stones_inputs(name, (LENGTH, 8))
     base, before = run(model, inputs), copy.deepcopy(model.state_dict())
     model.requires_grad_(False)
-    attach(model, stones(name, silent_tokens=SILENT))
+    attach(model, stones(name, excluded_token_ids=SILENT))
     weighted(main_output(model(**inputs))).backward()
     for theta in strengths(model):
         assert theta.grad is not None and bool(theta.grad.isfinite().all())
@@ -227,7 +227,9 @@ def test_pairs_without_strengths_have_no_parameters_and_load_as_ever(
 def test_pairs_learn_strengths_too(tmp_path: Path) -> None:
     model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
     base = run(model, inputs)
-    attach(model, JatConfig(threshold=1.0, strength=("learned", 0.0, "learned"), heads=2))
+    attach(
+        model, JatConfig(PairGraph(threshold=1.0), strength=("learned", 0.0, "learned"), heads=2)
+    )
     assert torch.equal(run(model, inputs), base)
     found = gradients(model, inputs)
     theta = [grad for name, grad in found.items() if "strength" in name]
@@ -293,7 +295,7 @@ def test_checkpointing_remembers_which_tokens_were_silent(name: str, reentrant: 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_model_is_the_eager_one() -> None:
     torch._dynamo.reset()
-    config = stones(silent_tokens=SILENT)
+    config = stones(excluded_token_ids=SILENT)
     model = strengthened(attach(tiny_model("bert", num_hidden_layers=1), config))
     inputs = tiny_inputs("bert", (LENGTH, 7))
     wanted, output = gradients(model, inputs), run(model, inputs)
@@ -367,7 +369,7 @@ def test_forwards_of_embeddings_and_of_ids_are_joined() -> None:
 def test_encoder_and_decoder_have_silent_tokens_of_their_own() -> None:
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
-    strengthened(attach(model, stones(silent_tokens=SILENT)))
+    strengthened(attach(model, stones(excluded_token_ids=SILENT)))
     inputs = stones_inputs("bart", (LENGTH, 8))
     inputs["decoder_input_ids"] = inputs["decoder_input_ids"].flip(1)
     masks = silent_masks(model, inputs)
@@ -380,7 +382,7 @@ def test_encoder_and_decoder_have_silent_tokens_of_their_own() -> None:
 def test_choices_are_sequences_of_the_batch() -> None:
     torch.manual_seed(0)
     model = hf.BertForMultipleChoice(tiny_model("bert").config).eval()
-    strengthened(attach(model, stones(silent_tokens=SILENT, layers=(0,))))
+    strengthened(attach(model, stones(excluded_token_ids=SILENT, layers=(0,))))
     ids = tiny_inputs("bert", (LENGTH, LENGTH, 9, 9))["input_ids"]
     (mask,) = silent_masks(model, {"input_ids": ids.view(2, 2, LENGTH)})
     assert torch.equal(mask, torch.isin(ids, torch.tensor(SILENT))[:, None])
@@ -396,10 +398,10 @@ class Marks:
 
 def test_a_tokenizer_says_what_is_silent(tmp_path: Path) -> None:
     model = attach(tiny_model("bert"), stones(), tokenizer=Marks())
-    assert model.config.jat["silent_tokens"] == [0, 2, 5]
+    assert model.config.jat["excluded_token_ids"] == [0, 2, 5]
     model.save_pretrained(tmp_path)
     loaded = from_pretrained(hf.BertModel, tmp_path)
-    assert loaded.config.jat["silent_tokens"] == [0, 2, 5]
+    assert loaded.config.jat["excluded_token_ids"] == [0, 2, 5]
     inputs = {"input_ids": torch.tensor([[2, 8, 9, 5, 0]])}
     want = torch.tensor([[[True, False, False, True, True]]])
     assert all(torch.equal(mask, want) for mask in silent_masks(loaded, inputs))
@@ -407,11 +409,11 @@ def test_a_tokenizer_says_what_is_silent(tmp_path: Path) -> None:
 
 def test_ids_go_to_pairs_too_and_a_tokenizer_does_not() -> None:
     def tokens(config: Any, tokenizer: Any) -> Any:
-        return attach(tiny_model("bert"), config, tokenizer).config.jat.get("silent_tokens")
+        return attach(tiny_model("bert"), config, tokenizer).config.jat.get("excluded_token_ids")
 
     assert tokens(JatConfig(), Marks()) is None
     assert tokens(JatConfig(), [5, 2]) == [2, 5]
-    assert tokens(stones(silent_tokens=(9,)), Marks()) == [9]
+    assert tokens(stones(excluded_token_ids=(9,)), Marks()) == [9]
     attach(tiny_model("bert"), TripletConfig(), Marks())
 
 
@@ -493,7 +495,7 @@ def test_with_a_cache_it_generates_at_rest_and_once_it_has_learned(name: str) ->
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH,))
     options = {"max_new_tokens": 4, "do_sample": False}
     base = model.generate(**inputs, **options)
-    attach(model, stones(silent_tokens=SILENT))
+    attach(model, stones(excluded_token_ids=SILENT))
     assert torch.equal(model.generate(**inputs, **options), base)
     strengthened(model)
     without = model.generate(**inputs, **options, use_cache=False)
@@ -503,7 +505,7 @@ def test_with_a_cache_it_generates_at_rest_and_once_it_has_learned(name: str) ->
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
-    inputs, config = tiny_inputs("bert", (LENGTH, 8)), stones(silent_tokens=SILENT)
+    inputs, config = tiny_inputs("bert", (LENGTH, 8)), stones(excluded_token_ids=SILENT)
     base = run(tiny_model("bert"), inputs)
 
     def attached() -> hf.PreTrainedModel:

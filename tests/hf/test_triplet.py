@@ -15,7 +15,6 @@ from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained
 from jat_graph.hf.interface import _notes, find_attachment
 from jat_graph.hf.triplet_layer import TripletLayer
-from jat_graph.reference import reference_triplet_attention
 from jat_graph.triplet_config import PAIRS
 from tests.hf.models import (
     LENGTH,
@@ -24,6 +23,7 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_model,
 )
+from tests.oracles import reference_triplet_attention
 
 ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "vit")
 HEAD_DIM = 8  # of the tiny models

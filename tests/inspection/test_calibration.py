@@ -4,7 +4,6 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from jat_graph import stone_graph
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.calibration import (
@@ -79,12 +78,12 @@ def test_density_is_met_within_one_pair(variant: dict[str, Any], device: torch.d
     model, batches = tiny_bert(device), random_batches(6)
     wanted = 0.1
     settings = {"heads": (0, 2, 3), "layers": (0, 2)} | variant
-    config = calibrate(model, batches, density=wanted, config=JatConfig(**settings))
+    config = calibrate(model, batches, density=wanted, config=JatConfig.paper(**settings))
     used, _ = split_batches(batches)
     attach(model, config)
     statistics = graph_statistics(model, used)
     assert [(s.layer, s.head) for s in statistics] == list(itertools.product((0, 2), (0, 2, 3)))
-    for row in config.threshold:
+    for row in config.graph.threshold:
         assert all(0 < value < math.inf for value in row)
     for entry in statistics:
         # (i, k) and (k, i) are joined together: one pair is two of the ordered ones
@@ -116,7 +115,7 @@ def test_edges_of_a_lower_density_are_a_subset() -> None:
 
 def test_statistics_count_what_the_graph_holds() -> None:
     model, batches = tiny_bert(), random_batches(2)
-    attach(model, JatConfig(threshold=10.0, heads=(1, 3), layers=(1,)))
+    attach(model, JatConfig(PairGraph(threshold=10.0), heads=(1, 3), layers=(1,)))
     statistics = graph_statistics(model, batches)
     weights = [layer_graph(capture_batch(model, batch)[0]).weights for batch in batches]
     pairs = sum(n * (n - 1) for n in (12, 9, 6)) * 2
@@ -133,17 +132,19 @@ def test_statistics_count_what_the_graph_holds() -> None:
 
 def test_soft_votes_are_counted_hard() -> None:
     model, batches = tiny_bert(), random_batches(1)
-    attach(model, JatConfig(threshold=4.0, layers=(0,)))
+    attach(model, JatConfig(PairGraph(threshold=4.0), layers=(0,)))
     hard = graph_statistics(model, batches)
     detach(model)
-    attach(model, JatConfig(threshold=4.0, layers=(0,), soft_temperature=2.0))
+    attach(model, JatConfig(PairGraph(threshold=4.0, soft_temperature=2.0), layers=(0,)))
     assert graph_statistics(model, batches) == hard
     assert 0.1 < hard[0].density < 0.9
 
 
 def test_a_quantile_below_zero_becomes_zero() -> None:
     model = tiny_bert()
-    config = JatConfig(key_selection="significance", num_keys=1, same_sign_only=True, layers=(0,))
+    config = JatConfig(
+        PairGraph(key_selection="significance", num_keys=1, same_sign_only=True), layers=(0,)
+    )
     table = calibrate(model, random_batches(1), density=0.99, config=config).threshold
     assert table == ((0.0,) * 4,)
 
@@ -152,7 +153,7 @@ def test_without_a_pair_the_threshold_is_infinite() -> None:
     model = tiny_bert()
     batch = {"input_ids": torch.tensor([[5], [6]])}
     config = calibrate(model, [batch])
-    assert config.threshold == ((math.inf,) * 4,) * 3
+    assert config.graph.threshold == ((math.inf,) * 4,) * 3
     attach(model, config)
     assert graph_statistics(model, [batch])[0].density == 0.0
     assert bool(model(**batch).last_hidden_state.isfinite().all())
@@ -162,9 +163,9 @@ def test_lower_layers_jump_while_upper_ones_are_measured() -> None:
     model, batches = tiny_bert(), random_batches(2)
     both = calibrate(model, batches, density=0.3, config=JatConfig(layers=(0, 1)))
     alone = calibrate(model, batches, density=0.3, config=JatConfig(layers=(1,)))
-    assert isinstance(both.threshold, tuple)
-    assert isinstance(alone.threshold, tuple)
-    assert both.threshold[1] != alone.threshold[0]
+    assert isinstance(both.graph.threshold, tuple)
+    assert isinstance(alone.graph.threshold, tuple)
+    assert both.graph.threshold[1] != alone.graph.threshold[0]
 
 
 def test_calibration_is_deterministic_and_leaves_labels_out() -> None:
@@ -176,7 +177,9 @@ def test_calibration_is_deterministic_and_leaves_labels_out() -> None:
 
 
 class TestTheModelComesBackAsItWas:
-    @pytest.fixture(params=[None, JatConfig(threshold=4.0, layers=(0,))], ids=["plain", "attached"])
+    @pytest.fixture(
+        params=[None, JatConfig(PairGraph(threshold=4.0), layers=(0,))], ids=["plain", "attached"]
+    )
     def model(self, request: pytest.FixtureRequest) -> Iterator[BertModel]:
         model = tiny_bert()
         if request.param is not None:
@@ -197,7 +200,7 @@ class TestTheModelComesBackAsItWas:
         model.eval()
         assert torch.equal(model(**batch).last_hidden_state, before)
         model.encoder.layer[0].train()
-        assert replace(config, threshold=6.0) == replace(self.config or JatConfig(), threshold=6.0)
+        assert config.replace(threshold=6.0) == (self.config or JatConfig()).replace(threshold=6.0)
 
     def test_after_an_exception(self, model: BertModel) -> None:
         broken = {"input_ids": torch.tensor([[VOCABULARY + 1]])}
@@ -216,7 +219,7 @@ def test_triplet_heads_keep_what_they_learned() -> None:
 
 
 def test_jump_heads_keep_what_they_learned() -> None:
-    config = JatConfig(heads=2, strength="learned", threshold=0.5)
+    config = JatConfig(PairGraph(threshold=0.5), heads=2, strength="learned")
     model, batch = attach(tiny_bert(), config).eval(), random_batches(1)[0]
     base = model(**batch).last_hidden_state
     for strength in learned_by_heads(model).values():
@@ -231,7 +234,7 @@ def test_jump_heads_keep_what_they_learned() -> None:
 
 
 def test_stones_are_counted_by_their_links() -> None:
-    config = JatConfig.stones(layers=(1,), heads=2, silent_tokens=(1,))
+    config = JatConfig.stones(layers=(1,), heads=2, excluded_token_ids=(1,))
     model, batches = attach(tiny_bert(), config), random_batches(2)
     found = graph_statistics(model, batches)
     layers = [capture_batch(model, batch)[0] for batch in batches]
@@ -278,7 +281,10 @@ def test_every_fifth_batch_is_held_out(count: int, held_out: list[int]) -> None:
         ({"density": math.nan}, "density"),
         ({"batches": []}, "at least one batch"),
         ({"batches": [torch.zeros(1)]}, "dictionaries of inputs, got Tensor"),
-        ({"config": JatConfig(vote_rate=0.1)}, "vote_rate must be None to calibrate, got 0.1"),
+        (
+            {"config": JatConfig(PairGraph(vote_rate=0.1))},
+            "vote_rate must be None to calibrate, got 0.1",
+        ),
         ({"config": JatConfig.stones()}, "graph must be 'pairs' to calibrate, got 'stones'"),
     ],
 )

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, jump_operator, stone_graph
+from jat_graph import JatConfig, PairGraph, jump_operator, stone_graph
 from jat_graph.hf import CapturedLayer
 from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.testing import random_heads, random_padding_mask
+from tests.inputs import random_heads, random_padding_mask
 from tests.support import assert_equal
 
 KINDS = st.sampled_from(("excess", "hard", "sigmoid"))
@@ -99,7 +99,7 @@ def test_densities_count_links_among_those_that_there_may_be(change, causal):
     for tokens in valid:
         (places,) = tokens.nonzero(as_tuple=True)
         stones = places[::2] if "key_step" in change else places
-        sides = 1 if config.sides == "positive" else 2
+        sides = 1 if config.graph.sides == "positive" else 2
         pairs = stones[None] <= places[:, None] if causal else torch.ones(len(places), len(stones))
         allowed += sides * int(pairs.sum())
     for head, found in enumerate(layer_statistics(layer)):
@@ -111,7 +111,7 @@ def test_densities_count_links_among_those_that_there_may_be(change, causal):
 
 
 def test_standard_scores_vote_and_are_shown():
-    config = JatConfig(standardize=True, threshold=1.0)
+    config = JatConfig(PairGraph(standardize=True, threshold=1.0))
     layer = captured(config)
     graph = layer_graph(layer.of_head(0))
     scores = graph.scores[0, 0]

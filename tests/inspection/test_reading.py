@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.inspection.reading import Reading
 from jat_graph.inspection.reports import StoneReport
@@ -20,11 +20,13 @@ from tests.support import MemoryMeter, assert_equal
 
 TEXT = " ".join(TEXTS)
 SETTINGS = {
-    "pairs": JatConfig(threshold=1.0, heads=(0, 2, 3)),
+    "pairs": JatConfig(PairGraph(threshold=1.0), heads=(0, 2, 3)),
     "stones": JatConfig.stones(heads=(0, 2, 3), strength=0.5),
-    "sampled": JatConfig(vote_rate=0.1, heads=(0, 2, 3), key_selection="sampled", key_factor=3.0),
+    "sampled": JatConfig(
+        PairGraph(vote_rate=0.1, key_selection="sampled", key_factor=3.0), heads=(0, 2, 3)
+    ),
     "hops": JatConfig(
-        threshold=((1.0, 2.0, 0.5),) * 3,
+        PairGraph(threshold=((1.0, 2.0, 0.5),) * 3),
         heads=(0, 2, 3),
         hop_weights={(0, 2): (0.0, 1.0), (3,): (0.5, 0.5)},
         pattern="window:5",
@@ -123,9 +125,9 @@ def test_gains_are_those_of_the_model(
 @pytest.mark.parametrize(
     "config",
     [
-        JatConfig(threshold=1.0, heads=(0, 2)),
+        JatConfig(PairGraph(threshold=1.0), heads=(0, 2)),
         JatConfig.stones(heads=(0, 2), strength=(0.5, -0.3, 0.2)),
-        JatConfig(threshold=1.0, heads=(0, 2), conv={"layer": "GCNConv"}, strength=0.5),
+        JatConfig(PairGraph(threshold=1.0), heads=(0, 2), conv={"layer": "GCNConv"}, strength=0.5),
     ],
     ids=["pairs", "stones", "conv"],
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.hf.changing import attach_again
 from jat_graph.inspection import calibration
@@ -42,7 +42,7 @@ def test_no_layer_runs_more_than_twice_for_a_batch() -> None:
     runs: Counter[int] = Counter()
     for place, layer in enumerate(model.encoder.layer):
         layer.attention.self.register_forward_hook(lambda *_, place=place: runs.update([place]))
-    attach(model, JatConfig(threshold=math.inf))
+    attach(model, JatConfig(PairGraph(threshold=math.inf)))
     relay = Relay(model, batches)
     runs.clear()
     for row in range(3):
@@ -57,7 +57,7 @@ def test_layers_that_are_no_chain_run_whole() -> None:
     first, _, _, last = model.encoder.layer
     first.register_forward_hook(lambda module, args, output: given.append(output))
     last.register_forward_pre_hook(lambda module, args: (args[0] + given[-1], *args[1:]))
-    attach(model, JatConfig(threshold=math.inf))
+    attach(model, JatConfig(PairGraph(threshold=math.inf)))
     whole, relay = capture_batch(model, batch), Relay(model, [batch])
     for row, layer in enumerate(whole):
         (part,) = relay.captured(row)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from jat_graph import JatConfig, attach
+from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.hf import capture_scores
 from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.inspection.graphs import layer_ballot, layer_graph
@@ -15,8 +15,8 @@ from tests.inspection.test_calibration import random_batches, tiny_bert
 from tests.inspection.test_graphs import captured
 
 CONFIGS = {
-    "many": JatConfig(threshold=1.0, heads=(1, 3), layers=(1, 2)),
-    "few": JatConfig(threshold=8.0, heads=(1, 3), layers=(1, 2)),
+    "many": JatConfig(PairGraph(threshold=1.0), heads=(1, 3), layers=(1, 2)),
+    "few": JatConfig(PairGraph(threshold=8.0), heads=(1, 3), layers=(1, 2)),
     "stones": JatConfig.stones(heads=(1, 3), layers=(1, 2), threshold=0.5),
 }
 
@@ -62,7 +62,9 @@ def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
     assert all(apart) if name == "few" else any(apart) and not all(apart)
 
 
-@pytest.mark.parametrize("config", [JatConfig(threshold=2.0), JatConfig.stones(threshold=0.5)])
+@pytest.mark.parametrize(
+    "config", [JatConfig(PairGraph(threshold=2.0)), JatConfig.stones(threshold=0.5)]
+)
 def test_a_causal_graph_is_measured_without_its_direction(config):
     graph = layer_graph(captured(config, causal=True))
     for weights, sums in zip(graph.weights[0], structure_sums(graph), strict=True):
@@ -90,7 +92,7 @@ TEXT = (
 def test_the_graph_of_all_keys_has_a_larger_gap_than_those_of_single_keys(settings, minilm_path):
     """Section 3.2 of the paper: so against the mean of single keys, not always the best of them."""
     model = AutoModel.from_pretrained(minilm_path).eval()
-    attach(model, JatConfig(heads="all", **settings))
+    attach(model, JatConfig.paper(heads="all", **settings))
     batch = AutoTokenizer.from_pretrained(minilm_path)([TEXT], return_tensors="pt")
     with capture_scores(model) as layers, torch.no_grad():
         model(**batch)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.hf.changing import learned_by_heads
 from jat_graph.inspection.calibration import calibrate
@@ -143,7 +143,7 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
     assert JatConfig.from_dict(content["config"]) == config
     first = content["heads"][0]
     assert (first["layer"], first["head"]) == (1, 1)
-    assert first["threshold"] == config.threshold[0][0]
+    assert first["threshold"] == config.graph.threshold[0][0]
     jump = first["jumps"][0]
     assert jump["gain"] == pytest.approx(jump["after"] - jump["before"])
     assert set(first) == PAIR_FIELDS
@@ -154,7 +154,7 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
 def test_an_infinite_threshold_joins_nothing(
     plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    attach(plain, JatConfig(threshold=math.inf, layers=(0,), heads=1))
+    attach(plain, JatConfig(PairGraph(threshold=math.inf), layers=(0,), heads=1))
     try:
         report = inspect_text(plain, tokenizer, TEXT)
     finally:
@@ -182,8 +182,8 @@ def test_an_infinite_threshold_joins_nothing(
 def test_weights_are_shares_of_the_votes_in_every_variant(
     plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]
 ) -> None:
-    chosen = JatConfig(heads=2, layers=(2,), **settings)
-    if chosen.vote_rate is None:
+    chosen = JatConfig.paper(heads=2, layers=(2,), **settings)
+    if chosen.graph.vote_rate is None:
         batch = tokenizer(TEXT, return_tensors="pt")
         chosen = calibrate(plain, [batch], density=0.3, config=chosen)
     attach(plain, chosen)

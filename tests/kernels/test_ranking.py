@@ -1,17 +1,10 @@
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
-from jat_graph.kernels import rank_tokens
-from tests.kernels.support import (
-    IMPLEMENTATIONS,
-    ballots,
-    brute_force,
-    columns_and_limits,
-    vote_cube,
-)
-
-implementations = pytest.mark.parametrize("name", IMPLEMENTATIONS)
+from jat_graph.kernels import rank_tokens, ranking
+from tests.kernels.support import TRITON, columns_and_limits, constants, each_form, run, vote_cube
 
 
 def joined_pairs(order, reach):
@@ -28,11 +21,11 @@ def joined_pairs(order, reach):
     return pairs.view(*order.shape, length)
 
 
-@implementations
-@given(case=columns_and_limits())
-def test_the_ranking_says_who_votes_for_whom(name, case):
+@each_form
+@given(case=columns_and_limits(longest=40))
+def test_the_ranking_says_who_votes_for_whom(form, case):
     columns, _ = case
-    order, reach = IMPLEMENTATIONS[name].rank(*case)
+    order, reach = run("rank", form, *case)
     assert order.dtype == reach.dtype == torch.int32
     pairs = joined_pairs(order, reach)
     # A masked token may lie within reach of a zero, where its features are zero, too.
@@ -40,33 +33,36 @@ def test_the_ranking_says_who_votes_for_whom(name, case):
     assert torch.equal(pairs, vote_cube(*case))
 
 
-@given(ballot=ballots())
-def test_rankings_hold_the_counted_votes(ballot):
-    rule, scores, norms = ballot
-    columns, limits = rule.settle(scores, norms)
-    pairs = joined_pairs(*rank_tokens(columns, limits)) & ~columns.isnan().unsqueeze(-2)
-    assert torch.equal(pairs.sum(2).to(scores.dtype), brute_force(*ballot))
-
-
-@implementations
+@each_form
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_scores_of_every_size_are_sorted(name, dtype):
+def test_scores_of_every_size_are_sorted(form, dtype):
     # From subnormal to huge numbers: a radix sort must look at every bit that differs.
     exponents = torch.linspace(-60, 60, 200, dtype=dtype)
     columns = (10.0 ** (exponents / 2)) * torch.randn(1, 1, 200, dtype=dtype)
-    order, reach = IMPLEMENTATIONS[name].rank(columns, torch.zeros(1, 1, dtype=dtype))
-    pairs = joined_pairs(order, reach)
-    assert torch.equal(pairs, vote_cube(columns, torch.zeros(1, 1, dtype=dtype)))
-    positive = int((columns > 0).sum())
-    assert torch.equal(
-        columns[0, 0, order[0, 0, :positive]],
-        columns[columns > 0].sort(descending=True).values,
-    )
+    limits = torch.zeros(1, 1, dtype=dtype)
+    order, reach = run("rank", form, columns, limits)
+    assert torch.equal(joined_pairs(order, reach), vote_cube(columns, limits))
+    places = order[0, 0, : int((columns > 0).sum())]
+    assert torch.equal(columns[0, 0, places], columns[columns > 0].sort(descending=True).values)
 
 
-def test_equal_scores_are_ranked_by_position():
-    order, _ = IMPLEMENTATIONS["cpu"].rank(torch.ones(1, 1, 9), torch.zeros(1, 1))
-    assert order[0, 0].tolist() == list(range(9))
+@each_form
+def test_equal_scores_keep_the_order_of_their_tokens(form):
+    columns = torch.tensor([[[2.0, -1.0, 2.0, -1.0, 2.0]]])
+    order, _ = run("rank", form, columns, torch.zeros(1, 1))
+    positive, negative = order[0, 0, :3].tolist(), order[0, 0, 3:].tolist()
+    assert positive == [0, 2, 4]
+    assert sorted(negative) == [1, 3]
+
+
+@pytest.mark.parametrize("form", [TRITON])
+@given(case=columns_and_limits(longest=20), block=st.sampled_from((1, 20, 50)))
+def test_blocks_change_nothing(form, case, block):
+    order, reach = run("rank", form, *case)
+    with constants(ranking, BLOCK=block, PLACES=8):
+        blocks = run("rank", form, *case)
+    assert torch.equal(order, blocks[0])
+    assert torch.equal(reach, blocks[1])
 
 
 def test_the_operator_does_what_its_description_says():

@@ -3,8 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.kernels.portable.significance
-from jat_graph.kernels import query_peaks
+from jat_graph.kernels import query_peaks, significance
+from jat_graph.testing import assert_within_budget
+from tests.kernels.support import TRITON, constants, run, torch_and_triton
 
 
 @given(
@@ -20,8 +21,7 @@ def test_peaks_are_maxima_over_the_seen_queries(queries, length, width, share, b
     query = torch.randn(2, 3, queries, width, generator=generator, dtype=torch.float64)
     key = torch.randn(2, 3, length, width, generator=generator, dtype=torch.float64)
     seen = torch.rand(2, 1, queries, generator=generator) < share
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jat_graph.kernels.portable.significance, "BLOCK", block)
+    with constants(significance, BLOCK=block):
         peak = query_peaks(query, key, seen)
         everything = query_peaks(query, key, None)
     scores = query @ key.mT
@@ -32,11 +32,35 @@ def test_peaks_are_maxima_over_the_seen_queries(queries, length, width, share, b
     assert peak.isfinite().all()
 
 
-def test_no_gradient_flows_through_peaks():
-    query = torch.randn(1, 1, 4, 3, requires_grad=True)
-    assert not query_peaks(query, query, None).requires_grad
+@torch_and_triton
+@given(
+    queries=st.integers(1, 70),
+    length=st.integers(1, 70),
+    width=st.integers(1, 40),
+    dtype=st.sampled_from((torch.float32, torch.float64)),
+)
+def test_each_form_finds_them(form, queries, length, width, dtype):
+    # Sums of products of small integers are exact, in whatever order.
+    query = torch.randint(-4, 5, (2, queries, width)).to(dtype)
+    key = torch.randint(-4, 5, (2, length, width)).to(dtype)
+    peak = run("peaks", form, query, key)
+    assert peak.dtype == dtype
+    assert torch.equal(peak, (key @ query.mT).amax(-1))
+    # rows beyond the last query are no queries
+    assert (run("peaks", form, query.abs() + 1, -key.abs() - 1) < 0).all()
+
+
+@pytest.mark.parametrize("form", [TRITON])
+@pytest.mark.parametrize("width", [8, 65, 256])
+def test_products_are_as_exact_as_plain_ones(form, width):
+    query, key = torch.randn(2, 90, width), torch.randn(2, 100, width)
+    truth = (key.double() @ query.double().mT).amax(-1)
+    assert_within_budget(run("peaks", form, query, key), (key @ query.mT).amax(-1), truth)
+    double = run("peaks", form, query.double(), key.double())
+    torch.testing.assert_close(double, truth, rtol=1e-10, atol=1e-10)
 
 
 def test_the_operator_does_what_its_description_says():
     arguments = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 5, 4)
     torch.library.opcheck(torch.ops.jat_graph.query_peaks, arguments)
+    assert not query_peaks(*(x.requires_grad_() for x in arguments), None).requires_grad

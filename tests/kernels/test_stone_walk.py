@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph.kernels import StoneScores, give_back, share_out
-from jat_graph.reference import incidence
 from jat_graph.testing import assert_within_budget
-from tests.kernels.support import IMPLEMENTATIONS
+from tests.kernels.support import run, threads
+from tests.oracles import incidence
 
-implementations = pytest.mark.parametrize("name", IMPLEMENTATIONS)
+forms = pytest.mark.parametrize("form", ["torch", "numba"])
 
 
 @st.composite
@@ -46,31 +46,30 @@ def walk(links, x):
     return links.mT @ means, links.sum(1), means
 
 
-@implementations
+@forms
 @given(scores=stone_scores(), features=st.integers(1, 40))
-def test_values_and_gradients_are_those_of_the_definition(name, scores, features):
+def test_values_and_gradients_are_those_of_the_definition(form, scores, features):
     z, links = links_of(scores)
     before, x, grad = torch.randn(3, len(z), z.size(-1), features, dtype=torch.float64)
     to_degree = torch.randn(len(z), z.size(-1), dtype=torch.float64)
     expected = walk(links, x.requires_grad_())
     wanted = torch.autograd.grad(expected[:2], (z, x), (grad, to_degree))
-    kernels, x = IMPLEMENTATIONS[name], x.detach()
+    x = x.detach()
     total, degree, to_x = before.clone(), to_degree.clone(), before.clone()
-    means = kernels.share(*scores, x, total, degree)
-    to_scores = kernels.give(*scores, x, means, grad, to_degree, to_x)
+    means = run("share", form, scores, x, total, degree)
+    to_scores = run("give", form, scores, x, means, grad, to_degree, to_x)
     found = total - before, degree - to_degree, means
     assert_close((*found, to_scores, to_x - before), (*expected, *wanted), rtol=1e-10, atol=1e-10)
 
 
-@implementations
+@forms
 @given(scores=stone_scores(torch.float32), seed=st.integers(0, 2**20))
-def test_single_precision_stays_in_its_budget(name, scores, seed):
-    kernels = IMPLEMENTATIONS[name]
+def test_single_precision_stays_in_its_budget(form, scores, seed):
     draw = torch.Generator().manual_seed(seed)
     x, grad = torch.randn(2, *scores.columns.mT.shape[:2], 9, generator=draw)
     total, degree, to_x = torch.zeros_like(x), x.new_zeros(x.shape[:2]), torch.zeros_like(x)
-    means = kernels.share(*scores, x, total, degree)
-    to_scores = kernels.give(*scores, x, means, grad, degree, to_x)
+    means = run("share", form, scores, x, total, degree)
+    to_scores = run("give", form, scores, x, means, grad, degree, to_x)
     results = []
     for dtype in (torch.float32, torch.float64):
         columns, threshold = scores.columns.to(dtype), scores.threshold.to(dtype)
@@ -87,17 +86,13 @@ def test_single_precision_stays_in_its_budget(name, scores, seed):
     assert_within_budget(*flat, ulps=16)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_runs_are_equal(threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+@pytest.mark.parametrize("number", [1, 2])
+def test_runs_are_equal(number):
     scores = StoneScores(torch.randn(4, 9, 50), torch.ones(4), 2, False)
     x, runs = torch.randn(4, 50, 8), []
-    try:
-        for _ in range(20):
+    with threads(number):
+        for _ in range(5):
             total, degree = torch.zeros_like(x), torch.zeros(4, 50)
             means, to_x = share_out(scores, x, total, degree), torch.zeros_like(x)
             runs.append([total, degree, give_back(scores, x, means, x, degree, to_x), to_x])
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for run in runs for a, b in zip(run, runs[0], strict=True))
+    assert all(torch.equal(a, b) for one in runs for a, b in zip(one, runs[0], strict=True))

@@ -2,71 +2,105 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jat_graph.kernels.portable.threshold_product
-from jat_graph.kernels import Ranking, rank_tokens, sum_joined
+from jat_graph.kernels import Ranking, rank_tokens, sum_joined, threshold_product
 from jat_graph.testing import assert_within_budget
-from jat_graph.voting.rule import VoteRule
-from tests.kernels.support import IMPLEMENTATIONS, columns_and_limits, vote_cube
+from tests.kernels.support import (
+    TRITON,
+    columns_and_limits,
+    constants,
+    each_form,
+    run,
+    threads,
+    vote_cube,
+)
 
-implementations = pytest.mark.parametrize("name", IMPLEMENTATIONS)
+SMALL = {"SEGMENT": 8, "CHUNK": 4, "TOKENS": 16, "FEATURES": 4, "PLACES": 8}
 
 
-@implementations
-@given(case=columns_and_limits(), features=st.integers(1, 40))
-def test_sums_are_those_over_the_joined_tokens(name, case, features):
-    columns, _ = case
-    x = torch.randn(len(columns), columns.size(2), features, dtype=columns.dtype)
-    x = x.masked_fill(columns.isnan().all(1).unsqueeze(-1), 0.0)
-    truth = vote_cube(*case).double().sum(1) @ x.double()
-    implementation = IMPLEMENTATIONS[name]
-    found = implementation.add_joined(x, *implementation.rank(*case))
-    low = (vote_cube(*case).sum(1).to(x.dtype) @ x).to(x.dtype)
+def features_of(columns, width, dtype):
+    """Normal features, zero where a token is masked."""
+    x = torch.randn(len(columns), columns.size(2), width, dtype=dtype)
+    return x.masked_fill(columns.isnan().all(1).unsqueeze(-1), 0.0)
+
+
+@each_form
+@given(case=columns_and_limits(), width=st.integers(1, 40))
+def test_sums_are_those_over_the_joined_tokens(form, case, width):
+    counts = vote_cube(*case).sum(1)
+    x = features_of(case[0], width, case[0].dtype)
+    found = run("add_joined", form, x, *run("rank", form, *case))
     assert found.dtype == x.dtype
-    assert_within_budget(found, low, truth)
+    assert_within_budget(found, counts.to(x.dtype) @ x, counts.double() @ x.double())
 
 
-@implementations
-def test_any_ranking_will_do(name):
-    # The numba product takes the order of the portable ranking, and the other way round.
+@pytest.mark.parametrize("form", ["torch", "numba"])
+def test_any_ranking_will_do(form):
+    # The numba product takes the order of the torch ranking, and the other way round.
     columns, limits = torch.randn(2, 5, 61), torch.full((2, 5), 0.3)
     x = torch.randn(2, 61, 20)
     truth = vote_cube(columns, limits).double().sum(1) @ x.double()
-    for other in IMPLEMENTATIONS.values():
-        found = IMPLEMENTATIONS[name].add_joined(x, *other.rank(columns, limits))
+    for other in ("torch", "numba"):
+        found = run("add_joined", form, x, *run("rank", other, columns, limits))
         torch.testing.assert_close(found.double(), truth, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("block", [1, 300])
-def test_blocks_of_keys_change_nothing(block, monkeypatch):
-    columns, limits = torch.randn(2, 5, 33).double(), torch.rand(2, 5).double()
-    x = torch.randn(2, 33, 4).double()
-    portable = IMPLEMENTATIONS["portable"]
-    ranking = portable.rank(columns, limits)
-    whole = portable.add_joined(x, *ranking)
-    monkeypatch.setattr(jat_graph.kernels.portable.threshold_product, "BLOCK", block)
-    torch.testing.assert_close(portable.add_joined(x, *ranking), whole, rtol=1e-12, atol=1e-12)
+@each_form
+def test_a_place_without_a_token_adds_nothing(form):
+    order = torch.tensor([[[2, -1, 0]]], dtype=torch.int32)
+    reach = torch.tensor([[[1, 0, -1]]], dtype=torch.int32)
+    x = torch.tensor([[[1.0], [10.0], [100.0]]])
+    assert run("add_joined", form, x, order, reach).flatten().tolist() == [1, 0, 100]
 
 
-@implementations
-def test_the_error_does_not_grow_with_the_length(name):
+@pytest.mark.parametrize(
+    ("form", "sizes"),
+    [
+        ("torch", {"BLOCK": 1}),
+        ("torch", {"BLOCK": 300}),
+        pytest.param("triton", SMALL, marks=TRITON.marks),
+        pytest.param("triton", SMALL | {"HELD": 500}, marks=TRITON.marks),
+    ],
+)
+@settings(max_examples=8)
+@given(case=columns_and_limits(longest=20), width=st.integers(1, 6))
+def test_blocks_and_segments_add_up(form, sizes, case, width):
+    x = features_of(case[0], width, torch.float64)
+    ranking = run("rank", form, *case)
+    with constants(threshold_product, **sizes):
+        found = run("add_joined", form, x, *ranking)
+    torch.testing.assert_close(found, vote_cube(*case).sum(1).double() @ x, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", [TRITON])
+@pytest.mark.parametrize("orders", [1, 2, 4])
+def test_how_many_orders_are_held_changes_no_bit(form, orders):
+    columns, limits = torch.randn(2, 3, 20), torch.full((2, 3), 0.1)
+    ranking, x = run("rank", form, columns, limits), torch.randn(2, 20, 3)
+    whole = run("add_joined", form, x, *ranking)
+    with constants(threshold_product, HELD=orders * 2 * 20 * 3):
+        assert torch.equal(run("add_joined", form, x, *ranking), whole)
+
+
+@each_form
+def test_the_error_does_not_grow_with_the_length(form):
+    # Features of one sign: a sum in one go would lose a digit every tenfold length.
     length = 3000
-    columns, x = torch.rand(1, 3, length) + 1, torch.randn(1, length, 4) + 10
-    limits = torch.full((1, 3), 2.25)
-    cube = vote_cube(columns, limits).sum(1)
-    assert 0.3 < (cube > 0).double().mean() < 1
-    found = IMPLEMENTATIONS[name].add_joined(x, *IMPLEMENTATIONS[name].rank(columns, limits))
-    assert_within_budget(found, cube.float() @ x, cube.double() @ x.double())
+    columns, x = torch.rand(1, 2, length) + 1, torch.randn(1, length, 4) + 10
+    limits = torch.full((1, 2), 2.25)
+    counts = vote_cube(columns, limits).sum(1)
+    assert 0.3 < (counts > 0).double().mean() < 1
+    found = run("add_joined", form, x, *run("rank", form, columns, limits))
+    assert_within_budget(found, counts.float() @ x, counts.double() @ x.double())
 
 
 def graphs(requires_grad=False):
-    scores = torch.randn(2, 2, 9, 4, dtype=torch.float64)
-    scores[0, 0, 3] = math.nan
-    rule = VoteRule(torch.full((2, 2), 0.3, dtype=torch.float64))
+    columns = torch.randn(2, 2, 4, 9, dtype=torch.float64)
+    columns[0, 0, :, 3] = math.nan
     x = torch.randn(2, 2, 9, 5, dtype=torch.float64, requires_grad=requires_grad)
-    return x, rank_tokens(*rule.settle(scores))
+    return x, rank_tokens(columns, torch.full((2, 2, 4), 0.3, dtype=torch.float64))
 
 
 def test_gradients_and_their_gradients():
@@ -75,30 +109,20 @@ def test_gradients_and_their_gradients():
     assert torch.autograd.gradgradcheck(lambda t: sum_joined(t, ranking), [x])
 
 
-def test_it_is_its_own_transpose():
-    x, ranking = graphs()
-    y = torch.randn_like(x)
-    forth, back = (y * sum_joined(x, ranking)).sum(), (x * sum_joined(y, ranking)).sum()
-    torch.testing.assert_close(forth, back)
-
-
 def test_strides_do_not_matter():
     x, ranking = graphs()
-    wanted = sum_joined(x, ranking)
     turned = x.transpose(1, 2).contiguous().transpose(1, 2)
-    assert torch.equal(sum_joined(turned, ranking), wanted)
+    assert torch.equal(sum_joined(turned, ranking), sum_joined(x, ranking))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_fifty_runs_are_equal(threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        x, ranking = graphs()
-        runs = [sum_joined(x, ranking) for _ in range(50)]
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(run, runs[0]) for run in runs)
+@each_form
+@pytest.mark.parametrize("number", [1, 2])
+def test_runs_are_equal(form, number):
+    columns, limits = torch.randn(2, 3, 41), torch.rand(2, 3)
+    x, ranking = torch.randn(2, 41, 6), run("rank", form, columns, limits)
+    with threads(number):
+        first, *others = (run("add_joined", form, x, *ranking) for _ in range(5))
+    assert all(torch.equal(other, first) for other in others)
 
 
 def test_the_operator_does_what_its_description_says():

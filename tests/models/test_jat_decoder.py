@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from models.jat_decoder import JatDecoder
 
 JUMPS = JatConfig(
-    threshold=0.02, hop_weights=(0.0, 1.0), heads=2, key_selection="strided", key_step=2
+    PairGraph(threshold=0.02, key_selection="strided", key_step=2), hop_weights=(0.0, 1.0), heads=2
 )
 
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from models.jat_encoder import JatEncoder
 
-JUMPS = JatConfig(threshold=0.02, hop_weights=(0.0, 1.0), heads=2)
+JUMPS = JatConfig(PairGraph(threshold=0.02), hop_weights=(0.0, 1.0), heads=2)
 LAYERS = [
-    JatConfig(heads="all", standardize=True, threshold=1.0, conv="GATv2Conv"),
+    JatConfig(PairGraph(standardize=True, threshold=1.0), heads="all", conv="GATv2Conv"),
     JatConfig.stones(conv="StoneConv"),
 ]
 

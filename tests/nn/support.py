@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph.nn.self_attention import MultiHeadProjections, SelfAttention
-from jat_graph.testing import assert_within_budget, random_padding_mask
+from jat_graph.testing import assert_within_budget
+from tests.inputs import random_padding_mask
 from tests.support import assert_equal
 
 CHANNELS, HEADS = 12, 3

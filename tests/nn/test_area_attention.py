@@ -13,14 +13,14 @@ from torch.testing import assert_close
 from jat_graph.nn import AreaAttention
 from jat_graph.nn.area_attention import VALUE_MODES
 from jat_graph.nn.areas import KEY_MODES
-from jat_graph.reference import (
+from tests.inputs import random_padding_mask
+from tests.oracles import (
     reference_area_attention,
     reference_area_mask,
     reference_area_pool,
     reference_areas,
 )
-from jat_graph.reference.areas import ReferenceArea
-from jat_graph.testing import random_padding_mask
+from tests.oracles.areas import ReferenceArea
 
 CHANNELS, HEADS = 8, 2
 

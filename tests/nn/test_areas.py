@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.nn.areas import Areas
-from jat_graph.reference import reference_area_mask, reference_area_pool, reference_areas
 from jat_graph.testing import assert_within_budget
+from tests.oracles import reference_area_mask, reference_area_pool, reference_areas
 
 LONG = 16384
 FEATURES = ("sum", "mean", "max", "std")

@@ -10,13 +10,14 @@ from torch.testing import assert_close
 from jat_graph.nn import BlockSelfAttention, SourceToToken, feature_attention
 from jat_graph.nn.biblosa import least_memory
 from jat_graph.nn.feature_attention import FeatureSelfAttention
-from jat_graph.reference import (
+from jat_graph.testing import assert_within_budget
+from tests.inputs import random_padding_mask
+from tests.oracles import (
     reference_block_attention,
     reference_block_length,
     reference_feature_attention,
     reference_source_to_token,
 )
-from jat_graph.testing import assert_within_budget, random_padding_mask
 
 CHANNELS, HIDDEN = 3, 4
 LENGTHS = [1, 2, 5, None]

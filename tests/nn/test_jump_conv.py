@@ -15,7 +15,7 @@ from torch_geometric.utils import to_dense_adj
 
 from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.nn import JumpConv
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
 from tests.support import needs_torch_sparse
 
 # torch says once that its CSR tensors are in beta, and once that it does not check their indices.

@@ -13,7 +13,7 @@ from torch_geometric.utils import erdos_renyi_graph, to_dense_batch
 
 from jat_graph import JatConfig
 from jat_graph.nn import JumpConv, JumpSelfAttention
-from jat_graph.reference import reference_jump_attention
+from tests.oracles import reference_jump_attention
 
 CHANNELS, HEADS = 12, 3
 TWO_HEADS = JatConfig.paper(heads=2)

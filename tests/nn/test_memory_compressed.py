@@ -8,11 +8,6 @@ from torch import Tensor
 
 from jat_graph.nn import MemoryCompressedAttention
 from jat_graph.nn.self_attention import SelfAttention
-from jat_graph.reference import (
-    reference_attention,
-    reference_compressed_memory,
-    reference_compressed_visible,
-)
 from tests.nn.support import (
     CHANNELS,
     HEADS,
@@ -24,6 +19,11 @@ from tests.nn.support import (
     features,
     padded_features,
     split,
+)
+from tests.oracles import (
+    reference_attention,
+    reference_compressed_memory,
+    reference_compressed_visible,
 )
 
 WINDOWS = ((3, 3), (1, 1), (3, 2), (4, 1), (5, 4))

@@ -9,7 +9,6 @@ from torch import Tensor
 from jat_graph.nn import RelativeAttention
 from jat_graph.nn.relative_attention import skew
 from jat_graph.nn.self_attention import SelfAttention
-from jat_graph.reference import reference_relative_attention, reference_relative_scores
 from tests.nn.support import (
     CHANNELS,
     HEADS,
@@ -22,6 +21,7 @@ from tests.nn.support import (
     padded_features,
     split,
 )
+from tests.oracles import reference_relative_attention, reference_relative_scores
 from tests.support import MemoryMeter, assert_equal, random_tensors
 
 FORMS = [(block, is_causal) for block in (None, 4) for is_causal in (False, True)]

@@ -9,7 +9,7 @@ from torch_geometric.nn import HypergraphConv
 
 from jat_graph import JatConfig, jump_operator, stone_graph
 from jat_graph.nn import StoneConv
-from jat_graph.reference.stones import stone_propagation
+from tests.oracles.stones import stone_propagation
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.nn import TDMCA, DecoderSelfAttention, MemoryCompressedAttention
-from jat_graph.reference import (
+from tests.inputs import random_padding_mask
+from tests.nn.support import CHANNELS, HEADS, assert_leaks_nothing, features, split
+from tests.oracles import (
     reference_attention,
     reference_compressed_memory,
     reference_compressed_visible,
 )
-from jat_graph.testing import random_padding_mask
-from tests.nn.support import CHANNELS, HEADS, assert_leaks_nothing, features, split
 from tests.support import MemoryMeter, assert_equal
 
 

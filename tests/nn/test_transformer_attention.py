@@ -15,11 +15,6 @@ from jat_graph.nn import (
 )
 from jat_graph.nn.self_attention import SelfAttention
 from jat_graph.patterns import Window
-from jat_graph.reference import (
-    reference_attention,
-    reference_graph,
-    reference_jump_attention,
-)
 from tests.nn.support import (
     CHANNELS,
     HEADS,
@@ -31,6 +26,11 @@ from tests.nn.support import (
     features,
     padded_features,
     split,
+)
+from tests.oracles import (
+    reference_attention,
+    reference_graph,
+    reference_jump_attention,
 )
 from tests.support import assert_equal
 
@@ -70,7 +70,7 @@ def jump_oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
     jumping = [
         reference_jump_attention(
             *(tensor[None, None] for tensor in heads[head]),
-            threshold=layer.config.threshold,
+            threshold=layer.config.graph.threshold,
             is_causal=layer.is_causal,
         )[0, 0]
         for head in (0, 2)

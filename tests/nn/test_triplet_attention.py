@@ -9,9 +9,9 @@ from torch.testing import assert_close
 
 from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.nn import TripletAttention
-from jat_graph.reference import reference_triplet_attention
-from jat_graph.testing import random_padding_mask
 from jat_graph.triplet_config import PAIRS
+from tests.inputs import random_padding_mask
+from tests.oracles import reference_triplet_attention
 
 CHANNELS, HEADS = 18, 3  # six heads in three dimensions: more than there are kinds of partners
 

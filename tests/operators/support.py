@@ -3,11 +3,11 @@
 import torch
 from hypothesis import strategies as st
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import resolve_mask
-from jat_graph.reference import reference_adjacency, reference_mask, reference_voting_keys
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores
+from tests.oracles import reference_adjacency, reference_mask, reference_voting_keys
 from tests.support import heads_and_masks
 
 
@@ -29,7 +29,7 @@ def integer_ballots(draw, causal=True):
         selection |= {"key_step": draw(st.integers(1, 2))}
     else:
         selection |= {"num_keys": draw(st.integers(1, 5))}
-    config = JatConfig(
+    config = JatConfig.paper(
         threshold=draw(st.integers(0, 4)),
         same_sign_only=draw(st.booleans()),
         inclusive=draw(st.booleans()),
@@ -47,18 +47,18 @@ def integer_truth(config, scores, mask, is_causal):
     voters = reference_voting_keys(
         scores,
         pairs,
-        key_selection=config.key_selection,
-        num_keys=config.num_keys,
-        key_step=config.key_step,
+        key_selection=config.graph.key_selection,
+        num_keys=config.graph.num_keys,
+        key_step=config.graph.key_step,
     )
     return reference_adjacency(
         scores,
-        config.threshold,
+        config.graph.threshold,
         pairs=pairs,
         voters=voters,
-        same_sign_only=config.same_sign_only,
-        inclusive=config.inclusive,
-        nodes=config.nodes,
+        same_sign_only=config.graph.same_sign_only,
+        inclusive=config.graph.inclusive,
+        nodes=config.graph.nodes,
     )
 
 
@@ -70,5 +70,5 @@ def integer_maps(draw, masks):
     batch, heads, length = case.query.shape[:3]
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     scores = torch.randint(-2, 3, (batch, heads, length, length), generator=generator)
-    config = JatConfig(threshold=draw(st.integers(0, 3)), inclusive=draw(st.booleans()))
+    config = JatConfig(PairGraph(threshold=draw(st.integers(0, 3)), inclusive=draw(st.booleans())))
     return open_ballot(config, MapScores(scores.float()), mask)

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from jat_graph.operators import DenseOperator, NormalizedOperator, Operator, PowerOperator
-from jat_graph.reference import reference_graph
 from jat_graph.testing import OperatorContract
+from tests.oracles import reference_graph
 
 
 class Bare(Operator):

@@ -3,14 +3,15 @@ import torch
 from hypothesis import given, settings
 
 import jat_graph.operators.rows
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import BlockedOperator, DenseOperator
-from jat_graph.reference import reference_graph
-from jat_graph.testing import OperatorContract, random_heads, random_padding_mask
+from jat_graph.testing import OperatorContract
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 
 
 class TestBlockedOperator(OperatorContract):
@@ -45,7 +46,7 @@ class TestStridedKeysUnderPadding(OperatorContract):
 
     def create_operator(self, query, key, mask):
         source = QueryKeyScores(query, key, 8**-0.5)
-        ballot = open_ballot(JatConfig(**STRIDED), source, resolve_mask(mask, True, query))
+        ballot = open_ballot(JatConfig.paper(**STRIDED), source, resolve_mask(mask, True, query))
         return BlockedOperator(ballot)
 
     def dense_truth(self, query, key, mask):
@@ -71,7 +72,7 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
 def test_it_is_the_dense_matrix(num_tokens):
     query, key, _, _ = random_heads(1, 2, num_tokens, 8, is_causal=True, dtype=torch.float32)
     operators = [
-        jump_operator(query, key, config=JatConfig(backend=backend), is_causal=True).base
+        jump_operator(query, key, config=JatConfig(PairGraph(backend=backend)), is_causal=True).base
         for backend in ("dense", "threshold")
     ]
     assert isinstance(operators[0], DenseOperator) and isinstance(operators[1], BlockedOperator)
@@ -83,7 +84,7 @@ def test_later_tokens_change_no_earlier_row():
     query, key, _, density = random_heads(1, 2, 20, 8, is_causal=True)
     assert 0.1 <= density <= 0.9
     x = torch.randn(1, 2, 20, 3, dtype=torch.float64)
-    config = JatConfig(backend="threshold")
+    config = JatConfig(PairGraph(backend="threshold"))
     whole = jump_operator(query, key, config=config, is_causal=True)
     query, key, x = query.clone(), key.clone(), x.clone()
     query[:, :, 11:], key[:, :, 11:], x[:, :, 11:] = 3.0, -2.0, 5.0

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import (
     BlockedOperator,
@@ -16,9 +16,9 @@ from jat_graph.operators import (
     unsupported,
 )
 from jat_graph.operators.choice import LARGEST_MATRIX
-from jat_graph.testing import random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores
+from tests.inputs import random_heads
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
 
@@ -28,7 +28,7 @@ WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
 
 def built(config, mask=TokenMask()):  # noqa: B008
     ballot = open_ballot(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
-    return build_operator(config, ballot, config.backend)
+    return build_operator(config, ballot, config.graph.backend)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def built(config, mask=TokenMask()):  # noqa: B008
     [("dense", DenseOperator), ("sparse", SparseOperator), ("threshold", ThresholdOperator)],
 )
 def test_an_explicit_backend_is_built(backend, operator):
-    assert isinstance(built(JatConfig(backend=backend)), operator)
+    assert isinstance(built(JatConfig(PairGraph(backend=backend))), operator)
 
 
 @pytest.mark.parametrize("mask", [TokenMask(causal=True), PAIRS])
 @pytest.mark.parametrize("backend", ["dense", "sparse"])
 def test_dense_and_sparse_take_every_mask(backend, mask):
     assert unsupported(backend, JatConfig(), mask) == []
-    built(JatConfig(backend=backend), mask)
+    built(JatConfig(PairGraph(backend=backend)), mask)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_dense_and_sparse_take_every_mask(backend, mask):
     ],
 )
 def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
-    found = unsupported("threshold", JatConfig(**settings), mask)
+    found = unsupported("threshold", JatConfig.paper(**settings), mask)
     assert len(found) == len(reasons)
     for sentence, words in zip(found, reasons, strict=True):
         assert words in sentence
@@ -73,12 +73,14 @@ def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
 
 
 def test_the_threshold_backend_goes_by_blocks_under_a_causal_mask():
-    operator = built(JatConfig(backend="threshold"), TokenMask(causal=True))
+    operator = built(JatConfig(PairGraph(backend="threshold")), TokenMask(causal=True))
     assert isinstance(operator, BlockedOperator)
 
 
 def test_an_explicit_backend_never_falls_back():
-    config = JatConfig(backend="threshold", inclusive=True, same_sign_only=True, threshold=0.0)
+    config = JatConfig(
+        PairGraph(backend="threshold", inclusive=True, same_sign_only=True, threshold=0.0)
+    )
     with pytest.raises(ValueError, match=r"'threshold' cannot run: .*; .*use 'dense'") as caught:
         built(config, PAIRS)
     assert "\n" not in str(caught.value)
@@ -107,7 +109,7 @@ def test_a_matrix_that_is_too_large_is_not_made():
 
 
 def test_an_explicit_backend_is_the_choice():
-    choice = choose_backend(JatConfig(backend="sparse"), TokenMask(), WORK, "cpu")
+    choice = choose_backend(JatConfig(PairGraph(backend="sparse")), TokenMask(), WORK, "cpu")
     assert (choice.backend, choice.milliseconds) == ("sparse", {})
 
 
@@ -134,9 +136,9 @@ def test_stones_are_sparse_where_few_links_or_much_memory_are(changes, device, b
 )
 def test_auto_goes_dense_where_threshold_cannot_run_and_says_why(settings, mask):
     work = dataclasses.replace(WORK, length=10**5)
-    choice = choose_backend(JatConfig(**settings), mask, work, "cpu")
+    choice = choose_backend(JatConfig.paper(**settings), mask, work, "cpu")
     assert choice.backend == "dense"
-    for reason in unsupported("threshold", JatConfig(**settings), mask):
+    for reason in unsupported("threshold", JatConfig.paper(**settings), mask):
         assert reason in choice.why
 
 

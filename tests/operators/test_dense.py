@@ -3,14 +3,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
-from jat_graph.reference import reference_graph
-from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.testing import OperatorContract
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 
 
 class TestDenseOperator(OperatorContract):
@@ -39,7 +40,9 @@ class TestSoftDenseOperator(OperatorContract):
 
     def create_operator(self, query, key):
         config = JatConfig(
-            soft_temperature=0.7, same_sign_only=True, key_selection="strided", num_keys=1
+            PairGraph(
+                soft_temperature=0.7, same_sign_only=True, key_selection="strided", num_keys=1
+            )
         )
         source = QueryKeyScores(query, key, 8**-0.5)
         return DenseOperator.from_ballot(open_ballot(config, source, TokenMask()))
@@ -68,7 +71,7 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
 def test_an_adjacency_is_symmetric_to_the_bit(soft_temperature, seed):
     query, key, _, _ = random_heads(2, 2, 9, 4, dtype=torch.float32, seed=seed)
     source = QueryKeyScores(query, key, 0.5)
-    config = JatConfig(soft_temperature=soft_temperature)
+    config = JatConfig(PairGraph(soft_temperature=soft_temperature))
     matrix = DenseOperator.from_ballot(open_ballot(config, source, TokenMask())).to_dense()
     assert matrix.count_nonzero() > 0
     assert torch.equal(matrix, matrix.mT)

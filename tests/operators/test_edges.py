@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jat_graph.operators.rows
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.edges import GROUP, heaviest, vote_edges
-from jat_graph.reference import reference_prune
-from jat_graph.testing import random_heads
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import QueryKeyScores
+from tests.inputs import random_heads
 from tests.operators.support import integer_maps
+from tests.oracles import reference_prune
 from tests.support import CAUSAL_MASKS, PADDING_MASKS, PAIR_MASKS, MemoryMeter
 
 MIN_WEIGHTS = st.sampled_from((0.0, 0.2, 1 / 3, 0.5, 1.0, 2.0))
@@ -69,7 +69,9 @@ def test_pairs_that_go_one_way_only_have_no_reverse_to_keep():
     pairs[0, 3] = pairs[1, 3] = pairs[2, 0] = True
     query, key, _, _ = random_heads(1, 1, 4, 4)
     source = QueryKeyScores(query, key, 1.0)
-    ballot = open_ballot(JatConfig(threshold=0.0), source, TokenMask(pairs=pairs[None, None]))
+    ballot = open_ballot(
+        JatConfig(PairGraph(threshold=0.0)), source, TokenMask(pairs=pairs[None, None])
+    )
     whole = DenseOperator.from_ballot(ballot).to_dense()
     assert not torch.equal(whole, whole.mT)
     edges = vote_edges(ballot, max_neighbors=1)
@@ -79,7 +81,7 @@ def test_pairs_that_go_one_way_only_have_no_reverse_to_keep():
 def test_pruned_soft_votes_have_the_gradients_of_the_dense_ones():
     query, key, _, _ = random_heads(2, 2, 9, 4)
     leaves = query.requires_grad_(), key.requires_grad_()
-    config = JatConfig(soft_temperature=1.0)
+    config = JatConfig(PairGraph(soft_temperature=1.0))
     ballot = open_ballot(config, QueryKeyScores(*leaves, 0.5), TokenMask())
     edges = vote_edges(ballot, max_neighbors=2)
     cotangent = torch.randn(2, 2, 9, 9, dtype=torch.float64)
@@ -109,8 +111,12 @@ def test_the_heaviest_are_those_of_a_stable_sort(size, number, values, seed):
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_dropped_is_never_stored(causal, monkeypatch):
     monkeypatch.setattr(jat_graph.operators.rows, "BLOCK", 1024)
-    length, config = 256, JatConfig(threshold=0.0, key_selection="strided", key_step=32)
-    config = config if causal else JatConfig(threshold=0.0, key_selection="strided", num_keys=8)
+    length, config = 256, JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=32))
+    config = (
+        config
+        if causal
+        else JatConfig(PairGraph(threshold=0.0, key_selection="strided", num_keys=8))
+    )
     query, key, _, _ = random_heads(1, 1, length, 4)
     source = QueryKeyScores(query.float(), key.float(), 0.5)
     ballot = open_ballot(config, source, TokenMask(causal=causal))

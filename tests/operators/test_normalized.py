@@ -3,10 +3,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.operators import DenseOperator, NormalizedOperator
-from jat_graph.reference import reference_graph, reference_normalize
-from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.testing import OperatorContract
+from tests.inputs import random_heads
+from tests.oracles import reference_graph, reference_normalize
 from tests.support import (
     PADDING_MASKS,
     PAIR_MASKS,
@@ -37,15 +38,15 @@ class NormalizedContract(OperatorContract):
 
 
 class TestNormalizedDense(NormalizedContract):
-    config = JatConfig(backend="dense")
+    config = JatConfig(PairGraph(backend="dense"))
 
 
 class TestNormalizedSparse(NormalizedContract):
-    config = JatConfig(backend="sparse")
+    config = JatConfig(PairGraph(backend="sparse"))
 
 
 class TestNormalizedThreshold(NormalizedContract):
-    config = JatConfig(backend="threshold")
+    config = JatConfig(PairGraph(backend="threshold"))
 
 
 class TestSoftNormalized(OperatorContract):
@@ -56,7 +57,9 @@ class TestSoftNormalized(OperatorContract):
             query,
             key,
             config=JatConfig(
-                soft_temperature=0.5, same_sign_only=True, key_selection="strided", num_keys=1
+                PairGraph(
+                    soft_temperature=0.5, same_sign_only=True, key_selection="strided", num_keys=1
+                )
             ),
         )
 
@@ -111,7 +114,7 @@ def test_edges_at_a_larger_threshold_are_a_subset(data, thresholds):
         jump_operator(
             case.query,
             case.key,
-            config=JatConfig(**{**vars(config), "threshold": threshold}),
+            config=config.replace(threshold=threshold),
             **case.options,
         ).base.to_dense()
         for threshold in sorted(thresholds)
@@ -124,7 +127,7 @@ def test_that_subset_is_a_proper_one():
     assert 0.1 <= density <= 0.9
     edges = [
         int(
-            jump_operator(query, key, config=JatConfig(threshold=rho))
+            jump_operator(query, key, config=JatConfig(PairGraph(threshold=rho)))
             .base.to_dense()
             .count_nonzero()
         )

@@ -4,14 +4,15 @@ import sys
 import torch
 from hypothesis import given
 
-from jat_graph import JatConfig, jump_attention, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import SparseOperator
-from jat_graph.reference import reference_graph
-from jat_graph.testing import OperatorContract, random_heads
+from jat_graph.testing import OperatorContract
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 from tests.support import count_operations, needs_torch_sparse
 
 
@@ -83,7 +84,7 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
 
 def test_a_graph_without_edges():
     operator = jump_operator(
-        *random_heads(1, 2, 4, 4)[:2], config=JatConfig(threshold=1e9, backend="sparse")
+        *random_heads(1, 2, 4, 4)[:2], config=JatConfig(PairGraph(threshold=1e9, backend="sparse"))
     )
     x = torch.randn(1, 2, 4, 3, dtype=torch.float64)
     assert torch.equal(operator.matmul(x), x)
@@ -98,13 +99,15 @@ import sys
 for name in ("torch_sparse", "torch_scatter"):
     sys.modules[name] = None  # importing it fails
 import torch
-from jat_graph import JatConfig, attention_graph, jump_attention
-from jat_graph.testing import random_heads
+from jat_graph import JatConfig, PairGraph, attention_graph, jump_attention
+from tests.inputs import random_heads
 
 query, key, value, density = random_heads(2, 2, 10, 4)
 assert 0.1 <= density <= 0.9
 outputs = [
-    jump_attention(query, key, value, config=JatConfig(backend=backend, hop_weights=(0.5, 0.5)))
+    jump_attention(
+        query, key, value, config=JatConfig.paper(backend=backend, hop_weights=(0.5, 0.5))
+    )
     for backend in ("sparse", "dense", "threshold")
 ]
 for output in outputs[1:]:
@@ -118,6 +121,6 @@ def test_results_are_the_same_without_the_extra(tmp_path):
     path = tmp_path / "output.pt"
     subprocess.run([sys.executable, "-c", WITHOUT_THE_EXTRA, str(path)], check=True, timeout=300)
     query, key, value, _ = random_heads(2, 2, 10, 4)
-    config = JatConfig(backend="sparse", hop_weights=(0.5, 0.5))
+    config = JatConfig(PairGraph(backend="sparse"), hop_weights=(0.5, 0.5))
     output = jump_attention(query, key, value, config=config)
     torch.testing.assert_close(torch.load(path), output, rtol=1e-12, atol=1e-12)

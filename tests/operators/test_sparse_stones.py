@@ -9,9 +9,9 @@ from torch.testing import assert_close
 import jat_graph.operators.sparse_stones
 from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.operators import SparseStoneOperator, StoneOperator
-from jat_graph.reference import incidence, standard_scores, stone_propagation
 from jat_graph.testing import assert_within_budget
 from tests.operators.test_stones import TestStoneOperator as DenseContract
+from tests.oracles import incidence, standard_scores, stone_propagation
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -58,10 +58,10 @@ def truth(query, key, config, valid, silent):
     """The oracle's P."""
     scores = standard_scores(query, key, query.size(-1) ** -0.5, valid)
     may = valid & ~silent
-    stones = may & ((may.cumsum(-1) - 1) % (config.key_step or 1) == 0)
-    form = config.threshold, config.incidence, config.sides
+    stones = may & ((may.cumsum(-1) - 1) % (config.graph.key_step or 1) == 0)
+    form = config.graph.threshold, config.graph.incidence, config.graph.sides
     links = incidence(scores, *form, stones=stones.unsqueeze(1), valid=valid)
-    return stone_propagation(links, config.self_weight)
+    return stone_propagation(links, config.graph.self_weight)
 
 
 @given(drawn=drawn_heads(), block=st.sampled_from((1, 200, 2**20)))

@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
-from jat_graph.testing import random_heads
+from tests.inputs import random_heads
 from tests.support import MemoryMeter
 
 
@@ -42,7 +42,7 @@ def test_they_are_those_of_the_matrix_equal_ones_too(length, number, density, cl
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_jump_operators_have_them_and_repeat_to_the_bit(dtype):
     query, key, _, _ = random_heads(1, 1, 50, 8, dtype=dtype)
-    operator = jump_operator(query, key, config=JatConfig(threshold=3.0))
+    operator = jump_operator(query, key, config=JatConfig(PairGraph(threshold=3.0)))
     found = laplacian_eigenvalues(operator, 4)
     assert found.dtype == dtype
     assert torch.equal(found, laplacian_eigenvalues(operator, 4))
@@ -53,9 +53,11 @@ def test_jump_operators_have_them_and_repeat_to_the_bit(dtype):
 
 
 def test_no_matrix_is_made(monkeypatch):
-    monkeypatch.setattr("jat_graph.kernels.portable.threshold_product.BLOCK", 512)
+    monkeypatch.setattr("jat_graph.kernels.threshold_product.BLOCK", 512)
     query, key, _, _ = random_heads(1, 1, 300, 4)
-    config = JatConfig(threshold=0.5, backend="threshold", key_selection="strided", num_keys=4)
+    config = JatConfig(
+        PairGraph(threshold=0.5, backend="threshold", key_selection="strided", num_keys=4)
+    )
     operator = jump_operator(query, key, config=config)
     with MemoryMeter() as meter:
         found = laplacian_eigenvalues(operator, 3)

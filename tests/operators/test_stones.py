@@ -7,13 +7,13 @@ from torch.testing import assert_close
 from jat_graph import JatConfig, jump_operator
 from jat_graph.operators import StoneOperator
 from jat_graph.operators.stones import running_product
-from jat_graph.reference import (
+from jat_graph.testing import OperatorContract
+from tests.oracles import (
     causal_stone_propagation,
     incidence,
     standard_scores,
     stone_propagation,
 )
-from jat_graph.testing import OperatorContract
 
 
 class TestStoneOperator(OperatorContract):

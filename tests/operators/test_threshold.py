@@ -6,19 +6,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import jat_graph.operators.threshold
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator, unsupported
-from jat_graph.reference import reference_graph
-from jat_graph.testing import (
-    OperatorContract,
-    assert_within_budget,
-    random_heads,
-    random_padding_mask,
-)
+from jat_graph.testing import OperatorContract, assert_within_budget
 from jat_graph.voting.ballot import open_ballot
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_ballots, integer_truth
+from tests.oracles import reference_graph
 
 
 class TestThresholdOperator(OperatorContract):
@@ -65,7 +61,7 @@ class TestVariants(OperatorContract):
 
     def create_operator(self, query, key, mask):
         source = QueryKeyScores(query, key, 8**-0.5)
-        ballot = open_ballot(JatConfig(**VARIANTS), source, resolve_mask(mask, False, query))
+        ballot = open_ballot(JatConfig.paper(**VARIANTS), source, resolve_mask(mask, False, query))
         return ThresholdOperator(ballot)
 
     def dense_truth(self, query, key, mask):
@@ -78,7 +74,7 @@ class TestVariants(OperatorContract):
 class TestSelectedNodes(OperatorContract):
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return ThresholdOperator(open_ballot(JatConfig(**SELECTED), source, TokenMask()))
+        return ThresholdOperator(open_ballot(JatConfig.paper(**SELECTED), source, TokenMask()))
 
     def dense_truth(self, query, key):
         return reference_graph(query, key, **SELECTED).adjacency
@@ -106,7 +102,7 @@ def test_a_threshold_of_zero(seed, inclusive, same_sign_only, zeros):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(-1, 2, (1, 1, 6, 6), generator=generator).double()
     scores = scores.masked_fill(scores == 0, zeros)
-    config = JatConfig(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only)
+    config = JatConfig(PairGraph(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only))
     mask = TokenMask(valid=(torch.rand(1, 1, 6, generator=generator) < 0.7))
     operator = ThresholdOperator(open_ballot(config, MapScores(scores), mask))
     truth = integer_truth(config, scores, mask, False)
@@ -119,7 +115,7 @@ def test_tiny_thresholds_of_one_sign(backend, threshold):
     settings_ = {"inclusive": True, "same_sign_only": True, "threshold": threshold}
     query, key, _, _ = random_heads(1, 1, 6, 4, dtype=torch.float32)
     query[:, :, 2] = 0.0  # all its products are zero
-    config = JatConfig(backend=backend, **settings_)
+    config = JatConfig.paper(backend=backend, **settings_)
     found = jump_operator(query, key, config=config).base.to_dense()
     wanted = reference_graph(query, key, **settings_).adjacency
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
@@ -129,7 +125,7 @@ def test_tiny_thresholds_of_one_sign(backend, threshold):
 def test_long_sums_keep_their_budget(length):
     heads = random_heads(1, 1, length, 8, dtype=torch.float32, density=0.8)
     assert 0.1 <= heads.density <= 0.9
-    config = JatConfig(key_selection="strided", num_keys=7, backend="threshold")
+    config = JatConfig(PairGraph(key_selection="strided", num_keys=7, backend="threshold"))
     truth = reference_graph(
         *(t.double() for t in heads[:2]), key_selection="strided", num_keys=7
     ).adj_norm
@@ -142,7 +138,7 @@ def test_long_sums_keep_their_budget(length):
 def test_degrees_are_exact():
     query, key, _, density = random_heads(2, 2, 40, 8, dtype=torch.float32)
     assert 0.1 <= density <= 0.9
-    config = JatConfig(key_selection="strided", num_keys=8, backend="threshold")
+    config = JatConfig(PairGraph(key_selection="strided", num_keys=8, backend="threshold"))
     degree = jump_operator(query, key, config=config).base.degree
     counts = reference_graph(query, key, key_selection="strided", num_keys=8).adjacency * 8
     assert torch.equal(degree * 8, counts.sum(-1))

@@ -27,7 +27,7 @@ from jat_graph.patterns import (
     pattern_attention,
 )
 from jat_graph.patterns.base import key_blocks, pairs_of
-from jat_graph.reference import (
+from tests.oracles import (
     reference_causal,
     reference_dilated_window,
     reference_documents,

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.inspection.text import inspect_text
 from jat_graph.probes import Sentence, view
@@ -45,7 +45,7 @@ def model(
     request: pytest.FixtureRequest, plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[PreTrainedModel]:
     config = {
-        "pairs": JatConfig(heads=(1, 4), layers=(3,), vote_rate=0.1),
+        "pairs": JatConfig(PairGraph(vote_rate=0.1), heads=(1, 4), layers=(3,)),
         "stones": JatConfig.stones(layers=(3,), heads=(1, 4), strength=0.5),
     }[request.param]
     attach(plain, config, tokenizer)

@@ -8,22 +8,20 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.training import Arm, Comparison, RunResult, TrainingOptions
 from jat_graph.training.results import versions
 
 Options = Callable[..., TrainingOptions]
 
 # Joins 10 to 90 % of the pairs in both of these heads of the tiny model: tested with the runner.
-JUMP = JatConfig(threshold=4.0, heads=2, layers=(0,))
+JUMP = JatConfig(PairGraph(threshold=4.0), heads=2, layers=(0,))
 
 # The same on longer texts, where each head reads a window and the first token.
 LONG = JatConfig(
-    threshold=8.0,
+    PairGraph(threshold=8.0, key_selection="significance", num_keys=6),
     heads=2,
     layers=(0,),
-    key_selection="significance",
-    num_keys=6,
     pattern="window:16+global:1",
 )
 

@@ -35,9 +35,9 @@ def test_triplet_heads_may_stand_beside(options: Options) -> None:
     chosen, config = options(batch_size=8), JatConfig(heads=1)
     alone = calibrate_on_task(chosen, config, density=0.3, batches=3)
     beside = calibrate_on_task(chosen, config, 0.3, batches=3, beside=TripletConfig(pairs="sum"))
-    assert isinstance(alone.threshold, tuple) and isinstance(beside.threshold, tuple)
-    assert beside.threshold[0] == alone.threshold[0]  # the triplets come after its scores
-    assert beside.threshold[1] != alone.threshold[1]
+    assert isinstance(alone.graph.threshold, tuple) and isinstance(beside.graph.threshold, tuple)
+    assert beside.graph.threshold[0] == alone.graph.threshold[0]
+    assert beside.graph.threshold[1] != alone.graph.threshold[1]
 
 
 def test_no_batches_raise(options: Options) -> None:

@@ -73,7 +73,7 @@ def work(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES, **meeting)
     model = tiny_model("bert", num_hidden_layers=2)
     model.pooler = None  # which no loss here reads
-    model = attach(model, stones(silent_tokens=SILENT)).double()
+    model = attach(model, stones(excluded_token_ids=SILENT)).double()
     alone = copy.deepcopy(model)
     train(alone, slice(None))
     assert all(bool(theta.abs().max() > 1e-3) for theta in strengths(alone))

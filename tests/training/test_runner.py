@@ -11,7 +11,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, keep_graphs
 from jat_graph.inspection.calibration import graph_statistics
 from jat_graph.tasks import get_task
@@ -164,7 +164,9 @@ def test_triplet_heads_train(options: Options, pairs: str) -> None:
 
 
 def test_heads_of_both_kinds_train_and_are_saved(options: Options) -> None:
-    heads = BothHeads(JatConfig(heads=1, strength="learned", threshold=0.0), TripletConfig())
+    heads = BothHeads(
+        JatConfig(PairGraph(threshold=0.0), heads=1, strength="learned"), TripletConfig()
+    )
     chosen = options(epochs=1)
     result = train(chosen, heads, progress=False)
     assert result.config == heads.to_dict()
@@ -208,12 +210,15 @@ def test_strengths_learn_at_their_own_rate(options: Options, strength_lr: float 
 
 
 def test_stones_are_saved_with_the_silent_tokens_of_the_tokenizer(options: Options) -> None:
-    for config, silent in ((JatConfig.stones(), (0, 2, 3)), (JatConfig(standardize=True), ())):
+    for config, silent in (
+        (JatConfig.stones(), (0, 2, 3)),
+        (JatConfig(PairGraph(standardize=True)), ()),
+    ):
         chosen = options(epochs=1, output_dir=f"{options().output_dir}-{config.graph}")
         result = train(chosen, config, progress=False)
         assert result.config == config.to_dict()
         saved = json.loads(Path(chosen.output_dir, "model", "config.json").read_text())["jat"]
-        assert JatConfig.from_dict(saved) == replace(config, silent_tokens=silent)
+        assert JatConfig.from_dict(saved) == replace(config, excluded_token_ids=silent)
 
 
 def test_labels_and_jump_heads_are_stored(options: Options) -> None:

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, disabled
 from jat_graph.viewer import hooked_tensors
 
@@ -86,7 +86,7 @@ def test_scores_are_products_of_queries_and_keys(tokenizer: BertTokenizer) -> No
 
 def test_jumps_of_pairs_are_scores_between_two_graphs(tokenizer: BertTokenizer) -> None:
     model = encoder()
-    config = JatConfig(heads=(1, 3), layers=(0, 2), vote_rate=0.2)
+    config = JatConfig(PairGraph(vote_rate=0.2), heads=(1, 3), layers=(0, 2))
     attach(model, config)
     found = hooked_tensors(model, tokenizer, TEXT)
     assert "blocks.1.attn.hook_attn_scores" not in found

@@ -7,9 +7,9 @@ from torch.autograd.functional import jacobian
 
 from jat_graph.checks.layers import is_layer
 from jat_graph.nn import TDMCA, AreaAttention, BlockSelfAttention, MemoryCompressedAttention
-from jat_graph.reference import reference_area_mask, reference_areas
 from jat_graph.viz import draw_patterns
 from jat_graph.viz.layers import layer_panels, parse_layer
+from tests.oracles import reference_area_mask, reference_areas
 
 LENGTH = 20
 

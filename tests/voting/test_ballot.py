@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.voting.ballot import open_ballot, selected_nodes
 from jat_graph.voting.keys import VotingKeys
@@ -34,10 +34,10 @@ def test_key_scores_are_masked_and_counted_as_the_oracles(masks, data):
     ballot = opened(config, case)
     truth = oracle_graph(config, case)
     seen = case.pairs & truth.voters.unsqueeze(-2)
-    if config.nodes == "selected":
+    if config.graph.nodes == "selected":
         seen = seen & truth.voters.unsqueeze(-1)
     scores, norms = ballot.key_scores()
-    assert (norms is None) == (not config.normalize_keys)
+    assert (norms is None) == (not config.graph.normalize_keys)
     # Every entry that is not masked holds a key's score, and each key that votes has one.
     assert torch.equal((~scores.isnan()).sum(-1), seen.sum(-1))
     wanted = truth.scores.masked_fill(~seen, 0.0).sum(-1)
@@ -57,7 +57,7 @@ def test_edges_are_allowed_pairs_of_two_tokens(case):
 
 @given(case=heads_and_masks(PADDING_MASKS + CAUSAL_MASKS), elements=st.sampled_from((1, 40, 10**6)))
 def test_blocks_of_keys_are_the_whole(case, elements):
-    ballot = opened(JatConfig(normalize_keys=True), case)
+    ballot = opened(JatConfig(PairGraph(normalize_keys=True)), case)
     scores, norms = ballot.key_scores()
     blocks = list(ballot.key_blocks(elements))
     assert torch.cat([part for _, part, _ in blocks], dim=-1).allclose(
@@ -81,7 +81,9 @@ def test_selected_nodes_are_the_keys_that_vote():
 def test_the_rule_takes_its_variants_from_the_config():
     source = MapScores(torch.zeros(1, 2, 4, 4))
     config = JatConfig(
-        threshold=((2.0, math.inf),), inclusive=True, same_sign_only=True, soft_temperature=0.5
+        PairGraph(
+            threshold=((2.0, math.inf),), inclusive=True, same_sign_only=True, soft_temperature=0.5
+        )
     )
     rule = open_ballot(config, source, TokenMask()).rule
     assert rule.threshold.tolist() == [[2.0, math.inf]]

@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jat_graph.voting.scores
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import (
-    reference_mask,
-    reference_num_keys,
-    reference_num_samples,
-    reference_scores,
-    reference_voting_keys,
-)
 from jat_graph.voting.keys import (
     VotingKeys,
     key_slices,
@@ -26,6 +19,13 @@ from jat_graph.voting.keys import (
 )
 from jat_graph.voting.sampling import sample_size
 from jat_graph.voting.scores import MapScores, QueryKeyScores
+from tests.oracles import (
+    reference_mask,
+    reference_num_keys,
+    reference_num_samples,
+    reference_scores,
+    reference_voting_keys,
+)
 from tests.support import PADDING_MASKS, SELECTIONS, heads_and_masks, oracle_settings
 
 NAMES = ("key_selection", "num_keys", "key_factor", "key_step", "sample_ranks")
@@ -56,7 +56,9 @@ def as_mask(keys, shape):
     seed=st.integers(0, 99),
 )
 def test_the_keys_are_the_oracles(selection, case, factor, number, seed):
-    config = JatConfig(key_selection=selection, key_factor=factor, num_keys=number, seed=seed)
+    config = JatConfig(
+        PairGraph(key_selection=selection, key_factor=factor, num_keys=number), seed=seed
+    )
     source = QueryKeyScores(case.query, case.key, 1.0)
     keys = select_keys(config, source, resolve_mask(case.mask, False, case.query))
     settings = oracle_settings(config, source.shape[2])
@@ -70,7 +72,7 @@ def test_the_keys_are_the_oracles(selection, case, factor, number, seed):
 
 @given(case=heads_and_masks(), step=st.integers(1, 5))
 def test_a_fixed_step_takes_every_so_many_valid_tokens(case, step):
-    config = JatConfig(key_selection="strided", key_step=step)
+    config = JatConfig(PairGraph(key_selection="strided", key_step=step))
     mask = dataclasses.replace(resolve_mask(case.mask, False, case.query), pairs=None)
     source = QueryKeyScores(case.query, case.key, 1.0)
     chosen = as_mask(select_keys(config, source, mask), source.shape)
@@ -86,7 +88,7 @@ def test_a_fixed_step_takes_every_so_many_valid_tokens(case, step):
     selection=st.sampled_from(SELECTIONS),
 )
 def test_how_many_keys_vote(count, factor, number, selection):
-    config = JatConfig(key_selection=selection, key_factor=factor, num_keys=number)
+    config = JatConfig(PairGraph(key_selection=selection, key_factor=factor, num_keys=number))
     wanted = reference_num_keys(count, selection, num_keys=number, key_factor=factor)
     assert number_of_keys(config, count) == wanted
     assert sample_size(config, count) == reference_num_samples(count, selection, key_factor=factor)
@@ -96,7 +98,7 @@ def test_how_many_keys_vote(count, factor, number, selection):
 
 @given(count=st.integers(0, 99), step=st.integers(1, 9))
 def test_how_many_keys_a_step_takes(count, step):
-    config = JatConfig(key_selection="strided", key_step=step)
+    config = JatConfig(PairGraph(key_selection="strided", key_step=step))
     assert number_of_keys(config, count) == len(range(0, count, step))
     assert numbers_of_keys(config, torch.tensor(count), count) == number_of_keys(config, count)
 
@@ -106,13 +108,13 @@ def test_how_many_keys_a_step_takes(count, step):
 def test_more_tokens_have_no_fewer_keys(selection, settings):
     if "key_step" in settings and selection != "strided":
         pytest.skip("a step is of strided keys")
-    config = JatConfig(key_selection=selection, **settings)
+    config = JatConfig.paper(key_selection=selection, **settings)
     numbers = [number_of_keys(config, n) for n in range(300)]
     assert numbers == sorted(numbers)
 
 
 def test_the_numbers_of_the_paper():
-    config = JatConfig(key_selection="significance")
+    config = JatConfig(PairGraph(key_selection="significance"))
     assert [number_of_keys(config, n) for n in (0, 1, 2, 10, 512)] == [0, 1, 2, 10, 32]
     released = JatConfig.released(efficient=True)
     assert [number_of_keys(released, n) for n in (1, 10, 128, 512)] == [1, 6, 10, 14]
@@ -124,7 +126,7 @@ def test_the_numbers_of_the_paper():
 def test_ties_go_to_the_lower_index():
     scores = torch.zeros(1, 1, 6, 6)
     scores[0, 0, 0] = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 2.0])
-    config = JatConfig(key_selection="significance", num_keys=4)
+    config = JatConfig(PairGraph(key_selection="significance", num_keys=4))
     keys = select_keys(config, MapScores(scores), TokenMask())
     assert keys.index.flatten().tolist() == [1, 2, 3, 4]
 
@@ -133,7 +135,7 @@ def test_significance_is_streamed(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     source = MapScores(torch.randn(2, 2, 30, 30, generator=generator))
     for selection in ("significance", "sampled", "sampled_queries"):
-        config = JatConfig(key_selection=selection, num_keys=7)
+        config = JatConfig(PairGraph(key_selection=selection, num_keys=7))
         whole = select_keys(config, source, TokenMask()).index
         with monkeypatch.context() as patch:
             patch.setattr(jat_graph.voting.scores, "BLOCK", 4 * 30 * 7)
@@ -179,10 +181,10 @@ def test_positions_of_entries():
     ],
 )
 def test_reasons_against_a_selection(settings, mask, reasons):
-    config = JatConfig(**settings)
+    config = JatConfig.paper(**settings)
     found = unsupported_selection(config, mask)
     assert len(found) == reasons
-    if reasons and config.key_selection != "all":
+    if reasons and config.graph.key_selection != "all":
         source = MapScores(torch.zeros(1, 1, 2, 2))
         with pytest.raises(ValueError, match="key_selection"):
             select_keys(config, source, mask)
@@ -191,7 +193,7 @@ def test_reasons_against_a_selection(settings, mask, reasons):
 def test_a_nan_in_padding_is_no_key():
     query = torch.ones(1, 1, 6, 2, dtype=torch.float64)
     query[:, :, 4:] = 0.0
-    config = JatConfig(key_selection="significance", num_keys=6)
+    config = JatConfig(PairGraph(key_selection="significance", num_keys=6))
     mask = TokenMask(valid=torch.tensor([[[True] * 4 + [False] * 2]]))
     keys = select_keys(config, QueryKeyScores(query, query, 1.0), mask)
     assert as_mask(keys, (1, 1, 6)).tolist() == [[[True] * 4 + [False] * 2]]

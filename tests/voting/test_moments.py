@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph.reference import standard_scores
 from jat_graph.voting.moments import BLOCK, Moments, causal_moments
+from tests.oracles import standard_scores
 
 SCALE = 0.4
 

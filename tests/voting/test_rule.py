@@ -6,12 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jat_graph.voting.rule
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.kernels import count_votes
-from jat_graph.voting.rule import VoteRule, head_thresholds, sum_soft_votes, vote_limits
+from jat_graph.voting.rule import VoteRule, sum_soft_votes, vote_limits
 from jat_graph.voting.scores import MapScores
-from tests.kernels.support import ballots, brute_force
 from tests.support import random_tensors
+from tests.voting.ballots import ballots, brute_force
+
+
+@given(ballot=ballots())
+def test_hard_votes_are_counted_to_the_bit(ballot):
+    rule, *scored = ballot
+    assert torch.equal(count_votes(*rule.settle(*scored)), brute_force(*ballot))
 
 
 @given(ballot=ballots(soft=True))
@@ -113,11 +119,13 @@ def test_soft_votes_need_a_temperature():
 
 def test_a_number_or_a_row_of_a_table():
     source = MapScores(torch.zeros(1, 3, 2, 2))
-    assert VoteRule.of(JatConfig(threshold=2.5), source).threshold.tolist() == [[2.5] * 3]
-    table = JatConfig(threshold=((1.0, math.inf, 0.0),))
+    assert VoteRule.of(JatConfig(PairGraph(threshold=2.5)), source).threshold.tolist() == [
+        [2.5] * 3
+    ]
+    table = JatConfig(PairGraph(threshold=((1.0, math.inf, 0.0),)))
     assert VoteRule.of(table, source).threshold.tolist() == [[1.0, math.inf, 0.0]]
     assert VoteRule.of(table, source).threshold.dtype == torch.float32
-    assert head_thresholds(table, 3) == (1.0, math.inf, 0.0)
+    assert table.graph.thresholds(3) == (1.0, math.inf, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +137,4 @@ def test_a_number_or_a_row_of_a_table():
 )
 def test_a_table_of_another_shape(table, words):
     with pytest.raises(ValueError, match=words):
-        head_thresholds(JatConfig(threshold=table), 3)
+        PairGraph(threshold=table).thresholds(3)

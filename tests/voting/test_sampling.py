@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.voting import sampling
 from jat_graph.voting.sampling import (
     draw,
@@ -50,7 +50,7 @@ def sample_of(config, valid):
 
 @given(valid=st.lists(st.booleans(), min_size=1, max_size=40), seed=st.integers(0, 2**40))
 def test_the_sample_depends_on_the_seed_and_the_number_of_tokens_only(valid, seed):
-    config = JatConfig(key_selection="sampled", key_factor=1.5, seed=seed)
+    config = JatConfig(PairGraph(key_selection="sampled", key_factor=1.5), seed=seed)
     mask = torch.tensor(valid)
     count = int(mask.sum())
     sampled = sample_of(config, valid)
@@ -63,7 +63,7 @@ def test_the_sample_depends_on_the_seed_and_the_number_of_tokens_only(valid, see
 def test_a_sample_is_even_over_the_tokens():
     counts = torch.zeros(10)
     for seed in range(400):
-        config = JatConfig(key_selection="sampled", key_factor=1.3, seed=seed)  # 3 of 10
+        config = JatConfig(PairGraph(key_selection="sampled", key_factor=1.3), seed=seed)  # 3 of 10
         counts += sample_of(config, [True] * 10)
     assert counts.sum() == 1200
     assert 80 <= counts.min() and counts.max() <= 160
@@ -85,7 +85,9 @@ def test_a_rank_is_found_among_the_valid_tokens(rows):
     selection=st.sampled_from(("sampled", "sampled_queries")),
 )
 def test_sizes_are_those_of_each_number_of_tokens(length, factor, selection):
-    config = JatConfig(key_selection=selection, key_factor=factor, hop_weights={(0,): (1.0,)})
+    config = JatConfig(
+        PairGraph(key_selection=selection, key_factor=factor), hop_weights={(0,): (1.0,)}
+    )
     count = torch.arange(length + 1).view(-1, 1)
     wanted = [[sample_size(config, n)] for n in range(length + 1)]
     assert sample_sizes(config, count, length).tolist() == wanted
@@ -101,6 +103,6 @@ def test_sizes_of_one_length_are_worked_out_once(monkeypatch):
     monkeypatch.setattr(sampling, "sample_size", spy)
     count = torch.tensor([7, 90_000])
     for hops in ((0.0, 1.0), {(0, 1): (0.5, 0.5)}):  # a mapping cannot be hashed
-        config = JatConfig(key_selection="sampled", key_factor=3.21, hop_weights=hops)
+        config = JatConfig(PairGraph(key_selection="sampled", key_factor=3.21), hop_weights=hops)
         assert sample_sizes(config, count, 100_000).tolist() == [7, 37]
     assert 0 < len(calls) < 2000

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from jat_graph.reference import reference_scores
 from jat_graph.voting.scores import MapScores, QueryKeyScores, attention_scores, score_dtype
+from tests.oracles import reference_scores
 from tests.support import random_tensors
 
 

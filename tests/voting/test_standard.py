@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.reference import standard_scores
 from jat_graph.voting.ballot import map_source
 from jat_graph.voting.scores import QueryKeyScores
 from jat_graph.voting.standard import standard_features
+from tests.oracles import standard_scores
 
 SCALE = 0.37
 
@@ -72,7 +72,7 @@ def test_equal_tokens_have_no_scores():
 def test_a_map_is_centred_likewise(drawn):
     query, key, valid, _ = drawn
     mask = TokenMask(None if valid is None else valid.unsqueeze(1))
-    source = map_source(JatConfig(standardize=True), SCALE * query @ key.mT, mask)
+    source = map_source(JatConfig(PairGraph(standardize=True)), SCALE * query @ key.mT, mask)
     scores = source.columns(None)
     assert_close(scores, fast_scores(query, key, valid, False), atol=1e-8, rtol=1e-8)
 
@@ -86,4 +86,6 @@ def test_masks_of_pairs_are_refused(mask):
 
 def test_a_causal_map_is_refused():
     with pytest.raises(ValueError, match="standardize needs query and key in causal order"):
-        map_source(JatConfig(standardize=True), torch.randn(1, 1, 3, 3), TokenMask(causal=True))
+        map_source(
+            JatConfig(PairGraph(standardize=True)), torch.randn(1, 1, 3, 3), TokenMask(causal=True)
+        )

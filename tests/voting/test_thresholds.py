@@ -6,14 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.reference import reference_graph, reference_scores
-from jat_graph.testing import random_heads, random_padding_mask
 from jat_graph.voting.keys import select_keys
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import QueryKeyScores
 from jat_graph.voting.thresholds import SAMPLED_TRIPLES, adaptive_threshold
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import reference_graph, reference_scores
 from tests.support import (
     PADDING_MASKS,
     SELECTIONS,
@@ -42,12 +42,14 @@ def found_threshold(config, case):
 )
 def test_the_quantile_is_the_oracles(case, rate, seed, selection, variants):
     config = JatConfig(
-        vote_rate=rate,
+        PairGraph(
+            vote_rate=rate,
+            key_selection=selection,
+            key_factor=1.0,
+            same_sign_only=variants[0],
+            normalize_keys=variants[1],
+        ),
         seed=seed,
-        key_selection=selection,
-        key_factor=1.0,
-        same_sign_only=variants[0],
-        normalize_keys=variants[1],
     )
     found = found_threshold(config, case)
     torch.testing.assert_close(found, oracle_graph(config, case).threshold, rtol=1e-12, atol=0)
@@ -57,7 +59,7 @@ def test_the_quantile_is_the_oracles(case, rate, seed, selection, variants):
 def test_the_quantile_is_a_sampled_product_without_interpolation(rate):
     # So many tokens that hardly two sampled products are equal.
     query, key = random_tensors(0, (1, 1, 120, 8), (1, 1, 120, 8))
-    config = JatConfig(vote_rate=rate)
+    config = JatConfig(PairGraph(vote_rate=rate))
     scores = reference_scores(query, key)[0, 0]
     i, k, j = sampled_triples(config, 120).T
     products = (scores[i, j] * scores[k, j]).sort().values
@@ -71,7 +73,7 @@ def test_the_quantile_is_a_sampled_product_without_interpolation(rate):
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
 def test_about_that_share_of_the_products_votes(rate):
     query, key, _, _ = random_heads(2, 3, 24, 8)
-    config = JatConfig(vote_rate=rate)
+    config = JatConfig(PairGraph(vote_rate=rate))
     shares = jump_operator(query, key, config=config).base.to_dense()
     share = shares.sum((-1, -2)) / (24 * 23)
     assert (share - rate).abs().max() < 0.02
@@ -79,7 +81,7 @@ def test_about_that_share_of_the_products_votes(rate):
 
 def test_a_share_that_only_negative_products_could_reach_is_warned_about():
     query, key, _, _ = random_heads(1, 1, 12, 4)
-    config = JatConfig(vote_rate=0.9)
+    config = JatConfig(PairGraph(vote_rate=0.9))
     with pytest.warns(UserWarning, match=r"vote_rate=0.9 asks for a threshold below 0; 0 is used"):
         operator = jump_operator(query, key, config=config)
     zero = reference_graph(query, key, threshold=0.0)
@@ -89,14 +91,14 @@ def test_a_share_that_only_negative_products_could_reach_is_warned_about():
 def test_a_lone_token_joins_nothing():
     query, key, _, _ = random_heads(2, 2, 5, 4)
     mask = torch.tensor([[True] * 5, [True] + [False] * 4])
-    found = found_threshold(JatConfig(vote_rate=0.3), Case(query, key, key, mask, False))
+    found = found_threshold(JatConfig(PairGraph(vote_rate=0.3)), Case(query, key, key, mask, False))
     assert found[0].isfinite().all()
     assert (found[1] == math.inf).all()
 
 
 @given(count=st.integers(2, 40), seed=st.integers(0, 2**40))
 def test_triples_are_even_and_never_pair_a_token_with_itself(count, seed):
-    triples = sampled_triples(JatConfig(vote_rate=0.1, seed=seed), count)
+    triples = sampled_triples(JatConfig(PairGraph(vote_rate=0.1), seed=seed), count)
     assert triples.shape == (SAMPLED_TRIPLES, 3)
     assert (triples[:, 0] != triples[:, 1]).all()
     for column in triples.T:
@@ -110,7 +112,7 @@ def test_neither_padding_nor_batch_moves_the_threshold(side):
     query, key, _, _ = random_heads(3, 2, 11, 4)
     mask = random_padding_mask(3, 11, side=side, min_valid=4, seed=3)
     assert not mask.all()
-    config = JatConfig(vote_rate=0.2, key_selection="sampled", key_factor=2.0)
+    config = JatConfig(PairGraph(vote_rate=0.2, key_selection="sampled", key_factor=2.0))
     whole = found_threshold(config, Case(query, key, key, mask, False))
     for b in range(3):
         own = [t[b : b + 1, :, mask[b]] for t in (query, key)]
@@ -121,7 +123,7 @@ def test_neither_padding_nor_batch_moves_the_threshold(side):
 def test_no_gradient_flows_through_the_threshold():
     query, key, _, _ = random_heads(1, 1, 8, 4)
     source = QueryKeyScores(query.requires_grad_(), key, 0.5)
-    config = JatConfig(vote_rate=0.2)
+    config = JatConfig(PairGraph(vote_rate=0.2))
     keys, rule = select_keys(config, source, TokenMask()), VoteRule.of(config, source)
     threshold = adaptive_threshold(config, rule, source, keys, TokenMask())
     assert not threshold.requires_grad

@@ -58,9 +58,9 @@ class Decoder:
         self.tokens = tokens.to(settings.torch_device)
         self.model = _build_model(length, settings)
         if selection is not None:
-            config = JatConfig(heads=SHAPE["num_attention_heads"], **selection)
+            config = JatConfig.paper(heads=SHAPE["num_attention_heads"], **selection)
             batch = {"input_ids": self.tokens.flip(-1)[:, :CALIBRATION_TOKENS]}
-            if config.graph == "pairs":
+            if config.graph.kind == "pairs":
                 config = calibrate(self.model, [batch], density=DENSITY, config=config)
             attach(self.model, config)
         with torch.no_grad():

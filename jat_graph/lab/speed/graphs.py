@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NEIGHBOURS = 16
 ONE = f"attention_graph, {NEIGHBOURS} neighbours, 1 head"
 EDGES = "as many edges with weights as there can be"
-CONFIG = JatConfig(threshold=THRESHOLD, heads=1, key_selection="strided")
+CONFIG = JatConfig.paper(threshold=THRESHOLD, heads=1, key_selection="strided")
 WARM_UP_LENGTH = 64
 
 TEXT, KEPT = 512, 8  # tokens of a text; neighbours that each head keeps

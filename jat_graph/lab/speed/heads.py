@@ -162,7 +162,7 @@ def backward(*outputs: Tensor) -> None:
 
 def _work(heads: Heads, config: JatConfig, ballot: Ballot) -> Work:
     """Measure the work of the voting keys, or of U evenly spaced ones where all vote."""
-    if config.key_selection == "all":
+    if config.graph.key_selection == "all":
         return measure_work(heads.key_scores(number_of_keys(heads.length)), THRESHOLD)
     return measure_work(ballot.key_scores()[0], THRESHOLD)
 
@@ -174,4 +174,4 @@ def _propagate(query: Tensor, key: Tensor, config: JatConfig) -> tuple[Tensor, T
 
 
 def _config(selection: str, heads: int) -> JatConfig:
-    return JatConfig(threshold=THRESHOLD, heads=heads, key_selection=selection)
+    return JatConfig.paper(threshold=THRESHOLD, heads=heads, key_selection=selection)

@@ -29,7 +29,6 @@ from jat_graph.lab.speed.inputs import (
     open_case,
 )
 from jat_graph.lab.speed.series import Bar, Benchmark, Outcome, Series, Settings
-from jat_graph.reference import released_adjacency
 from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import QueryKeyScores
 
@@ -130,12 +129,23 @@ def _against_released(length: int, settings: Settings) -> Outcome:
         return shares
 
     def theirs() -> Tensor:
-        return released_adjacency(heads.query, heads.key, threshold=threshold)
+        return _released_adjacency(heads.query, heads.key, threshold)
 
     score()
     require_equal(name, count(), theirs())
     timing = case.time([score, count], theirs)
     return case.outcome(timing, {"count_seconds": timing.steps[1].median})
+
+
+def _released_adjacency(query: Tensor, key: Tensor, threshold: float) -> Tensor:
+    """A by the formula of the released code, ``get_attn_adj`` of JAT2022: [B, H, L, L]."""
+    scores = query @ key.mT
+    normalizer = key.norm(dim=-1).clamp(min=1.0) * key.size(-1)  # [B, H, L]
+    products = scores[:, :, :, None, :] * scores[:, :, None, :, :]
+    votes = products / normalizer[:, :, None, None, :] >= threshold
+    shares = votes.sum(dim=-1) / scores.new_tensor(scores.size(-1))
+    shares.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+    return shares
 
 
 def compile_formula(name: str) -> Formula:  # [H, L, U], [H, U, L]

@@ -49,12 +49,12 @@ STONES = "window + stones with values, sampled"
 ALONE, STOCK = "the window alone", "stock BERT on SDPA"
 LONGFORMER, BIGBIRD, MODERNBERT = "Longformer", "BigBird", "ModernBERT"
 
-_JUMPS = JatConfig(
+_JUMPS = JatConfig.paper(
     threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance", pattern=PATTERN
 )
 CONFIGS = {
     JUMPS: _JUMPS,
-    SAMPLED: replace(_JUMPS, key_selection="sampled"),
+    SAMPLED: _JUMPS.replace(key_selection="sampled"),
     ALONE: replace(_JUMPS, hop_weights=(1.0,)),
     STONES: JatConfig.stones(
         heads=NUM_HEADS, key_selection="sampled", strength=0.1, pattern=PATTERN
@@ -117,7 +117,7 @@ def check_side(what: str, step: TrainingStep, config: JatConfig) -> dict[str, Fa
         )
     base = step.loss()
     attach(detach(step.model), config)
-    if config.graph == "stones":
+    if config.graph.kind == "stones":
         require_change(what, step.loss(), base)
         return {}
     work = require_work(what, step, base)
@@ -127,10 +127,10 @@ def check_side(what: str, step: TrainingStep, config: JatConfig) -> dict[str, Fa
 
 def _without_effect(config: JatConfig) -> dict[str, JatConfig]:
     """Return settings with which no head jumps, by what they are."""
-    if config.graph == "stones":
+    if config.graph.kind == "stones":
         return {"strengths of 0": replace(config, strength=0.0)}
     return {
-        "an infinite threshold": replace(config, threshold=math.inf),
+        "an infinite threshold": config.replace(threshold=math.inf),
         "one hop of weight 1 at index 0": replace(config, hop_weights=(1.0,)),
     }
 

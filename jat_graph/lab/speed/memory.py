@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch.nn.functional as F
 
 from jat_graph.attention.api import jump_attention
@@ -23,7 +21,7 @@ from jat_graph.lab.speed.spread import Spread
 from jat_graph.training.memory import missing_peaks
 
 JUMP, STOCK = "jump", "stock"
-CONFIG = JatConfig(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance")
+CONFIG = JatConfig.paper(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="significance")
 WHAT = f"JAT† layer, significance, {NUM_HEADS} heads"
 AGAINST = "the same layer on SDPA"
 LENGTHS = tuple(2**exponent for exponent in range(10, 17))
@@ -67,7 +65,7 @@ def run_side(side: str, length: int, settings: Settings) -> int:
         for size in (WARM_UP_LENGTH, length)
     )
     for backend in ("dense", "threshold"):  # compiles kernels and fills the libraries' own pools
-        run_layer(side, small, replace(CONFIG, backend=backend))
+        run_layer(side, small, CONFIG.replace(backend=backend))
     return peak_of(lambda: run_layer(side, heads), device)
 
 

@@ -80,7 +80,7 @@ def step_name(what: str, dropout: float = 0.0) -> str:
 
 def _measure(length: int, settings: Settings, what: str, selection: str, dropout: float) -> Outcome:
     name = f"{step_name(what, dropout)}, L={length}"
-    config = JatConfig(
+    config = JatConfig.paper(
         threshold=THRESHOLD,
         heads=NUM_HEADS,
         layers=tuple(range(JUMP_LAYERS)),
@@ -170,7 +170,7 @@ def check_steps(what: str, jump: TrainingStep, stock: TrainingStep, config: JatC
     base = stock.loss()
     for name, plain in (
         ("one hop of weight 1 at index 0", replace(config, hop_weights=(1.0,))),
-        ("an infinite threshold", replace(config, threshold=math.inf)),
+        ("an infinite threshold", config.replace(threshold=math.inf)),
     ):
         attach(detach(jump.model), plain)
         require_equal(f"{what}, loss with {name}", jump.loss(), base)
@@ -256,7 +256,7 @@ def strengthen(
 
 def _key_scores(layer: CapturedLayer) -> Tensor:
     """The scores of the voting keys, or of U evenly spaced ones where all vote."""
-    if layer.config.key_selection == "all":
+    if layer.config.graph.key_selection == "all":
         return spaced_scores(layer.query, layer.key, number_of_keys(layer.query.size(2)))
     source = QueryKeyScores(layer.query, layer.key, layer.scale)
     return open_ballot(layer.config, source, layer.mask).key_scores()[0]

@@ -43,7 +43,7 @@ STEPS: dict[str, tuple[int, int, str, tuple[int, ...]]] = {
     TWELVE: (12, 12, "sampled", (512,)),
     ALL_STONES: (4, 6, "all", (512,)),
 }
-PAIR_CONFIG = JatConfig(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="strided")
+PAIR_CONFIG = JatConfig.paper(threshold=THRESHOLD, heads=NUM_HEADS, key_selection="strided")
 
 
 def stone_series(settings: Settings) -> tuple[Series, ...]:
@@ -177,7 +177,7 @@ def check_walk(what: str, heads: Heads, config: JatConfig, causal: bool = False)
     operator, ballot = graph_operator(heads.query, heads.key, jumping, mask, scale)
     links = ballot.links(LinkRule.of(config, ballot.source))
     rows = sampled_tokens(heads.length, links.device)
-    weights = _rows_of_walk(links.double(), rows, config.self_weight, causal)
+    weights = _rows_of_walk(links.double(), rows, 0.1, causal)
     x = heads.value.float()
     require_product(f"{what}, P x", operator.matmul(x), rows, weights, x)
     linked = float((links > 0).float().mean())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import Any, Literal
 
@@ -106,7 +106,7 @@ def build_heads(
         settings.setdefault("layers", _RELEASED_LAYERS)
     config = _preset(arm.heads, _scaled(settings, layers, heads))
     if threshold is not None:
-        config = replace(config, threshold=threshold)
+        config = config.replace(threshold=threshold)
     beside = None if arm.triplets is None else _triplets(arm.triplets, layers, heads)
     return join_kinds(config, beside)
 
@@ -195,7 +195,7 @@ def check_arm(arm: GridArm, where: str) -> None:
         jump, triplet = kinds_of(heads)
         if jump and triplet and jump.pattern is not None:
             raise ValueError("pattern must be left out beside triplet heads, which read everywhere")
-        if arm.density is not None and jump and jump.graph == "stones":
+        if arm.density is not None and jump and jump.graph.kind == "stones":
             raise ValueError("density must be left out with stones, whose threshold fits all heads")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -260,7 +260,7 @@ def _triplets(settings: Mapping[str, Any], layers: int, heads: int) -> TripletCo
 
 
 def _preset(name: str, settings: Mapping[str, Any]) -> JatConfig:
-    known = {entry.name for entry in fields(JatConfig)}
+    known = JatConfig.field_names()
     for key in settings:
         if key not in known:
             raise ValueError(f"unknown config field {key!r}, wanted one of {sorted(known)}")

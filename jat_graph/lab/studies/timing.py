@@ -6,12 +6,11 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from jat_graph.config import JatConfig
 from jat_graph.tasks import LanguageModelTask, get_task
 from jat_graph.training.data import TRAIN, drawn_rows, group_of
 from jat_graph.training.estimate import Cost, cost_of, measure_pace, padded_tokens, steps_of
@@ -157,6 +156,6 @@ def _trainer(
 def _with_one_threshold(heads: Heads | None) -> Heads | None:
     """Return settings that need no table of measured thresholds."""
     jump, triplet = kinds_of(heads)
-    if jump is not None and isinstance(jump.threshold, tuple):
-        jump = replace(jump, threshold=JatConfig(graph=jump.graph).threshold)
+    if jump is not None and isinstance(jump.graph.threshold, tuple):
+        jump = jump.replace(threshold=type(jump.graph)().threshold)
     return join_kinds(jump, triplet)

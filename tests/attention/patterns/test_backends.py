@@ -24,8 +24,8 @@ from jat_graph.patterns import (
     parse_pattern,
     pattern_attention,
 )
-from jat_graph.reference import reference_pattern_attention
 from jat_graph.testing import assert_within_budget
+from tests.oracles import reference_pattern_attention
 from tests.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
 from tests.support import MemoryMeter, assert_equal, count_operations, make_mask, sdpa_kernels
 

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, jump_attention, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns import Pattern, Window, parse_pattern
-from jat_graph.reference import reference_mask
+from tests.oracles import reference_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,
@@ -73,7 +73,9 @@ def test_values_and_gradients_are_the_oracles(spec, masks, data):
 
 def test_a_pattern_limits_neither_votes_nor_edges():
     query, key = random_tensors(3, (2, 2, 9, 4), (2, 2, 9, 4))
-    everywhere, within = (JatConfig(threshold=0.5, pattern=p) for p in (None, "window:1"))
+    everywhere, within = (
+        JatConfig(PairGraph(threshold=0.5), pattern=p) for p in (None, "window:1")
+    )
     assert_equal(
         jump_operator(query, key, config=within).to_dense(),
         jump_operator(query, key, config=everywhere).to_dense(),
@@ -83,7 +85,7 @@ def test_a_pattern_limits_neither_votes_nor_edges():
 def test_a_window_over_everything_changes_nothing():
     tensors = random_tensors(4, *[(2, 3, 11, 4)] * 3)
     outputs = [
-        jump_attention(*tensors, config=JatConfig(threshold=0.5, pattern=pattern))
+        jump_attention(*tensors, config=JatConfig(PairGraph(threshold=0.5), pattern=pattern))
         for pattern in (None, Window(11))
     ]
     assert_equal(*outputs)
@@ -95,7 +97,7 @@ def test_heads_keep_their_own_rule_in_whatever_group_they_run(hops):
     query, key, value = random_tensors(5, *[(1, 4, 10, 4)] * 3)
     pattern = parse_pattern(PER_HEAD)
     assert pattern.period == 2
-    config = JatConfig(threshold=0.5, hop_weights=hops, pattern=pattern)
+    config = JatConfig(PairGraph(threshold=0.5), hop_weights=hops, pattern=pattern)
     output = jump_attention(query, key, value, config=config)
     for head in range(4):
         single = slice(head, head + 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.lab.speed import heads
 from jat_graph.lab.speed.checks import CheckError
 from jat_graph.lab.speed.heads import HEADS, backward, check_head, leaves
@@ -37,7 +37,7 @@ def test_lengths_are_those_of_the_claim() -> None:
 @pytest.mark.parametrize("backend", ["dense", "threshold"])
 def test_a_wrong_operator_is_refused(backend: str, monkeypatch) -> None:
     owner = DenseOperator if backend == "dense" else ThresholdOperator
-    config = JatConfig(heads=2, key_selection="strided", backend=backend)
+    config = JatConfig(PairGraph(key_selection="strided", backend=backend), heads=2)
     inputs = draw_heads(LENGTH, 2, device=CPU.torch_device)
     check_head("heads", inputs, config)
     right = owner._matmul
@@ -58,7 +58,7 @@ def test_a_wrong_gradient_is_refused(monkeypatch) -> None:
         return right(self, x, diagonal) + 0.01 * (x - x.detach())
 
     monkeypatch.setattr(ThresholdOperator, "_matmul", wrong)
-    config = JatConfig(heads=1, key_selection="strided", backend="threshold")
+    config = JatConfig(PairGraph(key_selection="strided", backend="threshold"), heads=1)
     with pytest.raises(CheckError, match=r"^heads, gradient of A x: the result check failed"):
         check_head("heads", inputs, config)
 
@@ -68,7 +68,7 @@ def test_wrong_attention_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(heads, "jump_attention", lambda *a, **k: right(*a, **k) * 1.001)
     inputs = draw_heads(LENGTH, 1, device=CPU.torch_device)
     with pytest.raises(CheckError, match=r"^heads: the result check failed"):
-        check_head("heads", inputs, JatConfig(heads=1, key_selection="significance"))
+        check_head("heads", inputs, JatConfig(PairGraph(key_selection="significance"), heads=1))
 
 
 def test_every_call_starts_from_fresh_gradients() -> None:

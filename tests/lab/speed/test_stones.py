@@ -11,8 +11,8 @@ from jat_graph.lab.speed.probe import probe
 from jat_graph.lab.speed.series import Series, Settings
 from jat_graph.lab.speed.stones import MEMORY, STONES, check_walk, stone_config
 from jat_graph.operators import StoneOperator
-from jat_graph.reference import causal_stone_propagation, stone_propagation
 from tests.lab.speed.test_probe import needs_peaks
+from tests.oracles import causal_stone_propagation, stone_propagation
 
 pytestmark = pytest.mark.usefixtures("quick")
 CPU = Settings("cpu", 1)

@@ -1,13 +1,13 @@
 """Layers, heads and depths of a paper's model, on a model of another size."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig
 from jat_graph.lab.studies import GridArm
 from jat_graph.lab.studies.arms import build_heads, resolve_depth, scale_count, scale_layers
@@ -82,8 +82,8 @@ def test_depths_are_absolute_relative_or_shares() -> None:
         ("paper", {}, JatConfig.paper()),
         ("paper", {"heads": "2/12", "layers": "1-6/12"}, JatConfig(heads=1, layers=(0, 1, 2))),
         ("paper", {"hop_weights": [0, 0, 1]}, JatConfig(hop_weights=(0.0, 0.0, 1.0))),
-        ("efficient", {}, JatConfig(key_selection="significance")),
-        ("efficient", {"key_selection": "sampled"}, JatConfig(key_selection="sampled")),
+        ("efficient", {}, JatConfig(PairGraph(key_selection="significance"))),
+        ("efficient", {"key_selection": "sampled"}, JatConfig(PairGraph(key_selection="sampled"))),
         ("released", {}, JatConfig.released(layers=(0, 1, 3, 5))),
         ("released", {"layers": [0]}, JatConfig.released(layers=(0,))),
         ("released-efficient", {}, JatConfig.released(efficient=True, layers=(0, 1, 3, 5))),
@@ -108,7 +108,7 @@ def test_triplets_stand_beside_jump_heads() -> None:
     triplet = TripletConfig(heads=3, layers=(0, 1, 2), pairs="sum")
     assert build_heads(arm, layers=6, heads=6) == BothHeads(jump, triplet)
     chosen = build_heads(arm, layers=6, heads=6, threshold=9.0)
-    assert chosen == BothHeads(replace(jump, threshold=9.0), triplet)
+    assert chosen == BothHeads(jump.replace(threshold=9.0), triplet)
     small_grid(arms=[{"name": "base"}, asdict(arm)])
 
 
@@ -116,7 +116,7 @@ def test_triplets_stand_beside_jump_heads() -> None:
     "settings",
     [
         {"incidence": "hard", "sides": "positive", "self_weight": 0.5, "threshold": 1.5},
-        {"incidence": "sigmoid", "soft_temperature": 0.3, "silent_tokens": [0, 2]},
+        {"incidence": "sigmoid", "soft_temperature": 0.3, "excluded_token_ids": [0, 2]},
         {"strength": ["learned", "learned", 0.0]},
         {"strength": [[1, 1, 0], ["learned", 0, 0.5]], "hops": 2},
     ],
@@ -140,7 +140,9 @@ def test_the_released_layers_are_the_releaseds_own_on_twelve() -> None:
 
 def test_a_threshold_replaces_the_arms_own() -> None:
     arm = GridArm("a", "paper", {"heads": 2})
-    assert build_heads(arm, layers=2, heads=4, threshold=9.0) == JatConfig(threshold=9.0, heads=2)
+    assert build_heads(arm, layers=2, heads=4, threshold=9.0) == JatConfig(
+        PairGraph(threshold=9.0), heads=2
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,11 +157,11 @@ def test_a_threshold_replaces_the_arms_own() -> None:
         ({"heads": "paper", "tune": True, "density": 0.1}, "tune and density exclude each other"),
         (
             {"heads": "paper", "tune": True, "settings": {"threshold": 4}},
-            "tune and settings.threshold exclude each other",
+            "tune and settings.graph.threshold exclude each other",
         ),
         (
             {"heads": "paper", "density": 0.1, "settings": {"vote_rate": 0.1}},
-            "density and settings.vote_rate exclude each other",
+            "density and settings.graph.vote_rate exclude each other",
         ),
         *(
             (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig
 from jat_graph.lab.studies import Cell, Grid, Plan
 from jat_graph.lab.studies.cells import cell_folder, output_of
@@ -107,7 +107,7 @@ def test_options_and_heads_of_a_cell(plans: Plans, tmp_path: Path) -> None:
     assert (options.batch_size, options.device, options.select_best) == (16, "cpu", False)
     assert plan.options(cell, tmp_path, held_out=0.5).held_out == 0.5
     assert plan.heads(cell) == JatConfig(heads=2, layers=(2, 3))
-    assert plan.heads(cell, 4.0) == JatConfig(heads=2, layers=(2, 3), threshold=4.0)
+    assert plan.heads(cell, 4.0) == JatConfig(PairGraph(threshold=4.0), heads=2, layers=(2, 3))
     assert plan.heads(Cell("cola", "base", 0)) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig
 from jat_graph.lab.studies import Cell, fine_tuning
 from jat_graph.lab.studies.cells import cell_folder
@@ -47,13 +47,13 @@ def test_thresholds_are_measured_anew_for_anything_else(
     assert choose() == first and calls == [0.3]
     assert choose(arms=measured(density=0.1)).threshold != first.threshold
     heads = choose(arms=measured(settings={"heads": 1}))
-    assert heads == JatConfig(heads=1, threshold=1 / 3 + 3)
+    assert heads == JatConfig(PairGraph(threshold=1 / 3 + 3), heads=1)
     choose(training={**CONTENT["training"], "max_length": 8})
     assert calls == [0.3, 0.1, 0.3, 0.3]
     besides = TripletConfig(layers=(1,))
     both = measured(settings={"heads": 1}, triplets={"layers": [1]})
     heads = choose(arms=both)
-    assert heads == BothHeads(JatConfig(heads=1, threshold=1 / 3 + 5), besides)
+    assert heads == BothHeads(JatConfig(PairGraph(threshold=1 / 3 + 5), heads=1), besides)
     assert choose(arms=both) == heads and len(calls) == 5
 
 

@@ -62,7 +62,7 @@ def test_thresholds_are_tried_on_held_out_data_once(
     monkeypatch.setattr(module, "train", train)
     best, scores = choose_threshold(plan, Cell("cola", "JAT", 0), out, progress=False)
     assert list(scores) == ["4", "0.5"]
-    assert [config.threshold for _, config in runs] == [4.0, 0.5]
+    assert [config.graph.threshold for _, config in runs] == [4.0, 0.5]
     assert {options.seed for options, _ in runs} == {TUNING_SEED}
     assert {options.held_out for options, _ in runs} == {0.25}
     trial = out / "runs" / "cola" / "jat" / "tuning" / "threshold-0.5"

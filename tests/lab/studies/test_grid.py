@@ -151,7 +151,7 @@ def test_every_grid_of_the_library_is_one(name: str) -> None:
         ({"mean": "yes"}, "mean must be a valid boolean, got 'yes'"),
         (
             {"arms": [{"name": "a", "heads": "paper", "settings": {"threshold": math.inf}}]},
-            "arm 'a': settings.threshold must be finite, got inf",
+            "arm 'a': settings.graph.threshold must be finite, got inf",
         ),
         (
             {"arms": [{"name": "a", "heads": "paper", "settings": {"hop_weights": [math.nan]}}]},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, BertModel
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach
 from jat_graph.lab.studies.links import (
     EXAMPLE,
@@ -157,7 +157,7 @@ def test_a_model_is_measured_layer_by_layer(tiny: BertModel, tiny_model: str) ->
 def test_heads_that_jump_link_other_words(tiny: BertModel, tiny_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     base = measure_links(tiny, tokenizer, [TEXT])
-    attach(tiny.train(), JatConfig(threshold=4.0, heads=2, layers=(0,)))
+    attach(tiny.train(), JatConfig(PairGraph(threshold=4.0), heads=2, layers=(0,)))
     jumping = measure_links(tiny, tokenizer, [TEXT])
     assert tiny.training
     assert jumping["layer 1"] != base["layer 1"]

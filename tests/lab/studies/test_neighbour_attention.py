@@ -21,10 +21,10 @@ from jat_graph.lab.studies.small_reader import (
     learning_curve,
 )
 from jat_graph.nn.self_attention import SelfAttention
-from jat_graph.reference import reference_nexus, reference_ppr, reference_triplet_attention
 from jat_graph.tasks import PartnersTask
 from jat_graph.training import parameter_groups
 from jat_graph.triplet_config import PAIRS, TripletConfig
+from tests.oracles import reference_nexus, reference_ppr, reference_triplet_attention
 
 KIN = [FilterConfig(), FilterConfig("ppr"), TripletConfig(), NexusConfig()]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.lab.store import locked
 from jat_graph.lab.studies import CellsFailedError, Record, Results, read_results, run_experiment
 from jat_graph.lab.studies.cells import cell_folder
@@ -53,7 +53,9 @@ def test_a_whole_experiment(plans: Plans, tmp_path: Path) -> None:
     assert base.heads is None and base.threshold is None and base.tuning is None
     assert jat.tuning is not None and jat.threshold in (4.0, 0.5)
     assert f"{jat.threshold:g}" == max(jat.tuning, key=lambda key: jat.tuning[key] or -1)
-    assert JatConfig.from_dict(dict(jat.heads or {})) == JatConfig(heads=2, threshold=jat.threshold)
+    assert JatConfig.from_dict(dict(jat.heads or {})) == JatConfig(
+        PairGraph(threshold=jat.threshold), heads=2
+    )
     assert efficient.threshold == jat.threshold
     assert JatConfig.from_dict(dict(density.heads or {})).threshold != JatConfig().threshold
     for record in results.records:

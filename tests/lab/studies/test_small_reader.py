@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph
 from jat_graph.lab.studies.small_reader import (
     ReaderTraining,
     SmallReader,
@@ -18,7 +18,7 @@ from jat_graph.tasks import FarRecallTask, PartnersTask, RecallTask
 
 TASK = PartnersTask(pairs=2, names=6, values=3, test_size=60)
 SHORT = ReaderTraining(steps=5, every=2, batch_size=8)
-PAIRS = JatConfig(heads=4, threshold=1.0)
+PAIRS = JatConfig(PairGraph(threshold=1.0), heads=4)
 STONES = JatConfig.stones()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from jat_graph import JatConfig, attach
+from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.probes import Sentence, attention_probe, read_treebank
 from jat_graph.probes.syntax.attention import JOINED, WHICH
 from jat_graph.probes.syntax.features import describe_pairs
@@ -76,7 +76,7 @@ def test_random_attention_is_at_chance(tmp_path: Path, monkeypatch: pytest.Monke
 def test_pairs_are_described_both_ways(name: str, maps: str, tmp_path: Path) -> None:
     model = tiny_model(name)
     if maps != "attention":
-        model = attach(model, JatConfig(heads="all", threshold=0.5))
+        model = attach(model, JatConfig(PairGraph(threshold=0.5), heads="all"))
     reader = WordReader(model, tiny_tokenizer(), maps, 4)
     found = random_sentences(9, least=4)
     draw = np.random.default_rng(0)

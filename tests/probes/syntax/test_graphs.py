@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
-from jat_graph import JatConfig, attach
+from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.probes import Sentence, graphs_and_trees, read_treebank
 from jat_graph.probes.syntax.graphs import Counts, join, pair_weights
 from jat_graph.probes.syntax.kinds import PairKinds
@@ -160,7 +160,7 @@ def test_near_words_are_at_matched_chance(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 @pytest.mark.parametrize("stones", [True, False])
 def test_weights_are_the_means_of_both_ways(name: str, stones: bool, tmp_path: Path) -> None:
-    settings = JatConfig.stones() if stones else JatConfig(heads="all", threshold=1.0)
+    settings = JatConfig.stones() if stones else JatConfig(PairGraph(threshold=1.0), heads="all")
     reader = WordReader(attach(tiny_model(name), settings), tiny_tokenizer(), "graph", 4)
     found = random_sentences(9)
     weights, read = pair_weights(tmp_path, reader, found)
@@ -223,7 +223,7 @@ def test_bad_input(settings: dict[str, Any], message: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("each", ["relations", "heads"])
 def test_heads_that_join_nothing(each: str, tmp_path: Path) -> None:
-    model = attach(tiny_model("bert"), JatConfig(heads="all", threshold=math.inf))
+    model = attach(tiny_model("bert"), JatConfig(PairGraph(threshold=math.inf), heads="all"))
     found = graphs_and_trees(model, tiny_tokenizer(), random_sentences(9), tmp_path, each=each)
     assert found.table["ratio"].isna().all() and not found.table["density"].any()
     found.save(tmp_path / "found")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
-from jat_graph import JatConfig, attach
+from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.probes import Sentence, best_heads, read_treebank
 from jat_graph.probes.syntax.heads import OFFSETS, WAYS, Halves, head_hits, offset_hits
 from tests.data.support import tiny_tokenizer
@@ -134,7 +134,7 @@ def test_decoders_find_no_later_word(maps: str, tmp_path: Path) -> None:
     sentences = [later(length) for length in (5, 6, 7, 8) * 4]
     model, tokenizer = decoder()
     if maps != "attention":
-        model = attach(model, JatConfig(heads="all", threshold=0.1))
+        model = attach(model, JatConfig(PairGraph(threshold=0.1), heads="all"))
     table = best_heads(model, tokenizer, sentences, tmp_path, maps=maps, least=1).table
     assert ((table["way"] == WAYS[1]) | (table["accuracy"] == 0)).all()
 

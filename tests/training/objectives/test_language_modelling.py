@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig
 
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.tasks import LanguageModelTask, get_task
 from jat_graph.training import TrainingOptions, evaluate, train
 from jat_graph.training.loading import load_for_training
@@ -21,7 +21,7 @@ from jat_graph.training.objectives.language_modelling import LanguageModelling
 from tests.training.support import Options, same_weights, weights
 
 CHORALES = get_task("chorales")
-CAUSAL = JatConfig(threshold=0.0, heads=1, key_selection="strided", key_step=2)
+CAUSAL = JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=2), heads=1)
 
 
 def modelling(model: str, max_length: int, task: str = "chorales") -> LanguageModelling:

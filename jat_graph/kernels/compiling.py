@@ -1,0 +1,122 @@
+"""Which form of an operation runs on a device, and how numba and Triton compile theirs.
+
+Neither is imported before one of its loops runs. Until then the files of the operations know
+``numba`` and ``tl`` by name only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
+from typing import Any, TypeVar, cast
+
+import torch
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def choose(device: torch.device, plain: Function, cpu: Function, cuda: Function) -> Function:
+    """Return the form that runs on a device."""
+    if device.type == "cpu":
+        return cpu
+    return cuda if device.type == "cuda" and _triton_is_there() else plain
+
+
+@cache
+def _triton_is_there() -> bool:
+    return find_spec("triton") is not None  # torch for Windows has none
+
+
+# --- numba ---------------------------------------------------------------------------------------
+
+
+def parallel_loop(function: Function) -> Function:
+    """Compile a function whose ``numba.prange`` loops run on as many threads as torch does."""
+    return cast(Function, _NumbaLoop(function, parallel=True))
+
+
+def loop(function: Function) -> Function:
+    """Compile a function that compiled functions call."""
+    return cast(Function, _NumbaLoop(function))
+
+
+def summing_loop(function: Function) -> Function:
+    """Compile a function that compiled functions call, whose sums may be taken in any order."""
+    return cast(Function, _NumbaLoop(function, fastmath={"contract", "reassoc"}))
+
+
+class _NumbaLoop:
+    """A function that numba compiles at its first call; kept on disk, with IEEE arithmetic."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.function, self.options = function, options
+
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        numba = _import_numba()
+        self.function.__globals__["numba"] = numba
+        # No fastmath for votes: each is a product as IEEE rounds it, and NaN never votes.
+        build = partial(numba.njit, nogil=True, error_model="numpy", **self.options)
+        try:
+            compiled: Callable[..., Any] = build(cache=True)(self.function)
+        except RuntimeError:  # nowhere to write: neither beside the file nor in the user's cache
+            compiled = build()(self.function)
+        return compiled
+
+    def __call__(self, *arguments: Any) -> Any:
+        compiled, numba, threads = self.compiled, _import_numba(), torch.get_num_threads()
+        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+        result = compiled(*arguments)
+        # Both run on one pool of OpenMP threads, and numba's start sets the number for torch, too.
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        return result
+
+
+@cache
+def _import_numba() -> Any:
+    """Import numba, and tell it that a loop called in a loop is what it compiles to."""
+    import numba
+
+    @numba.extending.typeof_impl.register(_NumbaLoop)
+    def _(value: _NumbaLoop, context: Any) -> Any:
+        return numba.types.Dispatcher(value.compiled)
+
+    return numba
+
+
+# --- Triton --------------------------------------------------------------------------------------
+
+
+def triton_kernel(*do_not_specialize: str) -> Callable[[Callable[..., Any]], _TritonKernel]:
+    """Compile a function for ``kernel[grid](…)``, but not anew for values of some arguments."""
+    return partial(_TritonKernel, do_not_specialize=do_not_specialize)
+
+
+class _TritonKernel:
+    """A function that Triton compiles when it is first launched."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, do_not_specialize: tuple[str, ...] = ()
+    ) -> None:
+        self.function, self.do_not_specialize = function, do_not_specialize
+
+    @cached_property
+    def compiled(self) -> Any:
+        import triton
+        import triton.language
+
+        self.function.__globals__["tl"] = triton.language
+        return triton.jit(do_not_specialize=self.do_not_specialize)(self.function)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        launch: Callable[..., Any] = self.compiled[grid]
+        return launch
+
+
+def ceil_div(number: int, size: int) -> int:
+    """Return how many blocks of a size hold a number of things."""
+    return -(-number // size)

@@ -1,0 +1,226 @@
+r"""The rules of the authors' released code, written anew and without its bugs.
+
+The code is zhouhaoyi/JAT2022 (``CheckerNet`` and ``get_attn_adj`` in its modeling files). S are raw
+scores there, not divided by the root of D. ``JatConfig.released()`` describes the same computation
+in this library's words: :math:`S_{ij} S_{kj} / (\max(1, \lVert K_j\rVert) D)` is the product of
+two scaled scores divided by the key's norm (``normalize_keys``), ``>=`` is ``inclusive``, and half
+S, half one hop is ``hop_weights=(0.5, 0.5)``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def released_adjacency(
+    query: Tensor,
+    key: Tensor,
+    *,
+    threshold: float = 3.0,
+    same_sign: bool = False,
+    valid: Tensor | None = None,
+) -> Tensor:
+    r"""Return the adjacency with a diagonal of ones, without gradient.
+
+    .. math::
+        A_{ik} = \mathrm{mean}_j\, \mathbb 1\Big[
+        \frac{S_{ij} S_{kj}}{\max(1, \lVert K_j\rVert)\, D} \ge \rho\Big], \qquad A_{ii} = 1
+
+    The original lets padding vote and be voted for, which changes the scores of real tokens. Here
+    padding takes no part: the mean is over valid keys and a padding token has only its self-loop.
+    The original's same-sign rule sets the product of two negative scores to 0, which votes if rho
+    is 0; here it never votes.
+
+    Shapes:
+        - query, key: ``[B, H, L, D]``
+        - valid: bool ``[B, L]``
+        - output: ``[B, H, L, L]``
+
+    Reference:
+        JAT2022, ``get_attn_adj``.
+    """
+    scores = (query @ key.transpose(-1, -2)).detach()  # [B, H, L, L]
+    if valid is None:
+        valid = torch.ones_like(scores[:, 0, :, 0], dtype=torch.bool)
+    normalizer = key.detach().norm(dim=-1).clamp(min=1.0) * key.shape[-1]  # [B, H, L]
+    first, second = scores[:, :, :, None, :], scores[:, :, None, :, :]
+    ratio = first * second / normalizer[:, :, None, None, :]  # [B, H, L, L, L]
+    vote = (ratio >= threshold) & valid[:, None, None, None, :]
+    if same_sign:
+        vote = vote & ~((first < 0) & (second < 0))
+    voters = valid.sum(dim=-1).clamp(min=1)[:, None, None, None]
+    share: Tensor = vote.sum(dim=-1) / voters.to(scores.dtype)
+    share = share.masked_fill(~(valid[:, None, :, None] & valid[:, None, None, :]), 0.0)
+    loops = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+    return share.masked_fill(loops, 1.0)
+
+
+def released_normalize(adjacency: Tensor) -> Tensor:
+    r"""Return :math:`D^{-1/2} A D^{-1/2}` with row sums clamped at 1e-4.
+
+    The diagonal is 1 already, so the sums are at least 1 and the clamp never acts.
+
+    Shapes:
+        - adjacency, output: ``[B, H, L, L]``
+
+    Reference:
+        JAT2022, ``get_attn_adj``.
+    """
+    inverse_root = adjacency.sum(dim=-1).clamp(min=1e-4).rsqrt()
+    return inverse_root[..., :, None] * adjacency * inverse_root[..., None, :]
+
+
+def released_propagated_scores(scores: Tensor, adj_norm: Tensor, order: int = 1) -> Tensor:
+    r"""Return h, the sum of the hops 1 to ``order``.
+
+    .. math:: h = \sum_{o=1}^{\mathrm{order}} \hat A^o S (\hat A^o)^\top
+
+    The original follows it with dropout, which is left to the training code here. It also holds a
+    matrix W and a vector b that it never uses; there are none here.
+
+    Shapes:
+        - scores, adj_norm, output: ``[B, H, L, L]``
+
+    Reference:
+        JAT2022, ``CheckerNet.forward``.
+    """
+    total, term = torch.zeros_like(scores), scores
+    for _ in range(order):
+        term = adj_norm @ term @ adj_norm.transpose(-1, -2)
+        total = total + term
+    return total
+
+
+def released_scores(
+    query: Tensor,
+    key: Tensor,
+    *,
+    threshold: float = 3.0,
+    order: int = 1,
+    coefficient: float = 0.5,
+    same_sign: bool = False,
+    valid: Tensor | None = None,
+) -> Tensor:
+    r"""Return the mixed scores :math:`(1 - c) S + c h`, not yet divided by the root of D.
+
+    Shapes:
+        - query, key: ``[B, H, L, D]``
+        - valid: bool ``[B, L]``
+        - output: ``[B, H, L, L]``
+
+    Reference:
+        JAT2022, ``*SelfAttention.forward``.
+    """
+    scores = query @ key.transpose(-1, -2)
+    adjacency = released_adjacency(
+        query, key, threshold=threshold, same_sign=same_sign, valid=valid
+    )
+    hops = released_propagated_scores(scores, released_normalize(adjacency), order)
+    return (1 - coefficient) * scores + coefficient * hops
+
+
+def released_top_queries(query: Tensor, key: Tensor, sample: Tensor, *, factor: int = 2) -> Tensor:
+    r"""Return the u queries whose sampled scores stand out, as positions.
+
+    .. math::
+        M_i = \max_{j \in \mathrm{sample}} S_{ij}
+              - \frac 1 L \sum_{j \in \mathrm{sample}} S_{ij}, \qquad
+        u = \mathrm{factor} \cdot \lceil \ln L \rceil
+
+    The sum over the sample is divided by L, not by the sample's size. The original draws u keys for
+    each query, with replacement, in every forward, also in evaluation; here the caller gives them.
+    Here u is at least 1 and at most L, and a tie goes to the lower position.
+
+    Shapes:
+        - query, key: ``[B, H, L, D]``
+        - sample: ``[s]`` or ``[L, s]``
+        - output: ``[B, H, u]``
+
+    Reference:
+        JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
+    """
+    scores = (query @ key.transpose(-1, -2)).detach()
+    length = scores.shape[-1]
+    index = sample.expand(*scores.shape[:-1], sample.shape[-1])
+    sampled = scores.gather(-1, index)  # [B, H, L, s]
+    significance = sampled.amax(dim=-1) - sampled.sum(dim=-1) / length
+    count = min(length, max(1, factor * math.ceil(math.log(length))))
+    order = significance.sort(dim=-1, descending=True, stable=True).indices
+    return order[..., :count]
+
+
+def released_efficient_scores(
+    query: Tensor,
+    key: Tensor,
+    sample: Tensor,
+    *,
+    factor: int = 2,
+    threshold: float = 3.0,
+    order: int = 1,
+    coefficient: float = 0.5,
+    same_sign: bool = False,
+) -> Tensor:
+    """Return the mixed scores of the efficient variant, JAT-dagger.
+
+    The graph lives on the u selected queries; the keys at the same positions vote. The scores among
+    them are mixed with their hops, all others stay S. The original writes in place, so with several
+    hops it sums copies of the last one; here each counts once. It fails with one head; this works.
+
+    Shapes:
+        - query, key: ``[B, H, L, D]``
+        - sample: ``[s]`` or ``[L, s]``
+        - output: ``[B, H, L, L]``
+
+    Reference:
+        JAT2022, ``CheckerNet`` with ``prob_jat``.
+    """
+    top = released_top_queries(query, key, sample, factor=factor)  # [B, H, u]
+    rows = top[..., None].expand(*top.shape, query.shape[-1])
+    block = released_scores(
+        query.gather(2, rows),
+        key.gather(2, rows),
+        threshold=threshold,
+        order=order,
+        coefficient=coefficient,
+        same_sign=same_sign,
+    )  # [B, H, u, u]
+    b = torch.arange(top.shape[0], device=top.device)[:, None, None, None]
+    h = torch.arange(top.shape[1], device=top.device)[None, :, None, None]
+    index = (b, h, top[..., :, None], top[..., None, :])
+    return (query @ key.transpose(-1, -2)).index_put(index, block)
+
+
+def released_heads(num_heads: int, plain_heads: int = 10) -> tuple[int, ...]:
+    """Return the positions of the jump heads.
+
+    They are the heads 0, 2, 4 ... if there are enough, else the first ones. The original has a
+    second rule (``otype=1``) that writes to other heads than it reads from; it is left out.
+
+    Reference:
+        JAT2022, ``*SelfAttention``.
+    """
+    count = num_heads - plain_heads
+    step = 2 if 2 * count <= num_heads else 1
+    return tuple(range(0, count * step, step))
+
+
+def released_attention(
+    scores: Tensor, value: Tensor, head_dim: int, valid: Tensor | None = None
+) -> Tensor:
+    r"""Return :math:`\mathrm{softmax}(\mathrm{scores} / \sqrt D + \mathrm{mask}) V`.
+
+    Shapes:
+        - scores: ``[B, H, L, L]``
+        - value, output: ``[B, H, L, Dv]``
+        - valid: bool ``[B, L]``
+
+    Reference:
+        JAT2022, ``*SelfAttention.forward``.
+    """
+    logits = scores / math.sqrt(head_dim)
+    if valid is not None:
+        logits = logits.masked_fill(~valid[:, None, None, :], torch.finfo(logits.dtype).min)
+    return logits.softmax(dim=-1) @ value
