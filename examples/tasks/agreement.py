@@ -142,56 +142,45 @@ def _plural(singular: str) -> str:
     return f"{singular}s"
 
 
+def _kind(nouns: str, irregular: tuple[Forms, ...], adjectives: str, participles: str) -> Kind:
+    """A kind of nouns; what is said of them is parted by commas."""
+    forms = (*_regular(*nouns.split()), *irregular)
+    return Kind(forms, tuple(adjectives.split(", ")), tuple(participles.split(", ")))
+
+
 TRAINING = Lexicon(
-    things=Kind(
-        nouns=(
-            *_regular("basket", "bench", "bicycle", "blanket", "bottle", "box", "brush", "bucket"),
-            *_regular("candle", "chair", "curtain", "diary", "envelope", "hammer", "jacket"),
-            *_regular(
-                "ladder", "lamp", "letter", "mirror", "piano", "picture", "pillow", "suitcase"
-            ),
-            *_regular("telephone", "ticket", "toy", "umbrella", "wheel", "window"),
-            ("knife", "knives"),
-            ("shelf", "shelves"),
-        ),
-        adjectives=("dusty", "dirty", "old", "cheap", "brand new", "beautiful"),
-        participles=("been moved", "been sold", "disappeared", "been found"),
+    things=_kind(
+        "basket bench bicycle blanket bottle box brush bucket candle chair curtain diary envelope "
+        "hammer jacket ladder lamp letter mirror piano picture pillow suitcase telephone ticket "
+        "toy umbrella wheel window",
+        (("knife", "knives"), ("shelf", "shelves")),
+        "dusty, dirty, old, cheap, brand new, beautiful",
+        "been moved, been sold, disappeared, been found",
     ),
-    people=Kind(
-        nouns=(
-            *_regular("artist", "baker", "boy", "dancer", "doctor", "farmer", "girl", "lawyer"),
-            *_regular("neighbor", "nurse", "pilot", "secretary", "singer", "student", "teacher"),
-            *_regular("waiter", "witness"),
-            ("child", "children"),
-            ("man", "men"),
-        ),
-        adjectives=("tired", "hungry", "happy", "polite", "nervous", "friendly"),
-        participles=("gone home", "fallen asleep", "left early", "been invited"),
+    people=_kind(
+        "artist baker boy dancer doctor farmer girl lawyer neighbor nurse pilot secretary singer "
+        "student teacher waiter witness",
+        (("child", "children"), ("man", "men")),
+        "tired, hungry, happy, polite, nervous, friendly",
+        "gone home, fallen asleep, left early, been invited",
     ),
     prepositions=("near", "behind", "beside", "in front of"),
     verbs=(*_BE, ("seems", "seem"), ("looks", "look")),
 )
 
 TESTING = Lexicon(
-    things=Kind(
-        nouns=(
-            *_regular("bag", "battery", "book", "bowl", "camera", "clock", "coat", "cup", "desk"),
-            *_regular("dish", "door", "guitar", "hat", "key", "map", "plate", "table", "trophy"),
-            *_regular("watch"),
-            ("loaf", "loaves"),
-        ),
-        adjectives=("expensive", "heavy", "wet", "ugly", "clean"),
-        participles=("been stolen", "been removed", "vanished"),
+    things=_kind(
+        "bag battery book bowl camera clock coat cup desk dish door guitar hat key map plate table "
+        "trophy watch",
+        (("loaf", "loaves"),),
+        "expensive, heavy, wet, ugly, clean",
+        "been stolen, been removed, vanished",
     ),
-    people=Kind(
-        nouns=(
-            *_regular("actor", "actress", "cook", "driver", "guest", "judge", "lady", "mechanic"),
-            *_regular("sailor", "tailor", "visitor", "writer"),
-            ("thief", "thieves"),
-            ("woman", "women"),
-        ),
-        adjectives=("angry", "sad", "calm", "busy", "thirsty"),
-        participles=("gone away", "waited for hours", "arrived late"),
+    people=_kind(
+        "actor actress cook driver guest judge lady mechanic sailor tailor visitor writer",
+        (("thief", "thieves"), ("woman", "women")),
+        "angry, sad, calm, busy, thirsty",
+        "gone away, waited for hours, arrived late",
     ),
     prepositions=("next to", "across from", "close to", "opposite"),
     verbs=(*_BE, ("appears", "appear"), ("remains", "remain")),

@@ -26,12 +26,13 @@ class Task:
         kind: The script that trains it: ``"classification"``, ``"question_answering"``,
             ``"tagging"`` or ``"language_modelling"``.
         read: Gives splits of a folder with the original files: ``read(data_dir, names)``.
-        score: Compares what was said with what is right, one entry an example.
+        score: Compares what was said with what is right, one entry an example; of a language model
+            there are only losses. (default: None)
         metrics: Measures to report, of those that ``score`` gives; the first decides what is best.
         splits: Names of the splits, ``"train"`` first. (default: train and validation)
         source: Column with what several rows are about, as the paragraph of a question; rows that
             are held out of the training data share none with it. (default: None)
-        group: Column whose value the rows of one example share. (default: None, a row is an example)
+        group: Column whose value the rows of one example share. (default: None)
         by: Column with the size of an example, by which scores are told apart. (default: None)
         longest_answer: Tokens that an answer to a question has at most. (default: 128)
         vocabulary_size: Of tokens that need no tokenizer. (default: None, the rows are text)
@@ -40,7 +41,7 @@ class Task:
     name: str
     kind: str
     read: Callable[[Path | None, Sequence[str]], Splits]
-    score: Score
+    score: Score | None
     metrics: tuple[str, ...]
     splits: tuple[str, ...] = ("train", "validation")
     source: str | None = None
@@ -73,7 +74,7 @@ class Task:
 
     def measure(self, said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:
         """Compare what a model said with what is right; any selection of examples will do."""
-        if not len(said) == len(right) > 0:
+        if self.score is None or not len(said) == len(right) > 0:
             raise ValueError(f"said and right must have one length, got {len(said)}, {len(right)}")
         scores = self.score(said, right)
         sizes = {name: value for name, value in scores.items() if name.startswith("accuracy_")}

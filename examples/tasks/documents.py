@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from datasets import Dataset, load_dataset
+from datasets import Dataset
 
 from examples.tasks.base import (
     Splits,
@@ -103,28 +103,25 @@ def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
 
     So that no run chooses its weights by the test, a tenth of each side of the published ``train``
     is drawn for validation, always the same. They are read from the folder ``aclImdb``, from
-    ``aclImdb_v1.tar.gz`` or ``aclImdb_subset.tar.gz``, or from the Hub.
+    ``aclImdb_v1.tar.gz`` or ``aclImdb_subset.tar.gz``.
     """
     parts = sorted({"test" if name == "test" else "train" for name in names})
-    if data_dir is None:
-        found = dict(zip(parts, load_dataset("stanfordnlp/imdb", split=parts), strict=True))
-    else:
-        archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
-        path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
-        files = _folder_files(path.parent) if path.is_dir() else _archive_files(path)
-        # In one order whatever the archive's, so that what is drawn is the same.
-        reviews = sorted(
-            (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
-            for name, content in files
-            if (match := _REVIEW.search(name)) and match["part"] in parts
+    archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
+    path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
+    files = _folder_files(path.parent) if path.is_dir() else _archive_files(path)
+    # In one order whatever the archive's, so that what is drawn is the same.
+    reviews = sorted(
+        (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
+        for name, content in files
+        if (match := _REVIEW.search(name)) and match["part"] in parts
+    )
+    found = {
+        part: label_rows(
+            [{"text": text, "label": side} for _, text, side, own in reviews if own == part],
+            ("negative", "positive"),
         )
-        found = {
-            part: label_rows(
-                [{"text": text, "label": side} for _, text, side, own in reviews if own == part],
-                ("negative", "positive"),
-            )
-            for part in parts
-        }
+        for part in parts
+    }
     if "train" in found:
         train = found["train"]
         rows = stratified_split([*train["label"]], {"validation": 0.1})

@@ -1,4 +1,4 @@
-"""GLUE: nine tasks of understanding sentences, from the original files or from the Hub.
+"""GLUE: nine tasks of understanding sentences, from the original files.
 
 Reference:
     Wang et al., *GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from datasets import ClassLabel, Dataset, load_dataset
+from datasets import ClassLabel, Dataset
 
 from examples.tasks.base import Splits, Task, find_file, read_text
 from examples.tasks.metrics import score_classes, score_numbers
 
-ENTAILMENT = ("entailment", "not_entailment")
+ENTAILMENT = "entailment not_entailment"
 _FILES = {
     "train": "train.tsv",
     "validation": "dev.tsv",
@@ -77,24 +77,16 @@ def read_glue(
     data_dir: Path | None,
     names: Sequence[str],
     *,
-    task: str,
     folder: str,
     texts: Sequence[str],
     label: str,
     labels: Sequence[str] | None,
-    codes: Sequence[str] | None = ("0", "1"),
-    hub_texts: Sequence[str] = (),
+    named: bool = False,
     columns: Sequence[str] | None = None,
     skip_broken: bool = False,
 ) -> Splits:
-    """Read splits of a task, with the labels of the Hub."""
-    if data_dir is None:
-        found = load_dataset("nyu-mll/glue", task, split=[*names])
-        renamed = dict(zip(hub_texts or texts, ("text", "text_pair"), strict=False))
-        return {
-            name: rows.rename_columns(renamed).remove_columns("idx")
-            for name, rows in zip(names, found, strict=True)
-        }
+    """Read splits of a task; ``named`` files have the names of labels, others their numbers."""
+    codes = labels if named or labels is None else [*map(str, range(len(labels)))]
     paths = {name: find_file(data_dir, f"glue/{folder}", _FILES[name]) for name in names}
     made = {
         name: read_table(path, texts, label, codes, columns, skip_broken)
@@ -102,98 +94,45 @@ def read_glue(
     }
     if labels is None:
         return made
-    named = ClassLabel(names=[*labels])
-    return {name: rows.cast_column("label", named) for name, rows in made.items()}
+    classes = ClassLabel(names=[*labels])
+    return {name: rows.cast_column("label", classes) for name, rows in made.items()}
 
 
-def _task(name: str, folder: str, metrics: tuple[str, ...], *splits: str, **layout: object) -> Task:
-    score = score_numbers if layout["labels"] is None else partial(score_classes, names=metrics)
-    read = partial(read_glue, task=name, folder=folder, **layout)
-    return Task(
-        name, "classification", read, score, metrics, ("train", *(splits or ("validation",)))
-    )
+def _task(
+    folder: str,
+    metrics: tuple[str, ...],
+    texts: Sequence[str],
+    label: str,
+    labels: str,
+    splits: tuple[str, ...] = ("validation",),
+    **layout: object,
+) -> Task:
+    classes = tuple(labels.split()) or None
+    score = partial(score_classes, names=metrics) if classes else score_numbers
+    settings = {"folder": folder, "texts": texts, "label": label, "labels": classes, **layout}
+    name = folder.lower().replace("-", "")
+    read = partial(read_glue, **settings)
+    return Task(name, "classification", read, score, metrics, ("train", *splits))
 
 
-_PAIR = ("sentence1", "sentence2")
-_THREE = ("entailment", "neutral", "contradiction")
+_ONE, _PAIR = ("sentence",), ("sentence1", "sentence2")
+_COLA, _MNLI = ("source", "label", "mark", "sentence"), "entailment neutral contradiction"
+_MATCHED = ("validation_matched", "validation_mismatched")
+_ACCURACY, _BOTH = ("accuracy",), ("accuracy", "f1")
 
 GLUE = (
-    _task(
-        "cola",
-        "CoLA",
-        ("matthews",),
-        texts=("sentence",),
-        label="label",
-        labels=("unacceptable", "acceptable"),
-        columns=("source", "label", "mark", "sentence"),
-    ),
-    _task(
-        "sst2",
-        "SST-2",
-        ("accuracy",),
-        texts=("sentence",),
-        label="label",
-        labels=("negative", "positive"),
-    ),
-    _task(
-        "mrpc",
-        "MRPC",
-        ("accuracy", "f1"),
-        texts=("#1 String", "#2 String"),
-        hub_texts=_PAIR,
-        label="Quality",
-        labels=("not_equivalent", "equivalent"),
-    ),
-    _task(
-        "stsb",
-        "STS-B",
-        ("pearson", "spearman"),
-        texts=_PAIR,
-        label="score",
-        labels=None,
-        codes=None,
-    ),
+    _task("CoLA", ("matthews",), _ONE, "label", "unacceptable acceptable", columns=_COLA),
+    _task("SST-2", _ACCURACY, _ONE, "label", "negative positive"),
+    _task("MRPC", _BOTH, ("#1 String", "#2 String"), "Quality", "not_equivalent equivalent"),
+    _task("STS-B", ("pearson", "spearman"), _PAIR, "score", ""),
     # The published train.tsv has lines cut in two inside a question, which every reader leaves out:
     # https://github.com/nyu-mll/GLUE-baselines/issues/5
     _task(
-        "qqp",
-        "QQP",
-        ("accuracy", "f1"),
-        texts=("question1", "question2"),
-        label="is_duplicate",
-        labels=("not_duplicate", "duplicate"),
+        *("QQP", _BOTH, ("question1", "question2"), "is_duplicate", "not_duplicate duplicate"),
         skip_broken=True,
     ),
-    _task(
-        "mnli",
-        "MNLI",
-        ("accuracy",),
-        "validation_matched",
-        "validation_mismatched",
-        texts=_PAIR,
-        hub_texts=("premise", "hypothesis"),
-        label="gold_label",
-        labels=_THREE,
-        codes=_THREE,
-    ),
-    _task(
-        "qnli",
-        "QNLI",
-        ("accuracy",),
-        texts=("question", "sentence"),
-        label="label",
-        labels=ENTAILMENT,
-        codes=ENTAILMENT,
-    ),
-    _task(
-        "rte", "RTE", ("accuracy",), texts=_PAIR, label="label", labels=ENTAILMENT, codes=ENTAILMENT
-    ),
-    _task(
-        "wnli",
-        "WNLI",
-        ("accuracy",),
-        texts=_PAIR,
-        label="label",
-        labels=("not_entailment", "entailment"),
-    ),
+    _task("MNLI", _ACCURACY, _PAIR, "gold_label", _MNLI, _MATCHED, named=True),
+    _task("QNLI", _ACCURACY, ("question", "sentence"), "label", ENTAILMENT, named=True),
+    _task("RTE", _ACCURACY, _PAIR, "label", ENTAILMENT, named=True),
+    _task("WNLI", _ACCURACY, _PAIR, "label", "not_entailment entailment"),
 )

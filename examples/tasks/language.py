@@ -56,31 +56,20 @@ def cut_articles(path: Path) -> list[str]:
 
 
 def read_shakespeare(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read the plays: the first nine tenths of the characters are for training, each split a row."""
+    """Read the plays: the first nine tenths are for training; each split is a row."""
     text = read_text(find_file(data_dir, "lm/tinyshakespeare", "input.txt"))
     middle = int(0.9 * len(text))
     parts = {"train": text[:middle], "validation": text[middle:]}
     return {name: Dataset.from_dict({"text": [parts[name]]}) for name in names}
 
 
-def _no_examples(said: Sequence[object], right: Sequence[object]) -> dict[str, float]:
-    raise ValueError("a language model has losses, which score_losses reads, and no answers")
-
-
+_BITS, _PERPLEXITY = "bits_per_character", "perplexity"
 LANGUAGE = (
     Task(
-        "wikitext2",
-        "language_modelling",
-        read_wikitext,
-        _no_examples,
-        ("perplexity", "bits_per_character"),
-        ("train", "validation", "test"),
+        *("wikitext2", "language_modelling", read_wikitext, None, (_PERPLEXITY, _BITS)),
+        splits=("train", "validation", "test"),
     ),
     Task(
-        "tinyshakespeare",
-        "language_modelling",
-        read_shakespeare,
-        _no_examples,
-        ("bits_per_character", "perplexity"),
+        *("tinyshakespeare", "language_modelling", read_shakespeare, None, (_BITS, _PERPLEXITY)),
     ),
 )

@@ -18,12 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, Features, List, Value, load_dataset
+from datasets import Dataset, Features, List, Value
 
 from examples.tasks.base import Splits, Task, find_file, read_json, stratified_split
 from examples.tasks.metrics import score_answers, score_doubted_answers
 
-_HUB_NAMES = {"1.1": "rajpurkar/squad", "2.0": "rajpurkar/squad_v2"}
 # Copies that must be small have the file's first articles under this name.
 _HEAD = "train-v1.1.head.json"
 _TEXT = Value("string")
@@ -78,10 +77,7 @@ def read_squad_file(path: Path, *, may_be_unanswerable: bool) -> Dataset:
 
 
 def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:
-    """Read a version's files, or ask the Hub."""
-    if data_dir is None:
-        found = load_dataset(_HUB_NAMES[version], split=[*names])
-        return {name: rows.remove_columns("title") for name, rows in zip(names, found, strict=True)}
+    """Read a version's files."""
     splits: Splits = {}
     for name in names:
         stems = [f"{'train' if name == 'train' else 'dev'}-v{version}.json"]
@@ -173,24 +169,18 @@ def _covidqa(name: str, source: str, **settings: int) -> Task:
     return Task(name, "question_answering", read, score_answers, metrics, splits, source=source)
 
 
+_F1, _BERTS = ("f1", "exact_match"), 30  # tokens of an answer
 QUESTIONS = (
     Task(
-        "squad",
-        "question_answering",
-        partial(read_squad, version="1.1"),
-        score_answers,
-        ("f1", "exact_match"),
+        *("squad", "question_answering", partial(read_squad, version="1.1"), score_answers, _F1),
         source="context",
-        longest_answer=30,  # BERT's
+        longest_answer=_BERTS,
     ),
     Task(
-        "squad2",
-        "question_answering",
-        partial(read_squad, version="2.0"),
-        score_doubted_answers,
-        ("f1", "exact_match", "best_f1", "best_exact_match"),
+        *("squad2", "question_answering", partial(read_squad, version="2.0")),
+        *(score_doubted_answers, (*_F1, "best_f1", "best_exact_match")),
         source="context",
-        longest_answer=30,
+        longest_answer=_BERTS,
     ),
     _covidqa("covidqa", "context"),
     # 410 tokens or more of BERT's uncased vocabulary lie between question and answer, which a

@@ -192,7 +192,7 @@ def read_boolq(data_dir: Path | None, names: Sequence[str]) -> Splits:
         labels=BOOLEAN,
     )
     try:
-        return read(data_dir, names)
+        return read(data_dir, [*dict.fromkeys(("train", *names))])
     except FileNotFoundError:
         every = read(data_dir, ["validation"])["validation"]
     sources = [*every["text"]]
@@ -214,9 +214,9 @@ def _task(
     reader: Reader,
     labels: Sequence[str],
     metrics: tuple[str, ...] = ("accuracy",),
+    part: str | None = None,
     **settings: Any,
 ) -> Task:
-    part = settings.pop("part", None)
     read = partial(read_superglue, folder=folder, reader=reader, labels=labels, part=part)
     score = partial(score_classes, names=metrics)
     return Task(name, "classification", read, score, metrics, **settings)
@@ -243,5 +243,5 @@ SUPERGLUE = (
     # Where only smaller copies can be had, labels can be found for 401 of the 554 rows; put
     # together, they have this name.
     _task("wsc", "WSC", read_wsc, BOOLEAN, part="train_partial401.jsonl"),
-    _task("superrte", "RTE", _premise, ENTAILMENT),
+    _task("superrte", "RTE", _premise, ENTAILMENT.split()),
 )
