@@ -1,13 +1,14 @@
-"""Options that commands share, each written down once in a dataclass: heads and training."""
+"""Options that commands share, and the settings and texts that they name."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
@@ -18,7 +19,113 @@ if TYPE_CHECKING:
     from jat_graph.config import JatConfig
     from jat_graph.triplet_config import TripletConfig
 
-PRESETS = ("paper", "released", "released-efficient", "stones")
+PRESETS = ("paper", "released", "stones")
+
+
+def parse_span(text: str) -> range:
+    """Read ``40:90``, the positions from 40 to 89."""
+    first, colon, end = text.partition(":")
+    if not colon or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
+        raise typer.BadParameter(f"must be FIRST:END, as 40:90 for 40 to 89, got {text!r}")
+    return range(int(first), int(end))
+
+
+ModelOption: TypeAlias = Annotated[
+    str, typer.Option("--model", help="Folder or Hub name of the model.")
+]
+ConfigOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help=f"Settings of jump heads: a JSON file, or {', '.join(PRESETS)}.",
+    ),
+]
+SetOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A field of the settings, as heads=all or 'layers=[0,2]'; repeat for several.",
+    ),
+]
+TextOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--text", help="A text; repeat for several.")
+]
+FileOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--file", help="File with one text a line, in UTF-8.")
+]
+LayerOption: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option("--layer", min=0, help="A layer to show, from 0; repeat for several. [all]"),
+]
+HeadOption: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option("--head", min=0, help="A head to show, from 0; repeat for several. [all]"),
+]
+TokensOption: TypeAlias = Annotated[
+    range | None,
+    typer.Option(
+        "--tokens",
+        metavar="FIRST:END",
+        parser=parse_span,
+        help="Tokens to show: 40:90 are those from 40 to 89.",
+    ),
+]
+SpecialOption: TypeAlias = Annotated[
+    bool, typer.Option("--special-tokens", help="Show special tokens, too.")
+]
+
+
+def read_settings(
+    config: str | None, changes: list[str] | None, default: JatConfig | None = None
+) -> JatConfig | None:
+    """Return the settings that ``--config`` and ``--set`` describe, else ``default``.
+
+    What is set changes the settings of ``--config``, without it ``default``, else the paper's.
+    """
+    from jat_graph.config import JatConfig
+
+    if config in PRESETS:
+        default = getattr(JatConfig, config)()
+    elif config is not None:
+        default = JatConfig.load(config)
+    return (default or JatConfig()).replace(**parse_changes(changes)) if changes else default
+
+
+def parse_changes(changes: list[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE``: values as JSON, where they are, else as text."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be NAME=VALUE, as heads=all, got {change!r}")
+        try:
+            found[name] = _as_tuples(json.loads(value))
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -> list[str]:
+    """Return the texts of ``--text`` and ``--file``."""
+    try:
+        lines = [] if file is None else file.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} must be UTF-8, got a bad byte at {error.start}") from None
+    texts = [stripped for line in (*(text or ()), *lines) if (stripped := line.strip())]
+    if needed and not texts:
+        given = "an empty file" if file is not None else "an empty --text" if text else "none"
+        raise ValueError(f"text must be given by --text, or by --file a line each, got {given}")
+    return texts
+
+
+# What follows is of commands that leave.
+_PRESETS = ("paper", "released", "released-efficient", "stones")
 PANEL = "Jump attention"
 TRIPLET_PANEL = "Triplet attention"
 TRAINING_PANEL = "Training"
@@ -68,7 +175,7 @@ class JatOptions:
     """What the user said about jump attention: where to start, and fields of ``JatConfig``."""
 
     config: Annotated[Path | None, _option("JSON file with the settings to start from.")] = None
-    preset: Annotated[str | None, _option(f"Settings to start from: {', '.join(PRESETS)}.")] = None
+    preset: Annotated[str | None, _option(f"Settings to start from: {', '.join(_PRESETS)}.")] = None
     graph: Annotated[str | None, _option("What a jump goes along: pairs of tokens, or stones.")] = (
         None
     )
@@ -171,8 +278,8 @@ class JatOptions:
             return JatConfig.load(self.config)
         if self.preset is None:
             return None
-        if self.preset not in PRESETS:
-            raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
+        if self.preset not in _PRESETS:
+            raise ValueError(f"--preset must be one of {', '.join(_PRESETS)}, got {self.preset!r}")
         if self.preset == "paper":
             return JatConfig.paper()
         if self.preset == "stones":

@@ -1,5 +1,11 @@
 """What heads do on real input: graphs of texts, reports on them, and thresholds from data."""
 
+from jat_graph.inspection.calibration import (
+    HeadStatistics,
+    calibrate,
+    graph_statistics,
+    layer_statistics,
+)
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -10,13 +16,16 @@ from jat_graph.inspection.reports import (
     SteppingStone,
     Stone,
     StoneReport,
-    Token,
 )
+from jat_graph.inspection.selection import Token
+from jat_graph.inspection.structure import GraphStructure
 from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [
+    "GraphStructure",
     "GraphView",
     "HeadReport",
+    "HeadStatistics",
     "HeadView",
     "Inspection",
     "Jump",
@@ -25,7 +34,10 @@ __all__ = [
     "Stone",
     "StoneReport",
     "Token",
+    "calibrate",
+    "graph_statistics",
     "inspect_text",
+    "layer_statistics",
     "view_graphs",
     "view_head",
 ]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -22,7 +21,6 @@ from jat_graph.inspection.structure import GraphStructure, mean_structure, struc
 from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.progress import watched
 from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.rule import VoteRule
 from jat_graph.voting.scores import BLOCK
 
 HOLD_OUT_EVERY = 5
@@ -30,8 +28,6 @@ FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
 
 # Products that are held at a time: 1 MiB in float32, which stays in the cache.
 PAIRS = 2**18
-
-PutOn: TypeAlias = Callable[[JatConfig | None], None]  # gives the model these jump heads, or none
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +108,21 @@ def calibrate(
     """
     config = config or attached_config(model) or JatConfig()
     check_calibration(density, config)
-    used, held_out = split_batches(batches)
-    with _as_it_was(model) as put_on:
-        table = _measure_table(model, put_on, used, density, config)
+    batches = _checked(batches)
+    step = min(HOLD_OUT_EVERY, len(batches))
+    held_out = batches[step - 1 :: step] if step > 1 else []
+    used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
+    before, learned = attached_config(model), learned_by_heads(model)
+    try:
+        table = _measure_table(model, learned, used, density, config)
         result = config.replace(threshold=table)
-        put_on(result)
+        attach_again(model, result, learned)
         _log_density("used", graph_statistics(model, used), density)
         if held_out:
             _log_density("held-out", graph_statistics(model, held_out), density)
+    finally:
+        if attached_config(model) != before:
+            attach_again(model, before, learned)
     return result
 
 
@@ -159,11 +162,12 @@ def graph_statistics(
     return [_statistics(*place, sums) for place, sums in totals.items()]
 
 
-def layer_statistics(layer: CapturedLayer) -> list[HeadStatistics]:
+def layer_statistics(layer: CapturedLayer, graph: LayerGraph | None = None) -> list[HeadStatistics]:
     """Measure the density and the mean weight of each head of one layer, on one batch.
 
     Args:
         layer: What :func:`jat_graph.hf.capture_scores` kept.
+        graph: Its graph, if it is there already. (default: None)
 
     Returns:
         One entry for each jump head.
@@ -171,22 +175,8 @@ def layer_statistics(layer: CapturedLayer) -> list[HeadStatistics]:
     Reference:
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
-    return graph_densities(layer, layer_graph(layer))
-
-
-def graph_densities(layer: CapturedLayer, graph: LayerGraph) -> list[HeadStatistics]:
-    """Return the statistics of each head of a layer whose graph is known."""
-    sums = zip(layer.heads, _sums(graph), strict=True)
+    sums = zip(layer.heads, _sums(graph or layer_graph(layer)), strict=True)
     return [_statistics(layer.layer, head, values) for head, values in sums]
-
-
-def split_batches(batches: Iterable[Inputs]) -> tuple[list[Inputs], list[Inputs]]:
-    """Return the batches to use, and those held out: every fifth, or the last of two to four."""
-    batches = _checked(batches)
-    step = min(HOLD_OUT_EVERY, len(batches))
-    held_out = batches[step - 1 :: step] if step > 1 else []
-    used = [b for n, b in enumerate(batches, start=1) if step == 1 or n % step]
-    return used, held_out
 
 
 def _checked(batches: Iterable[Inputs]) -> list[Inputs]:
@@ -198,20 +188,20 @@ def _checked(batches: Iterable[Inputs]) -> list[Inputs]:
 
 def _measure_table(
     model: PreTrainedModel,
-    put_on: PutOn,
+    learned: Mapping[str, Tensor],
     batches: list[Inputs],
     density: float,
     config: JatConfig,
 ) -> tuple[tuple[float, ...], ...]:
     """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
-    put_on(config.replace(threshold=math.inf))
+    attach_again(model, config.replace(threshold=math.inf), learned)
     relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
     for row in watched(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])
-        put_on(config.replace(threshold=(*table, infinite), layers=layers))
+        attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
         parts = [_critical_values(layer_ballot(layer)) for layer in relay.captured(row)]
         heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
         table.append(tuple(_quantile(torch.cat(values), 1 - density) for values in heads))
@@ -232,31 +222,23 @@ def _critical_values(ballot: Ballot) -> list[Tensor]:
     A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
     """
     batch, heads, length = ballot.source.shape
-    shape = batch, heads, length, length
-    critical = torch.full(shape, -torch.inf, dtype=ballot.source.dtype, device=ballot.source.device)
+    critical = torch.full(
+        (batch, heads, length, length),
+        -torch.inf,
+        dtype=ballot.source.dtype,
+        device=ballot.source.device,
+    )
     height = max(1, PAIRS // (batch * heads * length))
-    for _, scores, norms in ballot.key_blocks(BLOCK):
-        for start in range(0, length, height):
-            rows = slice(start, start + height)
-            _raise_to_products(critical[:, :, rows], rows, scores, norms, ballot.rule)
+    for _, scores, norms in ballot.key_blocks(BLOCK):  # [B, H, L, u], max(1, ‖K_j‖) [B, H, u]
+        for start, key in product(range(0, length, height), range(scores.size(-1))):
+            rows, column = slice(start, start + height), scores[..., key]
+            left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
+            norm = None if norms is None else norms[..., key, None, None]
+            best = critical[:, :, rows]
+            # A masked score is NaN: fmax passes it over.
+            torch.fmax(best, ballot.rule.product(left, right, norm), out=best)
     allowed = ballot.edge_mask().expand_as(critical)
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
-
-
-def _raise_to_products(
-    best: Tensor,  # [B, H, rows, L], written
-    rows: slice,
-    scores: Tensor,  # Key scores [B, H, L, u]
-    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, u], or None
-    rule: VoteRule,
-) -> None:
-    """Raise the best product of each pair to those of some keys."""
-    for key in range(scores.size(-1)):
-        column = scores[..., key]
-        left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
-        norm = None if norms is None else norms[..., key, None, None]
-        # A masked score is NaN: fmax passes it over.
-        torch.fmax(best, rule.product(left, right, norm), out=best)
 
 
 def _sums(graph: LayerGraph) -> Tensor:  # [H, 3]
@@ -272,21 +254,6 @@ def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
     mean = weight / joined if joined else 0.0
     structure = mean_structure(rest) if rest else None
     return HeadStatistics(layer, head, density, mean, int(pairs), structure)
-
-
-@contextmanager
-def _as_it_was(model: PreTrainedModel) -> Iterator[PutOn]:
-    """Give the model back with the jump heads it had, or none, whatever was put on."""
-    before, strengths = attached_config(model), learned_by_heads(model)
-
-    def put_on(config: JatConfig | None) -> None:
-        attach_again(model, config, strengths)
-
-    try:
-        yield put_on
-    finally:
-        if attached_config(model) != before:
-            put_on(before)
 
 
 def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:

@@ -28,14 +28,13 @@ class Vote(NamedTuple):
     share: float | None = None  # of P_ik, that goes over a stone
 
 
-class Footing(NamedTuple):
+class UsedStone(NamedTuple):
     """A stone on which somebody stands."""
 
-    place: int  # among all stones
     key: int  # position j
     side: int
     share: float  # of all walks, that go over it
-    size: int  # how many stand on it
+    links: list[tuple[int, float]]  # positions i on it, and b_ij
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,13 @@ class LayerGraph(ABC):
 
 
 @dataclass(frozen=True)
-class PairGraph(LayerGraph):
+class PairVotes(LayerGraph):
     """The graph A of hard votes."""
+
+    @cached_property
+    def columns(self) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
+        """Columns and limits of the voting keys."""
+        return self.ballot.columns()
 
     @cached_property
     def weights(self) -> Tensor:  # [B, H, L, L]
@@ -82,18 +86,13 @@ class PairGraph(LayerGraph):
         """Return who voted for a pair, strongest product first."""
         if not self.weights[0, 0, query, key]:
             return []
-        columns, limits = (part[0, 0] for part in self._columns)  # [U, L], [U]
+        columns, limits = (part[0, 0] for part in self.columns)  # [U, L], [U]
         chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
         index = self.ballot.keys.index
         keys = chosen if index is None else index[0, 0, chosen]
         left, right = self.scores[0, 0][[query, key]][:, keys].tolist()
         votes = [Vote(*row) for row in zip(keys.tolist(), left, right, strict=True)]
         return sorted(votes, key=lambda vote: -vote.query_score * vote.key_score)
-
-    @cached_property
-    def _columns(self) -> tuple[Tensor, Tensor]:
-        """Columns and limits of the voting keys, ``[B, H, U, L]`` and ``[B, H, U]``."""
-        return self.ballot.columns()
 
 
 @dataclass(frozen=True)
@@ -138,21 +137,19 @@ class StoneLinks(LayerGraph):
         votes = [Vote(*row) for row in zip(*rows, strict=True)]
         return sorted(votes, key=lambda vote: -(vote.share or 0.0))
 
-    def footings(self) -> list[Footing]:
+    def stones(self) -> list[UsedStone]:
         """Return the stones in use, by their shares of all walks."""
         links = self.links[0, 0]  # [L, m]
         steps = links / (links.sum(-1, keepdim=True) + self.self_weight)
         shares, order = steps.nan_to_num().mean(0).sort(descending=True, stable=True)
-        places, sides = self._places
-        columns = order, places[order], sides[order], shares, links.count_nonzero(0)[order]
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [footing for footing in map(Footing._make, rows) if footing.size]
-
-    def standing(self, footing: Footing) -> list[tuple[int, float]]:
-        """Return who stands on a stone: positions i and b_ij, in their order."""
-        column = self.links[0, 0, :, footing.place]
-        on = column.nonzero().squeeze(-1)
-        return list(zip(on.tolist(), column[on].tolist(), strict=True))
+        keys, sides = self._places
+        found = []
+        for column, share in zip(order.tolist(), shares.tolist(), strict=True):
+            on = links[:, column].nonzero().squeeze(-1)
+            if len(on):
+                standing = list(zip(on.tolist(), links[on, column].tolist(), strict=True))
+                found.append(UsedStone(int(keys[column]), int(sides[column]), share, standing))
+        return found
 
     @property
     def linked(self) -> float:
@@ -175,7 +172,7 @@ def layer_ballot(layer: CapturedLayer) -> Ballot:
 def layer_graph(layer: CapturedLayer) -> LayerGraph:
     """Return the graph of a layer."""
     if layer.config.graph.kind == "pairs":
-        return PairGraph(layer_ballot(layer))
+        return PairVotes(layer_ballot(layer))
     jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
     operator, ballot = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
     rule = LinkRule.of(layer.config, ballot.source)

@@ -10,20 +10,7 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
-from jat_graph.inspection.edges import strongest_tokens
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token of the text.
-
-    Args:
-        index: Position among the model's tokens, special ones included.
-        text: What it says.
-    """
-
-    index: int
-    text: str
+from jat_graph.inspection.selection import Token, strongest_tokens
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ class Jump:
         Returns:
             A dictionary for ``json.dumps``.
         """
-        return {**_known(self), "gain": self.gain}
+        return {**_as_json(self), "gain": self.gain}
 
 
 @dataclass(frozen=True)
@@ -189,7 +176,14 @@ class Inspection:
             "text": self.text,
             "tokens": [token.text for token in self.tokens],
             "config": self.config.to_dict(),
-            "heads": [_head_dict(report) for report in self.heads],
+            "heads": [
+                {
+                    **_as_json(report),
+                    "threshold": "inf" if math.isinf(report.threshold) else report.threshold,
+                    "jumps": [jump.to_dict() for jump in report.jumps],
+                }
+                for report in self.heads
+            ],
         }
 
 
@@ -212,14 +206,14 @@ class GraphView:
 
 
 @dataclass(frozen=True)
-class HeadView:
+class HeadView(GraphView):
     """One jump head on one text, as matrices; what :func:`jat_graph.viz.draw_head` draws.
 
     Args:
         report: The head's numbers and jumps.
         tokens: The tokens shown.
-        scores: X before propagation, scaled.
         weights: The graph A; with stones P between two tokens.
+        scores: X before propagation, scaled.
         propagated: The scores after propagation, scaled.
         gains: Attention probability after propagation minus before.
 
@@ -227,10 +221,7 @@ class HeadView:
         - ``scores``, ``weights``, ``propagated``, ``gains``: ``[L, L]`` with L shown tokens
     """
 
-    report: HeadReport
-    tokens: tuple[Token, ...]
     scores: Tensor
-    weights: Tensor
     propagated: Tensor
     gains: Tensor
 
@@ -252,7 +243,7 @@ class HeadView:
         keep = strongest_tokens(self.gains, self.weights, most)
         tokens = tuple(self.tokens[place] for place in keep)
         jumps = tuple(j for j in self.report.jumps if j.query in tokens and j.key in tokens)
-        matrices = self.scores, self.weights, self.propagated, self.gains
+        matrices = self.weights, self.scores, self.propagated, self.gains
         return HeadView(
             replace(self.report, jumps=jumps),
             tokens,
@@ -260,14 +251,7 @@ class HeadView:
         )
 
 
-def _head_dict(report: HeadReport) -> dict[str, Any]:
-    """Return a report as JSON types."""
-    threshold = "inf" if math.isinf(report.threshold) else report.threshold
-    jumps = [jump.to_dict() for jump in report.jumps]
-    return {**_known(report), "threshold": threshold, "jumps": jumps}
-
-
-def _known(item: Any) -> dict[str, Any]:
+def _as_json(item: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that hold something, tuples as lists."""
     known: dict[str, Any] = asdict(
         item,

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import statistics
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.inspection.choice import Indices
-from jat_graph.inspection.head_reports import cut, report_head
-from jat_graph.inspection.reading import Reading
-from jat_graph.inspection.reports import GraphView, HeadReport, HeadView, Inspection
+from jat_graph.hf import attached_config
+from jat_graph.hf.capture import jumping_heads
+from jat_graph.inspection.calibration import layer_statistics
+from jat_graph.inspection.graphs import StoneLinks
+from jat_graph.inspection.reports import (
+    GraphView,
+    HeadReport,
+    HeadView,
+    Inspection,
+    Jump,
+    Link,
+    SteppingStone,
+    Stone,
+    StoneReport,
+)
+from jat_graph.inspection.selection import (
+    EncodedText,
+    Indices,
+    choose_heads,
+    encode_text,
+    strongest_edges,
+)
+from jat_graph.inspection.tracing import HeadTrace, capture_batch
+from jat_graph.progress import watched
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -67,27 +88,14 @@ def inspect_text(
         [(2, 0), (2, 1), (2, 2), (2, 3)]
     """
     check_integer("top", top, least=0)
-    reading = Reading.of(
-        model,
-        tokenizer,
-        text,
-        layers=layers,
-        heads=heads,
-        tokens=tokens,
-        special_tokens=special_tokens,
+    chosen = _jump_heads(model, layers, heads)
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+    reports = tuple(
+        _report_head(encoded, trace, top, top) for trace in _traces(model, encoded, chosen)
     )
-    return inspection_of(reading, reports_of(reading, top))
-
-
-def reports_of(reading: Reading, top: int) -> Iterator[HeadReport]:
-    """Yield a report on one head after the other."""
-    for trace in reading.traces():
-        yield report_head(reading, trace, top, top)
-
-
-def inspection_of(reading: Reading, reports: Iterable[HeadReport]) -> Inspection:
-    """Return the reports with what they are about."""
-    return Inspection(reading.text, reading.tokens, reading.config, tuple(reports))
+    config = attached_config(model)
+    assert config is not None
+    return Inspection(text, encoded.tokens, config, reports)
 
 
 def view_head(
@@ -126,25 +134,13 @@ def view_head(
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
     """
     check_integer("top", top, least=0)
-    reading = Reading.of(
-        model,
-        tokenizer,
-        text,
-        layers=layer,
-        heads=head,
-        tokens=tokens,
-        special_tokens=special_tokens,
-    )
-    return view_of(reading, top)
-
-
-def view_of(reading: Reading, top: int) -> HeadView:
-    """Return the view of the one head that is looked at."""
-    (trace,) = reading.traces()
-    report = report_head(reading, trace, top, None)
-    matrices = trace.scores, trace.weights, trace.propagated, trace.after - trace.before
+    chosen = _jump_heads(model, layer, head)
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+    (trace,) = _traces(model, encoded, chosen)
+    report = _report_head(encoded, trace, top, None)
+    matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
     return HeadView(
-        report, reading.shown_tokens, *(cut(reading, matrix).cpu() for matrix in matrices)
+        report, encoded.shown_tokens, *(encoded.cut(matrix).cpu() for matrix in matrices)
     )
 
 
@@ -190,20 +186,92 @@ def view_graphs(
         >>> [(graph.report.layer, list(graph.weights.shape)) for graph in graphs][:2]
         [(0, [4, 4]), (1, [4, 4])]
     """
-    reading = Reading.of(
-        model,
-        tokenizer,
-        text,
-        layers=layers,
-        heads=heads,
-        tokens=tokens,
-        special_tokens=special_tokens,
+    chosen = _jump_heads(model, layers, heads)
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+    return (
+        GraphView(
+            _report_head(encoded, trace, 0, 0),
+            encoded.shown_tokens,
+            encoded.cut(trace.weights).cpu(),
+        )
+        for trace in _traces(model, encoded, chosen)
     )
-    return graphs_of(reading)
 
 
-def graphs_of(reading: Reading) -> Iterator[GraphView]:
-    """Yield the graph of one head after the other, whose reports name no jumps and no stones."""
-    for trace in reading.traces():
-        report = report_head(reading, trace, 0, 0)
-        yield GraphView(report, reading.shown_tokens, cut(reading, trace.weights).cpu())
+def _jump_heads(
+    model: PreTrainedModel, layers: Indices, heads: Indices
+) -> tuple[tuple[int, int], ...]:
+    if attached_config(model) is None:
+        raise ValueError("model must have jump heads, got none: attach them first")
+    return choose_heads(jumping_heads(model), layers, heads)
+
+
+def _traces(
+    model: PreTrainedModel, encoded: EncodedText, heads: tuple[tuple[int, int], ...]
+) -> Iterator[HeadTrace]:
+    """Run the model, and yield what one head after the other did."""
+    layers = {layer.layer: layer for layer in capture_batch(model, encoded.inputs)}
+    for layer, head in watched(heads, "heads", len(heads), transient=True):
+        yield HeadTrace(layers[layer].of_head(head))
+
+
+def _report_head(
+    encoded: EncodedText, trace: HeadTrace, top: int, most_stones: int | None
+) -> HeadReport:
+    """Report one head: the first jumps, and the first of its stones or all of them."""
+    (measured,) = layer_statistics(trace.layer, trace.graph)
+    theta = trace.strengths
+    report = HeadReport(
+        trace.layer.layer,
+        measured.head,
+        float(trace.graph.ballot.rule.threshold[0, 0]),
+        measured.density,
+        measured.mean_weight,
+        tuple(strongest_jumps(encoded, trace, top)),
+        None if theta is None else tuple(tuple(hop) for hop in theta.mT.tolist()),
+    )
+    if not isinstance(trace.graph, StoneLinks):
+        return report
+    used, shown = trace.graph.stones(), set(encoded.shown)
+    stones = []
+    for key, side, share, standing in used:
+        links = tuple(Link(encoded.tokens[i], b) for i, b in standing if i in shown)
+        if links and key in encoded.named:
+            hidden = len(standing) - len(links)
+            stones.append(Stone(encoded.tokens[key], side, share, links, hidden))
+    return StoneReport(
+        **vars(report),
+        linked=trace.graph.linked,
+        num_stones=len(used),
+        median_size=float(statistics.median(len(stone.links) for stone in used) if used else 0),
+        stones=tuple(stones[:most_stones]),
+    )
+
+
+def strongest_jumps(encoded: EncodedText, trace: HeadTrace, top: int) -> Iterator[Jump]:
+    """Yield the edges between shown tokens with the largest gains."""
+    if top == 0:
+        return  # and make no matrix for it
+    gains, weights = (encoded.cut(m) for m in (trace.after - trace.before, trace.weights))
+    edges = [
+        (encoded.shown[i], encoded.shown[k])
+        for i, k in strongest_edges(gains, weights, top).tolist()
+    ]
+    carried = trace.carried([key for _, key in edges])
+    for place, (query, key) in enumerate(edges):
+        votes = trace.graph.votes(query, key)
+        stones = tuple(
+            SteppingStone(encoded.tokens[vote.key], *vote[1:])
+            for vote in votes
+            if vote.key in encoded.named
+        )
+        yield Jump(
+            query=encoded.tokens[query],
+            key=encoded.tokens[key],
+            weight=float(trace.weights[query, key]),
+            before=float(trace.before[query, key]),
+            after=float(trace.after[query, key]),
+            stones=stones,
+            hidden_stones=len(votes) - len(stones),
+            carried=None if carried is None else float(carried[query, place]),
+        )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from jat_graph.inspection.choice import Indices
+from jat_graph.inspection.selection import Indices
 from jat_graph.tasks.treebank import Sentence
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import PageContent, ParsedWords
-from jat_graph.viewer.reading import HeadReader, ShownText
+from jat_graph.viewer.reading import read_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -76,21 +76,27 @@ def view(
     some = [texts] if isinstance(texts, str | Sentence) else list(texts)
     if not some:
         raise ValueError("texts must be one or more, got none")
-    reader = HeadReader.of(model, tokenizer, layers, heads, tokens, special_tokens)
-    encoded = [_encode(reader, n, text) for n, text in enumerate(some)]
-    return Page(PageContent(title, tuple(reader.read(encoded)), tuple(atlases)))
+    contents = read_texts(
+        model,
+        tokenizer,
+        [_content(tokenizer, n, text) for n, text in enumerate(some)],
+        layers=layers,
+        heads=heads,
+        tokens=tokens,
+        special_tokens=special_tokens,
+    )
+    return Page(PageContent(title, tuple(contents), tuple(atlases)))
 
 
-def _encode(reader: HeadReader, number: int, text: Shown) -> ShownText:
+def _content(tokenizer: PreTrainedTokenizerBase, number: int, text: Shown) -> str | ParsedWords:
     if isinstance(text, str):
-        return reader.encode(text)
+        return text
     if not isinstance(text, Sentence):
         raise ValueError(
             f"texts[{number}] must be a string or a Sentence, got {type(text).__name__}"
         )
-    if not reader.tokenizer.is_fast:
+    if not tokenizer.is_fast:
         raise ValueError(
-            f"tokenizer must be a fast one to know words, got {type(reader.tokenizer).__name__}"
+            f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
         )
-    parse = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
-    return reader.encode(text.words, parse)
+    return ParsedWords(text.words, text.tags, text.heads, text.relations, ())

@@ -1,10 +1,9 @@
 """One file that shows heads, jumps, trees and maps in any browser, without a network."""
 
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView
-from jat_graph.viewer.heads import head_view
-from jat_graph.viewer.maps import map_view
 from jat_graph.viewer.names import hooked_tensors
 from jat_graph.viewer.page import Page
+from jat_graph.viewer.views import head_view, map_view
 
 __all__ = [
     "AtlasLabel",

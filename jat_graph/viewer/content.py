@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from jat_graph.inspection.reports import Jump
+
 # Of a head: what it gives, what it would without jumps, what these change, what they go along.
 AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference", "graph")
 
@@ -124,48 +126,6 @@ class Links:
 
 
 @dataclass(frozen=True)
-class PageStone:
-    """What joined a pair: a key that voted, or a stone on which both tokens stand.
-
-    Args:
-        key: The token j.
-        query_score: X_ij.
-        key_score: X_kj.
-        side: Of a stone 1, or -1 for unusually low scores. (default: None)
-        share: Of a stone, the share of the jump's weight that goes over it. (default: None)
-    """
-
-    key: int
-    query_score: float
-    key_score: float
-    side: int | None = None
-    share: float | None = None
-
-
-@dataclass(frozen=True)
-class PageJump:
-    """An edge (i, k) of a head's graph.
-
-    Args:
-        query: The token i that looks.
-        key: The token k looked at.
-        weight: A_ik, or with stones P_ik.
-        before: Attention probability without propagation.
-        after: Attention probability with it.
-        stones: The strongest of what joined the pair.
-        more: How many more there were.
-    """
-
-    query: int
-    key: int
-    weight: float
-    before: float
-    after: float
-    stones: tuple[PageStone, ...]
-    more: int = 0
-
-
-@dataclass(frozen=True)
 class HeadContent:
     """One head on one text.
 
@@ -182,7 +142,7 @@ class HeadContent:
     layer: int
     head: int
     links: dict[str, Links]
-    jumps: tuple[PageJump, ...] = ()
+    jumps: tuple[Jump, ...] = ()
     num_jumps: int = 0
     note: str = ""
 

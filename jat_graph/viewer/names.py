@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 from jat_graph.config import JatConfig
+from jat_graph.data.reading import check_model
 from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.interface import Attachment, find_attachment
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.inspection.graphs import StoneLinks
+from jat_graph.inspection.selection import encode_text
 from jat_graph.inspection.tracing import HeadTrace
 from jat_graph.masks.tokens import split_additive
 from jat_graph.operators import DenseOperator, NormalizedOperator
-from jat_graph.viewer.reading import HeadReader, run_heads
+from jat_graph.viewer.reading import enabled_jumps, run_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -70,9 +72,9 @@ def hooked_tensors(
         >>> found["blocks.2.attn.hook_attn_scores"].shape
         torch.Size([1, 4, 6, 6])
     """
-    reader = HeadReader.of(model, tokenizer, None, None, None, special_tokens=True)
-    inputs, jumping = reader.encode(text).inputs, reader.jumping()
-    rows, layers = run_heads(model, inputs, bool(jumping))
+    check_model(model)
+    inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
+    rows, layers = run_heads(model, inputs, bool(enabled_jumps(model)))
     with _recorded(model) as calls:
         run_heads(model, inputs, jumps=False)
     found: dict[str, Tensor] = {}

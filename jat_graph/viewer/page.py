@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -18,21 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jat_graph.files import check_target, write_text
-from jat_graph.viewer.content import (
-    AtlasLayer,
-    AtlasView,
-    HeadContent,
-    Links,
-    PageContent,
-    PageJump,
-    TextContent,
-)
+from jat_graph.inspection.reports import Jump
+from jat_graph.viewer.content import AtlasView, Links, PageContent, TextContent
 
 # In this order they are one script.
 SCRIPTS = ("basics.js", "heads.js", "jumps.js", "trees.js", "maps.js", "page.js")
 
 STEPS = 2**15 - 1  # of a value, each way: what 16 bits hold
 DIGITS = 4  # of numbers that are written out
+MOST_STONES = 8  # of a jump
 FRAME_HEIGHT = 720  # pixels, in a notebook
 
 
@@ -107,25 +101,27 @@ def _page_record(content: PageContent) -> dict[str, Any]:
 
 
 def _text_record(text: TextContent) -> dict[str, Any]:
-    number = len(text.tokens)
+    positions = list(text.positions or range(len(text.tokens)))
+    rows = {position: row for row, position in enumerate(positions)}
     return {
         "title": text.title,
         "tokens": text.tokens,
-        "positions": list(text.positions or range(number)),
+        "positions": positions,
         "second": text.second,
         "parse": None if text.parse is None else vars(text.parse),
-        "heads": [_head_record(head, number) for head in text.heads],
-    }
-
-
-def _head_record(head: HeadContent, tokens: int) -> dict[str, Any]:
-    return {
-        "layer": head.layer,
-        "head": head.head,
-        "note": head.note,
-        "links": {kind: _links_record(links, tokens) for kind, links in head.links.items()},
-        "jumps": [_jump_record(jump) for jump in head.jumps],
-        "numJumps": head.num_jumps,
+        "heads": [
+            {
+                "layer": head.layer,
+                "head": head.head,
+                "note": head.note,
+                "links": {
+                    kind: _links_record(links, len(rows)) for kind, links in head.links.items()
+                },
+                "jumps": [_jump_record(jump, rows) for jump in head.jumps],
+                "numJumps": head.num_jumps,
+            }
+            for head in text.heads
+        ],
     }
 
 
@@ -147,13 +143,16 @@ def _packed(numbers: NDArray[Any], kind: str) -> str:
     return base64.b64encode(numbers.astype(np.dtype(kind)).tobytes()).decode()
 
 
-def _jump_record(jump: PageJump) -> list[Any]:
+def _jump_record(jump: Jump, rows: Mapping[int, int]) -> list[Any]:
+    """The tokens, numbers and strongest stones of a jump; how many more there are."""
+    shown = [stone for stone in jump.stones if stone.token.index in rows][:MOST_STONES]
     stones = [
-        [s.key, _short(s.query_score), _short(s.key_score), s.side, _short(s.share)]
-        for s in jump.stones
+        [rows[s.token.index], *map(_short, (s.query_score, s.key_score)), s.side, _short(s.share)]
+        for s in shown
     ]
     numbers = [_short(value) for value in (jump.weight, jump.before, jump.after)]
-    return [jump.query, jump.key, *numbers, jump.more, stones]
+    more = len(jump.stones) - len(shown) + jump.hidden_stones
+    return [rows[jump.query.index], rows[jump.key.index], *numbers, more, stones]
 
 
 def _atlas_record(atlas: AtlasView) -> dict[str, Any]:
@@ -161,22 +160,17 @@ def _atlas_record(atlas: AtlasView) -> dict[str, Any]:
         "title": atlas.title,
         "caption": atlas.caption,
         "points": [[p.label, p.sentence, *(p.span or (0, 0))] for p in atlas.points],
-        "layers": [_layer_record(layer) for layer in atlas.layers],
+        "layers": [
+            {
+                "name": layer.name,
+                "caption": layer.caption,
+                "places": [[_short(float(x)), _short(float(y))] for x, y in layer.places],
+                "groups": list(layer.groups),
+                "labels": [[_short(own.x), _short(own.y), own.text] for own in layer.labels],
+            }
+            for layer in atlas.layers
+        ],
     }
-
-
-def _layer_record(layer: AtlasLayer) -> dict[str, Any]:
-    return {
-        "name": layer.name,
-        "caption": layer.caption,
-        "places": [_shortened(place) for place in layer.places],
-        "groups": list(layer.groups),
-        "labels": [[*_shortened((label.x, label.y)), label.text] for label in layer.labels],
-    }
-
-
-def _shortened(values: Iterable[float]) -> list[float | None]:
-    return [_short(float(value)) for value in values]
 
 
 def _short(value: float | None) -> float | None:

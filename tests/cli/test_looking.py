@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from jat_graph.cli.app import app
 from jat_graph.cli.head_tables import _jump_cells, _stone_cells, _token, threshold_table
-from jat_graph.config import JatConfig, PairGraph
-from jat_graph.inspection.reports import Jump, Link, Stone, Token
+from jat_graph.config import JatConfig
+from jat_graph.inspection import Jump, Link, Stone, Token
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"

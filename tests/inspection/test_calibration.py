@@ -17,13 +17,7 @@ from jat_graph import stone_graph
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
 from jat_graph.hf.changing import attach_again, learned_by_heads
-from jat_graph.inspection.calibration import (
-    Inputs,
-    calibrate,
-    graph_statistics,
-    layer_statistics,
-    split_batches,
-)
+from jat_graph.inspection import calibrate, graph_statistics, layer_statistics
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.tracing import capture_batch
 
@@ -79,9 +73,8 @@ def test_density_is_met_within_one_pair(variant: dict[str, Any], device: torch.d
     wanted = 0.1
     settings = {"heads": (0, 2, 3), "layers": (0, 2)} | variant
     config = calibrate(model, batches, density=wanted, config=JatConfig.paper(**settings))
-    used, _ = split_batches(batches)
     attach(model, config)
-    statistics = graph_statistics(model, used)
+    statistics = graph_statistics(model, [*batches[:4], batches[5]])  # the fifth is held out
     assert [(s.layer, s.head) for s in statistics] == list(itertools.product((0, 2), (0, 2, 3)))
     for row in config.graph.threshold:
         assert all(0 < value < math.inf for value in row)
@@ -253,23 +246,30 @@ def test_stones_are_counted_by_their_links() -> None:
         assert 0.05 < entry.density < 0.5
 
 
-def test_held_out_batches_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="jat_graph"):
-        calibrate(tiny_bert(), random_batches(3), density=0.2, config=JatConfig(layers=(0,)))
-    used, held_out = (record.getMessage() for record in caplog.records)
-    assert "used batches: mean 0.19" in used or "used batches: mean 0.20" in used
-    assert "held-out batches" in held_out
-
-
 @pytest.mark.parametrize(
     ("count", "held_out"), [(1, []), (2, [1]), (4, [3]), (5, [4]), (11, [4, 9])]
 )
-def test_every_fifth_batch_is_held_out(count: int, held_out: list[int]) -> None:
-    batches: list[Inputs] = [{"number": n} for n in range(count)]
-    used, held = split_batches(batches)
-    assert [batch["number"] for batch in held] == held_out
-    assert sorted(batch["number"] for batch in used + held) == list(range(count))
-    assert used
+def test_every_fifth_batch_is_held_out(
+    count: int, held_out: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, batches = tiny_bert(), random_batches(count)
+    batches = [b if n in held_out else batches[0] for n, b in enumerate(batches)]
+    settings = JatConfig(layers=(0,))
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        config = calibrate(model, batches, density=0.2, config=settings)
+    assert len(caplog.records) == 1 + bool(held_out)
+    assert config == calibrate(model, batches[:1], density=0.2, config=settings)
+
+
+@pytest.mark.parametrize(("density", "level"), [(0.3, "INFO"), (0.001, "WARNING")])
+def test_a_density_that_is_far_off_is_a_warning(
+    density: float, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = random_batches(2)
+    other = {"input_ids": two["input_ids"][:, :2]}  # its one pair is joined, or it is not
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        calibrate(tiny_bert(), [one, one if level == "INFO" else other], density=density)
+    assert caplog.records[-1].levelname == level
 
 
 @pytest.mark.parametrize(
@@ -316,11 +316,10 @@ def test_minilm_on_real_sentences(minilm_path: str, data_dir: Path) -> None:
     detach(model)
     assert max(fixed) - min(fixed) > 0.3  # ρ = 6 does not fit all heads
     config = calibrate(model, batches, density=0.1, config=settings)
-    used, held_out = split_batches(batches)
     attach(model, config)
-    for entry in graph_statistics(model, used):
+    for entry in graph_statistics(model, [*batches[:4], batches[5]]):
         # The first layer knows words only: the same two words tie, in every sentence.
         slack = 2 if entry.layer else 0.005 * entry.pairs
         assert abs(entry.density - 0.1) * entry.pairs <= slack
-    for entry in graph_statistics(model, held_out):
+    for entry in graph_statistics(model, [batches[4]]):
         assert 0.01 < entry.density < 0.3

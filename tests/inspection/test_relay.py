@@ -1,6 +1,5 @@
 """Runs from layer to layer: they show what whole runs show, of all architectures."""
 
-import logging
 import math
 from collections import Counter
 from dataclasses import replace
@@ -11,8 +10,7 @@ import torch
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.hf.changing import attach_again
-from jat_graph.inspection import calibration
-from jat_graph.inspection.calibration import calibrate
+from jat_graph.inspection import calibrate
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.tracing import capture_batch
 from tests.hf.models import LENGTH, TEXT, THRESHOLD, tiny_config, tiny_inputs, tiny_model
@@ -69,17 +67,3 @@ def test_the_model_is_left_as_it_was() -> None:
     before = {name: set(vars(module)) for name, module in model.named_modules()}
     calibrate(model, batches, density=0.2)
     assert before == {name: set(vars(module)) for name, module in model.named_modules()}
-
-
-@pytest.mark.parametrize(
-    ("held_out", "level"), [(0.19, "INFO"), (0.05, "WARNING"), (0.41, "WARNING")]
-)
-def test_a_density_that_is_far_off_is_a_warning(
-    held_out: float, level: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = [calibration.HeadStatistics(0, 0, held_out, 1.0, 100)]
-    with caplog.at_level(logging.INFO, logger="jat_graph"):
-        calibration._log_density("held-out", found, 0.2)
-    (record,) = caplog.records
-    assert record.levelname == level
-    assert ("more texts" in record.getMessage()) == (level == "WARNING")

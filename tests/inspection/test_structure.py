@@ -7,7 +7,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.hf import capture_scores
-from jat_graph.inspection.calibration import graph_statistics
+from jat_graph.inspection import graph_statistics
 from jat_graph.inspection.graphs import layer_ballot, layer_graph
 from jat_graph.inspection.structure import GraphStructure, structure_sums
 from jat_graph.inspection.tracing import capture_batch

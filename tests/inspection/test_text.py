@@ -12,14 +12,10 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.hf.changing import learned_by_heads
-from jat_graph.inspection.calibration import calibrate
-from jat_graph.inspection.reports import Inspection, StoneReport
-from jat_graph.inspection.text import inspect_text, view_head
+from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))
-PAIR_FIELDS = {"layer", "head", "threshold", "density", "mean_weight", "jumps"}
-JUMP_FIELDS = {"query", "key", "weight", "before", "after", "stones", "hidden_stones", "gain"}
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +96,14 @@ def test_jumps_are_the_edges_and_stones_the_votes(
                     assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
 
 
-def test_jumps_come_by_gain_and_stones_by_product(everything: Inspection) -> None:
-    for report in everything.heads:
+def test_jumps_come_by_gain_and_stones_by_product(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
+) -> None:
+    cut = inspect_text(model, tokenizer, TEXT, top=2, special_tokens=True)
+    for report, first in zip(everything.heads, cut.heads, strict=True):
         gains = [jump.gain for jump in report.jumps]
         assert gains == sorted(gains, reverse=True)
+        assert first.jumps == report.jumps[:2]
         for jump in report.jumps:
             products = [stone.query_score * stone.key_score for stone in jump.stones]
             assert products == sorted(products, reverse=True)
@@ -129,14 +129,6 @@ def test_special_tokens_are_hidden_unless_asked_for(
     assert some_hidden
 
 
-def test_top_cuts_the_list(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
-    cut = inspect_text(model, tokenizer, TEXT, top=2, special_tokens=True)
-    for report, full in zip(cut.heads, everything.heads, strict=True):
-        assert report.jumps == full.jumps[:2]
-
-
 def test_json_holds_everything(everything: Inspection, config: JatConfig) -> None:
     content = json.loads(json.dumps(everything.to_dict(), allow_nan=False))
     assert content["tokens"][:3] == ["[CLS]", "book", "costs"]
@@ -146,9 +138,6 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
     assert first["threshold"] == config.graph.threshold[0][0]
     jump = first["jumps"][0]
     assert jump["gain"] == pytest.approx(jump["after"] - jump["before"])
-    assert set(first) == PAIR_FIELDS
-    assert set(jump) == JUMP_FIELDS
-    assert set(jump["stones"][0]) == {"token", "query_score", "key_score"}
 
 
 def test_an_infinite_threshold_joins_nothing(
@@ -208,24 +197,19 @@ def test_the_view_of_a_head(model: PreTrainedModel, tokenizer: PreTrainedTokeniz
     assert not bool(view.weights.diagonal().any())
 
 
-def test_bad_input_is_refused(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(ValueError, match="top must be at least 0, got -1"):
-        inspect_text(model, tokenizer, TEXT, top=-1)
+def test_bad_input_is_refused(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: JatConfig
+) -> None:
     with pytest.raises(ValueError, match="text must not be empty"):
         inspect_text(model, tokenizer, " \n")
-    with pytest.raises(ValueError, match="at most 512 tokens for this model, got 1202"):
+    with pytest.raises(ValueError, match="at most 512 tokens"):
         inspect_text(model, tokenizer, "book costs " * 600)
-    with pytest.raises(ValueError, match="layer 0 must have jump heads, got only layers 1, 3: h"):
-        view_head(model, tokenizer, TEXT, layer=0, head=1)
-    with pytest.raises(ValueError, match="head 0 must be a jump head, got only layer 1: heads 1"):
+    with pytest.raises(ValueError, match="head 0 must be a jump head"):
         view_head(model, tokenizer, TEXT, layer=1, head=0)
-
-
-def test_a_plain_model_is_refused(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+    detach(model)
     with pytest.raises(ValueError, match="must have jump heads"):
-        inspect_text(plain, tokenizer, TEXT)
+        inspect_text(model, tokenizer, TEXT)
+    attach(model, config)
 
 
 # --- stones --------------------------------------------------------------------------------------
@@ -307,20 +291,3 @@ def test_pencil_and_computer_meet_on_the_books(
     jump = jumps["pencil", "computer"]
     assert [(stone.token.text, stone.side) for stone in jump.stones] == [("book", 1)] * 2
     assert jump.weight == pytest.approx(0.49, abs=0.01)
-
-
-def test_json_has_new_fields_for_stones_only(
-    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    content = json.loads(json.dumps(inspect_text(stepping, tokenizer, TEXT).to_dict()))
-    head = content["heads"][1]
-    assert set(head) == PAIR_FIELDS | {
-        "strengths", "linked", "num_stones", "median_size", "stones",
-    }  # fmt: skip
-    assert head["strengths"] == [[0.5, pytest.approx(-0.3), pytest.approx(0.2)]]
-    assert set(head["jumps"][0]) == JUMP_FIELDS | {"carried"}
-    step = next(stone for jump in head["jumps"] for stone in jump["stones"])
-    assert set(step) == {"token", "query_score", "key_score", "side", "share"}
-    stone = head["stones"][0]
-    assert set(stone) == {"token", "side", "share", "links", "hidden_links"}
-    assert set(stone["links"][0]) == {"token", "weight"}

@@ -17,7 +17,7 @@ from transformers import (
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.inspection.text import inspect_text
+from jat_graph.inspection import inspect_text
 from jat_graph.probes import Sentence, view
 from jat_graph.viewer.content import Links
 
@@ -115,18 +115,10 @@ def test_jumps_are_those_that_inspection_finds(
         torch.testing.assert_close(after - before, gain)
         graph, report = dense(head.links["graph"], 12), reports[head.layer, head.head]
         assert head.num_jumps == int(graph.count_nonzero())
-        assert len(head.jumps) == len(report.jumps) == min(60, head.num_jumps)
-        for jump, known in zip(head.jumps, report.jumps, strict=True):
-            assert (jump.query + 1, jump.key + 1) == (known.query.index, known.key.index)
-            assert (jump.weight, jump.after) == (known.weight, known.after)
-            assert graph[jump.query, jump.key] == jump.weight
-            assert jump.before == known.before
-            named = [(s.key + 1, s.query_score, s.key_score, s.side, s.share) for s in jump.stones]
-            assert named == [
-                (s.token.index, s.query_score, s.key_score, s.side, s.share)
-                for s in known.stones[:8]
-            ]
-            assert len(named) + jump.more == len(known.stones) + known.hidden_stones
+        assert len(head.jumps) == min(60, head.num_jumps)
+        assert head.jumps == report.jumps
+        for jump in head.jumps:
+            assert graph[jump.query.index - 1, jump.key.index - 1] == jump.weight
     assert number == 2
     with disabled(model):
         (base,) = view(model, tokenizer, TEXT, layers=3).content.texts

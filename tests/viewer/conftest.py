@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from jat_graph.inspection import Jump, SteppingStone, Token
 from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page
-from jat_graph.viewer.content import (
-    HeadContent,
-    PageContent,
-    PageJump,
-    PageStone,
-    ParsedWords,
-    TextContent,
-)
+from jat_graph.viewer.content import HeadContent, PageContent, ParsedWords, TextContent
 from jat_graph.viewer.links import strongest_links
 
 HOSTILE = (
@@ -84,9 +78,13 @@ def made_up_head(layer: int, head: int, length: int, jumps: bool = True) -> Head
         return HeadContent(layer, head, {"attention": strongest_links(after, 4096)})
     graph = torch.rand(length, length).tril(-1).round(decimals=3)
     matrices = {"attention": after, "before": before, "difference": after - before, "graph": graph}
-    stones = PageStone(0, 1.5, 2.25, 1, 0.75), PageStone(length - 1, -1.25, -3.0, -1, 0.25)
+    tokens = [Token(n, "") for n in range(length)]
+    stones = (
+        SteppingStone(tokens[0], 1.5, 2.25, 1, 0.75),
+        SteppingStone(tokens[-1], -1.25, -3.0, -1, 0.25),
+    )
     found = tuple(
-        PageJump(i, k, *(float(m[i, k]) for m in (graph, before, after)), stones=stones, more=3)  # type: ignore[misc]
+        Jump(tokens[i], tokens[k], *(float(m[i, k]) for m in (graph, before, after)), stones, 3)
         for i, k in graph.nonzero().tolist()[:5]
     )
     links = {kind: strongest_links(matrix, 4096) for kind, matrix in matrices.items()}

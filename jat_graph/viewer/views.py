@@ -1,4 +1,4 @@
-"""A page of attention that is there already, as the known viewers take it."""
+"""Pages of what is there already: attention, as the known viewers take it, and maps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.viewer.content import AFTER, HeadContent, PageContent, TextContent
+from jat_graph.viewer.content import AFTER, AtlasView, HeadContent, PageContent, TextContent
 from jat_graph.viewer.links import links_with_room, strongest_links
 from jat_graph.viewer.page import Page
 
@@ -53,7 +53,10 @@ def head_view(
         >>> len(shown.content.texts[0].heads)
         8
     """
-    words = _check_tokens(tokens)
+    listed = isinstance(tokens, Sequence) and not isinstance(tokens, str)
+    if not listed or not tokens or not all(isinstance(token, str) for token in tokens):
+        raise ValueError(f"tokens must be one or more strings in a list, got {tokens!r:.60}")
+    words = tuple(tokens)
     layers = [_check_layer(n, layer, len(words)) for n, layer in enumerate(attention)]
     if not layers:
         raise ValueError("attention must have at least one layer, got none")
@@ -70,11 +73,30 @@ def head_view(
     return Page(PageContent(title, (text,)))
 
 
-def _check_tokens(tokens: Any) -> tuple[str, ...]:
-    listed = isinstance(tokens, Sequence) and not isinstance(tokens, str)
-    if not listed or not tokens or not all(isinstance(token, str) for token in tokens):
-        raise ValueError(f"tokens must be one or more strings in a list, got {tokens!r:.60}")
-    return tuple(tokens)
+def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") -> Page:
+    """Return a page of maps, a point for each sentence, layer by layer.
+
+    Args:
+        atlases: One map or several, between which the page lets one choose.
+        title: Title of the page. (default: ``"Map"``)
+
+    Returns:
+        The page; a notebook shows it, and ``save`` writes it.
+
+    Raises:
+        ValueError: If there is no map.
+
+    Example:
+        >>> from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, map_view
+        >>> points = [AtlasPoint("bark", "dogs bark"), AtlasPoint("bark", "the bark of a tree")]
+        >>> layer = AtlasLayer("layer 0", [(0.0, 0.0), (1.0, 2.0)], ["VERB", "NOUN"])
+        >>> map_view(AtlasView("bark", points, [layer])).content.title
+        'Map'
+    """
+    some = (atlases,) if isinstance(atlases, AtlasView) else tuple(atlases)
+    if not some:
+        raise ValueError("atlases must be one or more, got none")
+    return Page(PageContent(title, atlases=some))
 
 
 def _check_layer(number: int, layer: Any, length: int) -> Tensor:  # [H, L, L]

@@ -40,8 +40,7 @@ def head_tables(report: Inspection) -> list[Table]:
     if heads:
         numbers = [(_stone_head_cells(head), [()]) for head in heads]
         jumps = [
-            (_place(head), [_jump_cells(j, f"{j.weight:.0%}") for j in head.jumps])
-            for head in heads
+            (_place(head), [jump_cells(j, f"{j.weight:.0%}") for j in head.jumps]) for head in heads
         ]
         stones = [(_place(head), map(_stone_cells, head.stones)) for head in heads]
         return [
@@ -54,7 +53,7 @@ def head_tables(report: Inspection) -> list[Table]:
         _table(columns, [(_head_cells(head), [()]) for head in report.heads]),
         _table(
             (*place, "jump", "gain", "stepping stones"),
-            [(_place(head), map(_jump_cells, head.jumps)) for head in report.heads],
+            [(_place(head), map(jump_cells, head.jumps)) for head in report.heads],
         ),
     ]
 
@@ -93,7 +92,8 @@ def _strengths(head: HeadReport) -> list[str]:
     return ["; ".join(" ".join(f"{x:+.2g}" for x in hop) for hop in hops)] * bool(hops)
 
 
-def _jump_cells(jump: Jump, *weight: str) -> tuple[str, ...]:
+def jump_cells(jump: Jump, *weight: str) -> tuple[str, ...]:
+    """A jump with its tokens, its weight if it is given, its gain and its stepping stones."""
     stones = [_stone_name(stone) for stone in jump.stones[:3]]
     left, hidden = len(jump.stones) - len(stones), jump.hidden_stones
     more = [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)

@@ -1,0 +1,172 @@
+"""Which heads, tokens and edges are looked at; what is not there is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from jat_graph.checks.numbers import check_indices
+from jat_graph.hf.positions import most_positions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Indices: TypeAlias = int | Sequence[int] | None  # one, some, or all
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of the text.
+
+    Args:
+        index: Position among the model's tokens, special ones included.
+        text: What it says.
+    """
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as tokens of a model, and those of them that are looked at."""
+
+    text: str
+    inputs: Any
+    tokens: tuple[Token, ...]
+    named: frozenset[int]  # positions that are not hidden as special
+    shown: tuple[int, ...]  # and those that are looked at, in rising order
+
+    @property
+    def shown_tokens(self) -> tuple[Token, ...]:
+        """The tokens that are looked at."""
+        return tuple(self.tokens[index] for index in self.shown)
+
+    def cut(self, matrix: Tensor) -> Tensor:  # [L, L] -> [n, n]
+        """Return what a matrix has for the tokens that are looked at."""
+        keep = list(self.shown)
+        return matrix if len(keep) == len(matrix) else matrix[keep][:, keep]
+
+
+def encode_text(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str | Sequence[str],  # or its words
+    tokens: range | None = None,
+    special_tokens: bool = False,
+) -> EncodedText:
+    """Cut a text into tokens, and refuse what the model does not take whole."""
+    is_words = not isinstance(text, str)
+    title = " ".join(text) if is_words else str(text)
+    if not title.strip():
+        raise ValueError(f"text must not be empty, got {title!r}")
+    inputs = tokenizer(
+        list(text) if is_words else title,
+        is_split_into_words=is_words,
+        return_special_tokens_mask=True,
+        return_tensors="pt",
+        verbose=False,
+    )
+    special = inputs.pop("special_tokens_mask")[0].bool().tolist()
+    length = len(special)
+    limit = min(tokenizer.model_max_length, most_positions(model.config) or length)
+    if length > limit:
+        raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")
+    named = frozenset(n for n, hidden in enumerate(special) if special_tokens or not hidden)
+    shown = tuple(index for index in choose_tokens(tokens, length) if index in named)
+    if not shown:
+        raise ValueError("tokens must not all be special, unless special tokens are shown")
+    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    # A byte-level piece becomes what it says; a word piece keeps its ##.
+    texts = (tokenizer.convert_tokens_to_string([name]).strip() or name for name in names)
+    return EncodedText(
+        title, inputs, tuple(Token(n, said) for n, said in enumerate(texts)), named, shown
+    )
+
+
+def choose_heads(
+    known: Mapping[int, tuple[int, ...]],  # the heads of each layer
+    layers: Indices = None,
+    heads: Indices = None,
+    kind: str = "jump ",
+) -> tuple[tuple[int, int], ...]:
+    """Return the layers and heads that are looked at, in order.
+
+    Each layer must have heads of this kind, and each head must be one in one of the layers.
+    """
+    wanted, own = (
+        None if some is None else check_indices(name, (some,) if isinstance(some, int) else some)
+        for name, some in (("layers", layers), ("heads", heads))
+    )
+    for layer in wanted or ():
+        if layer not in known:
+            raise ValueError(f"layer {layer} must have {kind}heads, got only {_listed(known)}")
+    chosen = known if wanted is None else {layer: known[layer] for layer in wanted}
+    for head in own or ():
+        if not any(head in some for some in chosen.values()):
+            raise ValueError(f"head {head} must be a {kind}head, got only {_listed(chosen)}")
+    return tuple(
+        (layer, head)
+        for layer, some in chosen.items()
+        for head in some
+        if own is None or head in own
+    )
+
+
+def _listed(known: Mapping[int, tuple[int, ...]]) -> str:
+    """Name heads in few words: neighbouring layers of the same heads together."""
+
+    def few(indices: tuple[int, ...]) -> str:
+        are_all = len(indices) > 1 and indices == tuple(range(indices[0], indices[-1] + 1))
+        return f"{indices[0]}-{indices[-1]}" if are_all else ", ".join(map(str, indices))
+
+    runs = groupby(sorted(known), key=lambda layer: known[layer])
+    return "; ".join(f"layers {few(tuple(layers))}: heads {few(heads)}" for heads, layers in runs)
+
+
+def choose_tokens(tokens: range | None, length: int) -> range:
+    """Return the positions that are looked at, of a text of so many tokens."""
+    if tokens is None:
+        return range(length)
+    if not isinstance(tokens, range) or tokens.step != 1 or not 0 <= tokens.start < tokens.stop:
+        raise ValueError(
+            "tokens must be a range of positions that follow each other, as range(40, 90), "
+            f"got {tokens!r}"
+        )
+    if tokens.stop > length:
+        raise ValueError(
+            f"tokens must lie in a text of {length}, 0:{length}, got {tokens.start}:{tokens.stop}"
+        )
+    return tokens
+
+
+def strongest_edges(
+    gains: Tensor,  # [n, n]
+    weights: Tensor,  # [n, n], 0 where there is no edge
+    most: int | None = None,
+) -> Tensor:  # rows (i, k), [m, 2]
+    """Return the edges by gain, those of one gain by weight; the first ones, or all.
+
+    What is equal keeps the order of the text, so that the list is the same on every machine.
+    """
+    edges = weights.nonzero()
+    gain, weight = (matrix[edges[:, 0], edges[:, 1]] for matrix in (gains, weights))
+    if most is not None and most < len(edges):
+        enough = gain >= gain.topk(max(1, most)).values[-1]
+        edges, gain, weight = edges[enough], gain[enough], weight[enough]
+    order = weight.argsort(descending=True, stable=True)
+    order = order[gain[order].argsort(descending=True, stable=True)]
+    return edges[order[:most]]
+
+
+def strongest_tokens(gains: Tensor, weights: Tensor, most: int) -> list[int]:
+    """Return the first tokens that the strongest edges join, in the text's order."""
+    ends = strongest_edges(gains, weights).flatten()
+    first = torch.full(gains.shape[:1], len(ends), device=ends.device)
+    first.scatter_reduce_(0, ends, torch.arange(len(ends), device=ends.device), "amin")
+    return first.argsort(stable=True)[:most].sort().values.tolist()
