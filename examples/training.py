@@ -412,10 +412,7 @@ def _with_settings(heads: Heads, settings: Sequence[str]) -> Heads:
         except json.JSONDecodeError:
             changes[name] = value
     if isinstance(heads, JatConfig):
-        import dataclasses
-
-        replace = getattr(heads, "replace", None) or (lambda **c: dataclasses.replace(heads, **c))
-        return replace(**changes)
+        return heads.replace(**changes)
     return type(heads).from_dict({**heads.to_dict(), **changes})
 
 

@@ -8,7 +8,15 @@ if TYPE_CHECKING:
     from jat_graph.attention import jump_attention, jump_operator
     from jat_graph.config import JatConfig, PairGraph, StoneGraph
     from jat_graph.graphs import attention_graph, stone_graph
-    from jat_graph.hf import attach, detach, disabled, from_pretrained, summary, using_graphs
+    from jat_graph.hf import (
+        attach,
+        detach,
+        disabled,
+        from_pretrained,
+        save_pretrained,
+        summary,
+        using_graphs,
+    )
     from jat_graph.inspection.calibration import calibrate
 
 __version__ = "0.1.0"
@@ -26,6 +34,7 @@ __all__ = [
     "jump_attention",
     "jump_operator",
     "nn",
+    "save_pretrained",
     "stone_graph",
     "summary",
     "transforms",
@@ -45,6 +54,7 @@ _MODULE_OF = {
     "from_pretrained": "jat_graph.hf",
     "jump_attention": "jat_graph.attention",
     "jump_operator": "jat_graph.attention",
+    "save_pretrained": "jat_graph.hf",
     "stone_graph": "jat_graph.graphs",
     "summary": "jat_graph.hf",
     "using_graphs": "jat_graph.hf",

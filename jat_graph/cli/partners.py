@@ -17,7 +17,7 @@ from jat_graph.config import JatConfig
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.training import parameter_groups
 from jat_graph.viz import new_figure, save_figure
-from jat_graph.viz.panels import COLOURS
+from jat_graph.viz.figures import COLOURS
 
 VALUES, NAMES_PER_PAIR = 8, 4
 CHANNELS, HEADS = 64, 4

@@ -2,25 +2,201 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
 import typer
 
-from jat_graph.cli.comparing import compare_command
-from jat_graph.cli.meaning_probes import atlas_command, ratio_command, senses_command
-from jat_graph.cli.pages import PageCommand, PageGroup
-from jat_graph.cli.syntax_probes import attention_command, graphs_command, heads_command
-from jat_graph.cli.tree_probes import distance_command, tree_command
+from jat_graph.cli.models import load_model
+from jat_graph.cli.options import ConfigOption, ModelOption, SetOption
+
+if TYPE_CHECKING:
+    from jat_graph.probes import Findings
+
+Item = TypeVar("Item")
+
+MOST_TREES = 4000  # to train on; all 12,544 of a large treebank take three times as long
+TREEBANK, SEMCOR, EVALUATION, TEXTS, WORD = "treebank", "semcor", "evaluation", "texts", "word"
+# What each command asks, and the data that it needs.
+KINDS = {
+    "attention": ("what all heads give two words: are they related, and how?", [TREEBANK]),
+    "heads": ("which head knows each relation best, beside the best fixed offset?", [TREEBANK]),
+    "graphs": ("are words that jump heads join related more often than by chance?", [TREEBANK]),
+    "tree": ("does a linear map of the states hold the tree?", [TREEBANK]),
+    "distance": ("which power of their distance is that in the tree?", [TREEBANK]),
+    "senses": ("does the nearest centroid of a sense find that of a word?", [SEMCOR, EVALUATION]),
+    "ratio": ("does another sense in the sentence draw a word from its own?", [SEMCOR]),
+    "atlas": ("where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
+}
+
+SPLITS = {"attention": ("train", "test"), "heads": ("dev",), "graphs": ("dev",)}
 
 probe_app = typer.Typer(
-    cls=PageGroup,
     help="Ask what a model knows of syntax, trees and senses, with jump heads or without.",
+    rich_markup_mode=None,
 )
 
-probe_app.command("attention", cls=PageCommand)(attention_command)
-probe_app.command("heads", cls=PageCommand)(heads_command)
-probe_app.command("graphs", cls=PageCommand)(graphs_command)
-probe_app.command("tree", cls=PageCommand)(tree_command)
-probe_app.command("distance", cls=PageCommand)(distance_command)
-probe_app.command("senses", cls=PageCommand)(senses_command)
-probe_app.command("ratio", cls=PageCommand)(ratio_command)
-probe_app.command("atlas", cls=PageCommand)(atlas_command)
-probe_app.command("compare", cls=PageCommand)(compare_command)
+
+def probe_command(
+    context: typer.Context,
+    model: ModelOption,
+    config: ConfigOption = None,
+    changes: SetOption = None,
+    treebank: Annotated[
+        Path | None,
+        typer.Option(help="Folder with a treebank's files *-train.conllu, dev and test, or .gz."),
+    ] = None,
+    semcor: Annotated[
+        Path | None, typer.Option(help="semcor3.0.tar.gz, or the folder that it unpacks to.")
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="Folder with sets NAME.data.xml and NAME.gold.key.txt.")
+    ] = None,
+    wordnet: Annotated[
+        Path | None,
+        typer.Option(help="Folder of WordNet 3.0. Default: nltk's data, or Debian's package."),
+    ] = None,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text, CoNLL-U, Brown as .zip, SemCor as .tar.gz, a folder; repeatable."),
+    ] = None,
+    word: Annotated[str | None, typer.Option(help="The word, in any case.")] = None,
+    sentences: Annotated[
+        int | None, typer.Option(min=2, help="Most sentences to read of each file, evenly over it.")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="An argument of the probe, as layers=[3,6] or seeds=[0,1,2]; repeatable.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder for tables, pictures and what was read. Default: probe-KIND."),
+    ] = None,
+) -> None:
+    """Ask a probe, and write what it found as Markdown, JSON and pictures."""
+    kind = str(context.info_name)
+    given: dict[str, Any] = {
+        TREEBANK: treebank, SEMCOR: semcor, EVALUATION: evaluation, TEXTS: texts, WORD: word
+    }  # fmt: skip
+    for name, value in given.items():
+        if (value in (None, [])) == (name in KINDS[kind][1]):
+            verb = "needs" if name in KINDS[kind][1] else "takes no"
+            raise ValueError(f"probe {kind} {verb} --{name}")
+    folder = output or Path(f"probe-{kind}")
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"--output must be a folder, got the file {folder}")
+    from jat_graph import probes
+
+    probe: Callable[..., Any] = {
+        "attention": probes.attention_probe,
+        "heads": probes.best_heads,
+        "graphs": probes.graphs_and_trees,
+        "tree": probes.structural_probe,
+        "distance": probes.tree_distances,
+        "senses": probes.sense_probe,
+        "ratio": probes.similarity_ratio,
+        "atlas": probes.context_atlas,
+    }[kind]
+    asked = _read_options(options, probe)
+    data, more = _read_data(kind, given, sentences, wordnet)
+    asked = more | asked
+    loaded, tokenizer = load_model(model, config, changes)
+    start = [*data, loaded, tokenizer] if kind == "atlas" else [loaded, tokenizer, *data]
+    found = probe(*start, folder / "rows", **asked)
+    _report(found if isinstance(found, tuple) else (found,), folder)
+
+
+def _read_data(
+    kind: str, given: dict[str, Any], sentences: int | None, wordnet: Path | None
+) -> tuple[list[Any], dict[str, Any]]:
+    """What a probe is given beside the model, and arguments that follow from it."""
+    from jat_graph import probes
+
+    if TREEBANK in KINDS[kind][1]:
+        splits = SPLITS.get(kind, ("train", "dev", "test"))
+        data = [probes.read_treebank(given[TREEBANK], split=split) for split in splits]
+        if kind not in ("tree", "distance"):
+            return [evenly(own, sentences) for own in data], {}
+        train = evenly(data[0], sentences or MOST_TREES)
+        return [train, *(evenly(own, sentences) for own in data[1:])], {"most": None}
+    if TEXTS in KINDS[kind][1]:
+        contexts = list(probes.read_contexts(given[TEXTS]))
+        known = any(own.senses for own in contexts)
+        senses = probes.open_wordnet(wordnet) if known else None
+        return [given[WORD], contexts], {"most": sentences or 1000, "wordnet": senses}
+    senses = probes.open_wordnet(wordnet)
+    tests = () if kind == "ratio" else (probes.read_evaluation(given[EVALUATION], senses), senses)
+    return [evenly(probes.read_semcor(given[SEMCOR], senses), sentences), *tests], {}
+
+
+def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
+    """Return so many of the items, evenly over them: genres of a treebank are in order."""
+    count = len(items) if most is None else min(most, len(items))
+    return [items[index * len(items) // count] for index in range(count)]
+
+
+def _read_options(options: Sequence[str] | None, probe: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(probe).parameters.values()
+    names = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
+    known = [name for name in names if name != "wordnet"]
+    found: dict[str, Any] = {}
+    for option in options or ():
+        name, equals, value = option.partition("=")
+        if not equals or name not in known:
+            raise ValueError(f"--option must be NAME=VALUE of {', '.join(known)}, got {option!r}")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+def _report(found: Sequence[Findings], folder: Path) -> None:
+    """Write and show what was found."""
+    files = [path.name for one in found for path in one.save(folder)]
+    for one in found:
+        typer.echo(one.to_markdown())
+    typer.echo(f"{', '.join(files)} are in {folder}.")
+
+
+for _kind, (_asks, _data) in KINDS.items():
+    probe_app.command(_kind, help=f"Ask {_asks} Needs --{' and --'.join(_data)}.")(probe_command)
+
+
+@probe_app.command("compare")
+def compare_command(
+    variant: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=FILES",
+            help="A probe's JSON files, one a training run, as 'base=runs/base/*/tree.json'.",
+        ),
+    ],
+    value: Annotated[
+        str | None, typer.Option(help="Column to compare. Default: the first of fractions.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder for table and picture.")] = Path(
+        "probe-compare"
+    ),
+) -> None:
+    """Hold what one probe found in several models against each other, with intervals over runs."""
+    found: dict[str, list[Path]] = {}
+    for given in variant:
+        name, equals, pattern = given.partition("=")
+        if not (name and equals and pattern) or name in found:
+            raise ValueError(f"--variant must be NAME=FILES with names that differ, got {given!r}")
+        files = Path(pattern)
+        root = Path(files.anchor)
+        found[name] = sorted(root.glob(str(files.relative_to(root))))
+        if not found[name]:
+            raise ValueError(f"--variant {name} must name files that exist, got {pattern}")
+    from jat_graph.probes import compare_findings
+
+    _report([compare_findings(found, value)], output)

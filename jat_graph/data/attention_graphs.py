@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,21 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from jat_graph.checks.numbers import check_integer
-from jat_graph.data.reading import Head, Reading
-from jat_graph.data.storage import digest, model_digest, read_graphs, write_graphs
+from jat_graph.checks.numbers import check_choice, check_integer, check_number
+from jat_graph.data.reading import (
+    ATTENTION,
+    GRAPH,
+    Head,
+    attention_heads,
+    check_heads,
+    check_model,
+    jump_heads,
+    pool_words,
+    read_texts,
+)
+from jat_graph.data.storage import digest, is_jumping, model_digest, read_graphs, write_graphs
 from jat_graph.data.texts import EncodedTexts, Texts, encode_texts
 from jat_graph.files import write_text
-from jat_graph.hf.interface import find_attachment
 from jat_graph.progress import watched
 
 if TYPE_CHECKING:
@@ -40,20 +48,18 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
     are its states.
 
     The model reads texts of one length together, so that nothing is padded, the longest first. Of
-    each text only the graph is kept: memory beyond the result is that of one batch, whose maps take
-    :math:`4 B L^2` bytes a head of the model. The result takes :math:`4 (C + 4)` bytes an edge for
-    C chosen heads: choose few for long texts.
+    each text only the graph is kept, :math:`4 (C + 4)` bytes an edge for C chosen heads: choose few
+    for long texts.
 
-    Graphs are kept in a folder of ``root`` that is named after what made them: texts, the model's
-    configuration and weights, and settings. The same call reads them back, another one makes its
-    own, and one that was interrupted goes on where it stopped. Files are safetensors and JSON;
-    PyG's ``pre_transform`` and ``pre_filter``, which it pickles, are not taken.
+    Graphs are kept in a folder of ``root`` that is named after what made them: texts, model and
+    settings. The same call reads them back, another one makes its own, and one that was interrupted
+    goes on where it stopped. Files are safetensors and JSON; PyG's ``pre_transform`` and
+    ``pre_filter``, which it pickles, are not taken.
 
     Args:
         root: Folder for the files.
         texts: Texts, or lists of words. What is longer than ``max_length`` is cut.
-        model: A model of transformers, with jump heads or without, loaded with
-            ``attn_implementation="eager"`` if it has none. It is read in evaluation mode.
+        model: A model of transformers, with jump heads or without, read in evaluation mode.
         tokenizer: Its tokenizer; a fast one if there are words.
         y: For each text its label, or one label for each of its nodes: for each word of the text,
             where nodes are words, also for those that were cut off. (default: None)
@@ -115,24 +121,44 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         batch_size: int = 8,
         transform: Callable[[Data], Data] | None = None,
     ) -> None:
-        reading = Reading.of(model, nodes, edges, heads, layer, min_weight, max_neighbors)
+        check_choice("nodes", nodes, ("tokens", "words"))
+        check_choice("edges", edges, ("attention", "jumps"))
+        check_model(model)
+        known = attention_heads(model) if edges == "attention" else jump_heads(model)
+        depth = model.config.num_hidden_layers
+        check_integer("layer", layer, least=-depth - 1, below=depth + 1)
+        check_number("min_weight", min_weight, least=0.0)
+        if max_neighbors is not None:
+            check_integer("max_neighbors", max_neighbors, least=1)
         check_integer("batch_size", batch_size, least=1)
+        self.heads = known if heads is None else check_heads(heads, known, edges)
         encoded = encode_texts(texts, model, tokenizer, max_length, nodes == "words")
         if y is not None and len(y) != len(texts):
             raise ValueError(f"y must have an entry for each of {len(texts)} texts, got {len(y)}")
         super().__init__(str(root), transform)
-        self.heads = reading.heads
-        attachment = find_attachment(model)
-        settings = {
+        self._settings = {
             "version": VERSION,
             "model": model_digest(model),
-            "heads_of_ours": attachment is not None and attachment.enabled,
+            "heads_of_ours": is_jumping(model),
             "texts": digest([encoded.inputs, encoded.words]),
-            **asdict(reading),
+            "nodes": nodes,
+            "edges": edges,
+            "heads": self.heads,
+            "layer": layer,
+            "min_weight": float(min_weight),
+            "max_neighbors": max_neighbors,
         }
-        self._name, self._shards = digest(settings)[:16], _shards(encoded.lengths)
-        self._write(settings, model, reading, encoded, batch_size)
-        graphs = self._read()
+        # Texts of similar length are in one file, the longest in the first.
+        order = sorted(range(len(texts)), key=lambda row: -encoded.lengths[row])
+        self._shards = [order[start : start + SHARD] for start in range(0, len(order), SHARD)]
+        self._write(model, encoded, batch_size)
+        files = map(read_graphs, map(Path, self.processed_paths))
+        found = {
+            row: graph
+            for rows, part in zip(self._shards, files, strict=True)
+            for row, graph in zip(rows, part, strict=True)
+        }
+        graphs = [found[row] for row in range(len(found))]
         if y is not None:
             for row, graph in enumerate(graphs):
                 graph.y = _label(row, y[row], graph, encoded)
@@ -141,51 +167,59 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
     @property
     def processed_dir(self) -> str:
         """Folder with the graphs of these texts, this model and these settings."""
-        return str(Path(self.root) / self._name)
+        return str(Path(self.root) / digest(self._settings)[:16])
 
     @property
     def processed_file_names(self) -> list[str]:
         """Files with the graphs."""
         return [f"graphs-{number:05d}.safetensors" for number in range(len(self._shards))]
 
-    def _write(
-        self,
-        settings: dict[str, Any],
-        model: PreTrainedModel,
-        reading: Reading,
-        texts: EncodedTexts,
-        batch_size: int,
-    ) -> None:
+    def _write(self, model: PreTrainedModel, texts: EncodedTexts, batch_size: int) -> None:
         """Make the graphs that are not there yet."""
         files = zip(map(Path, self.processed_paths), self._shards, strict=True)
         missing = [(path, rows) for path, rows in files if not path.exists()]
-        if not missing:
-            return
-        folder = Path(self.processed_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / SETTINGS_FILE, json.dumps(settings, indent=2) + "\n")
+        if missing:
+            folder = Path(self.processed_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / SETTINGS_FILE, json.dumps(self._settings, indent=2) + "\n")
         for path, rows in watched(missing, "Reading texts", len(missing)):
-            write_graphs(path, reading.graphs(model, texts, rows, batch_size))
+            write_graphs(path, self._graphs(model, texts, rows, batch_size))
 
-    def _read(self) -> list[Data]:
-        """Return the graphs in the order of the texts."""
-        files = map(read_graphs, map(Path, self.processed_paths))
-        graphs = {
-            row: graph
-            for rows, part in zip(self._shards, files, strict=True)
-            for row, graph in zip(rows, part, strict=True)
-        }
-        return [graphs[row] for row in range(len(graphs))]
+    def _graphs(
+        self, model: PreTrainedModel, texts: EncodedTexts, rows: Sequence[int], batch_size: int
+    ) -> Iterator[Data]:
+        """Yield the graph of each text; of its batch nothing else is there after that."""
+        own = self._settings
+        kind = ATTENTION if own["edges"] == "attention" else GRAPH
+        for row, states, maps in read_texts(model, texts, rows, batch_size, kind, self.heads):
+            hidden = states[own["layer"]]
+            ids = {"input_ids": torch.tensor(texts.inputs["input_ids"][row])}
+            if texts.words is not None:
+                words = torch.tensor(texts.words[row], device=hidden.device)
+                numbers, hidden, maps = pool_words(words, hidden, maps)
+                ids = {"word_ids": numbers}
+            graph = build_graph(hidden, maps, own["min_weight"], own["max_neighbors"])
+            yield graph.update(ids).cpu()
 
 
-def _shards(lengths: list[int]) -> list[list[int]]:
-    """Cut the texts into files, those of similar length together, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    return [order[start : start + SHARD] for start in range(0, len(order), SHARD)]
+def build_graph(
+    hidden: Tensor,  # [n, D]
+    maps: Tensor,  # [C, n, n], query by key; overwritten
+    min_weight: float,
+    max_neighbors: int | None,
+) -> Data:
+    """Return the graph with an edge (source k, target i) where any map joins i to k."""
+    maps.diagonal(dim1=-2, dim2=-1).zero_()
+    least = maps.new_tensor(max(min_weight, torch.finfo(maps.dtype).tiny))  # no weight is no edge
+    if max_neighbors is not None:
+        heaviest = maps.topk(min(max_neighbors, maps.size(-1)), dim=-1).values
+        least = heaviest[..., -1:].clamp(min=least)  # ties with the last one stay
+    target, source = (maps >= least).any(0).nonzero(as_tuple=True)
+    edge_index = torch.stack([source, target])
+    return Data(x=hidden, edge_index=edge_index, edge_attr=maps[:, target, source].T.contiguous())
 
 
 def _label(row: int, entry: Any, graph: Data, texts: EncodedTexts) -> Tensor:  # [1] or [n]
-    """Return the label of a graph, or those of its nodes."""
     label = torch.as_tensor(entry)
     if label.dim() == 0:
         return label.reshape(1)
@@ -193,8 +227,6 @@ def _label(row: int, entry: Any, graph: Data, texts: EncodedTexts) -> Tensor:  #
         label = label.long()  # an empty list says nothing of its type, and float would win
     wanted = graph.num_nodes if texts.num_words is None else texts.num_words[row]
     if label.shape != (wanted,):
-        raise ValueError(
-            f"y[{row}] must be one label or {wanted}, one for each node, "
-            f"got shape {list(label.shape)}"
-        )
+        got = list(label.shape)
+        raise ValueError(f"y[{row}] must be one label or {wanted}, one a node, got shape {got}")
     return label if texts.words is None else label[graph.word_ids]

@@ -1,123 +1,109 @@
-"""What is read off a model for each text: states of a layer, and what chosen heads join."""
+"""What models make of texts: states after each layer, and what chosen heads have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
-from jat_graph.checks.numbers import check_choice, check_integer, check_number, is_integer
-from jat_graph.data.edges import build_graph, pool_words
+from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.propagation import Given, head_groups
+from jat_graph.checks.numbers import is_integer
 from jat_graph.data.texts import EncodedTexts
 from jat_graph.hf import CapturedLayer, attached_config, capture_scores
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import evaluating, model_inputs
+from jat_graph.inspection.tracing import attention_of, evaluating, giving_attention, model_inputs
+from jat_graph.voting.scores import attention_scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Head: TypeAlias = tuple[int, int]  # layer and head
 
-NODES = ("tokens", "words")
-EDGES = ("attention", "jumps")
+# Probabilities of any model; of jump heads scores before and after propagation, and their graph.
+ATTENTION, SCORES, PROPAGATED, GRAPH = MAPS = ("attention", "scores", "propagated", "graph")
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What to read, and what to keep of it."""
+def read_texts(
+    model: PreTrainedModel,
+    texts: EncodedTexts,
+    rows: Sequence[int],
+    batch_size: int,
+    maps: str | None,
+    heads: Sequence[Head],
+) -> Iterator[tuple[int, Tensor, Tensor]]:  # row, [layers + 1, n, D], [C, n, n]
+    """Yield the states of each text, and what chosen heads have there; no heads without maps."""
+    shown = giving_attention(model) if maps == ATTENTION else nullcontext()
+    with evaluating(model), shown, torch.no_grad():
+        for some in texts.batches(rows, batch_size):
+            states, own = _run(model, texts.inputs_of(some), maps, heads)
+            kind = torch.promote_types(states.dtype, torch.float32)
+            for index, row in enumerate(some):
+                nothing = states.new_zeros(0, states.size(2), states.size(2))
+                found = torch.stack([one[index] for one in own]) if own else nothing
+                yield row, states[index].to(kind), found.to(kind)
 
-    nodes: str
-    edges: str
-    heads: tuple[Head, ...]
-    layer: int
-    min_weight: float
-    max_neighbors: int | None
 
-    @classmethod
-    def of(
-        cls,
-        model: PreTrainedModel,
-        nodes: str,
-        edges: str,
-        heads: Sequence[Head] | None,
-        layer: int,
-        min_weight: float,
-        max_neighbors: int | None,
-    ) -> Reading:
-        """Check settings against a model."""
-        check_choice("nodes", nodes, NODES)
-        check_choice("edges", edges, EDGES)
-        check_model(model)
-        known = attention_heads(model) if edges == "attention" else jump_heads(model)
-        depth = model.config.num_hidden_layers
-        check_integer("layer", layer, least=-depth - 1, below=depth + 1)
-        check_number("min_weight", min_weight, least=0.0)
-        if max_neighbors is not None:
-            check_integer("max_neighbors", max_neighbors, least=1)
-        chosen = known if heads is None else _check_heads(heads, known, edges)
-        return cls(nodes, edges, chosen, layer, float(min_weight), max_neighbors)
-
-    def graphs(
-        self, model: PreTrainedModel, texts: EncodedTexts, rows: Sequence[int], batch_size: int
-    ) -> Iterator[Data]:
-        """Yield the graph of each text."""
-        with evaluating(model), torch.no_grad():
-            for some in texts.batches(rows, batch_size):
-                yield from self._batch(model, texts, some)
-
-    def _batch(
-        self, model: PreTrainedModel, texts: EncodedTexts, rows: Sequence[int]
-    ) -> Iterator[Data]:
-        """Yield the graph of each text of a batch; nothing else of it is there after that."""
-        hidden, maps = self._run(model, texts.inputs_of(rows))
-        for place, row in enumerate(rows):
-            own = torch.stack([maps[head][place] for head in self.heads])  # [C, n, n]
-            yield self._graph(hidden[place], own, texts, row)
-
-    def _run(
-        self, model: PreTrainedModel, batch: Mapping[str, Tensor]
-    ) -> tuple[Tensor, dict[Head, Tensor]]:  # [B, L, D], [B, L, L] of each head
-        """Run the model."""
-        options = {"output_hidden_states": True, "output_attentions": self.edges == "attention"}
-        inputs = model_inputs(model, batch) | options
-        if self.edges == "attention":
+def _run(
+    model: PreTrainedModel, batch: Mapping[str, Tensor], maps: str | None, heads: Sequence[Head]
+) -> tuple[Tensor, list[Tensor]]:  # [B, layers + 1, L, D], [B, L, L] of each head
+    inputs = model_inputs(model, batch) | {"output_hidden_states": True}
+    if maps in (None, ATTENTION):
+        outputs = model(**inputs, output_attentions=maps == ATTENTION)
+        rows = attention_of(outputs) if maps == ATTENTION else ()
+        own = [rows[layer][:, head] for layer, head in heads]
+    else:
+        with capture_scores(model) as layers:
             outputs = model(**inputs)
-            rows = outputs.attentions
-            if not rows or any(row is None for row in rows):
-                raise ValueError(
-                    "model must give attention probabilities, got none: "
-                    "load it with attn_implementation='eager'"
-                )
-            maps = {(layer, head): rows[layer][:, head] for layer, head in self.heads}
-        else:
-            with capture_scores(model) as layers:
-                outputs = model(**inputs)
-            maps = self._jumps(layers)
-        hidden = outputs.hidden_states[self.layer]
-        return hidden.to(torch.promote_types(hidden.dtype, torch.float32)), maps
+        wanted = {layer for layer, _ in heads}
+        known = {
+            one.layer: dict(zip(one.heads, layer_maps(one, maps).unbind(1), strict=True))
+            for one in layers
+            if one.layer in wanted
+        }
+        own = [known[layer][head] for layer, head in heads]
+    return torch.stack(outputs.hidden_states, dim=1), own
 
-    def _jumps(self, layers: list[CapturedLayer]) -> dict[Head, Tensor]:  # [B, L, L] of each head
-        wanted = {layer for layer, _ in self.heads}
-        weights = {own.layer: layer_graph(own).weights for own in layers if own.layer in wanted}
-        places = {own.layer: own.heads.index for own in layers}
-        return {(layer, head): weights[layer][:, places[layer](head)] for layer, head in self.heads}
 
-    def _graph(self, hidden: Tensor, maps: Tensor, texts: EncodedTexts, row: int) -> Data:
-        """Return the graph of one text, on the CPU, with the ids of its nodes."""
-        maps = maps.to(hidden.dtype)
-        if texts.words is None:
-            ids = {"input_ids": torch.tensor(texts.inputs["input_ids"][row])}
-        else:
-            words = torch.tensor(texts.words[row], device=hidden.device)
-            hidden, maps, numbers = pool_words(hidden, maps, words)
-            ids = {"word_ids": numbers}
-        graph = build_graph(hidden, maps, self.min_weight, self.max_neighbors)
-        return graph.update(ids).cpu()
+def layer_maps(layer: CapturedLayer, maps: str | None) -> Tensor:  # [B, H, L, L]
+    """Return what the jump heads of a layer have."""
+    if maps == GRAPH:
+        return layer_graph(layer).weights
+    if maps == SCORES:
+        return attention_scores(layer.query, layer.key, layer.scale)
+    groups = head_groups(
+        layer.query,
+        layer.key,
+        layer.key,
+        JumpHeads.everyone(layer.config, len(layer.heads)),
+        mask=layer.mask,
+        scale=layer.scale,
+        given=Given(layer.strength, layer.conv),
+    )
+    order = torch.tensor([head for group in groups for head in group.heads])
+    found = [attention_scores(group.query, group.key, layer.scale) for group in groups]
+    return torch.cat(found, dim=1)[:, order.argsort()]
+
+
+def pool_words(
+    words: Tensor,  # [n], -1 for tokens of no word
+    hidden: Tensor,  # [..., n, D]
+    maps: Tensor,  # [C, n, n]
+    both_mean: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # [w], [..., w, D], [C, w, w]
+    """Return the numbers of words, their states and maps.
+
+    What goes to a word is the sum over its tokens, what comes from one the mean; of scores it is
+    the mean both ways.
+    """
+    numbers = torch.unique(words[words >= 0])
+    members = (numbers[:, None] == words).to(hidden.dtype)
+    mean = members / members.sum(1, keepdim=True)
+    return numbers, mean @ hidden, mean @ maps @ (mean if both_mean else members).T
 
 
 def check_model(model: Any) -> None:
@@ -157,7 +143,7 @@ def jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     )
 
 
-def _check_heads(heads: Sequence[Head], known: tuple[Head, ...], edges: str) -> tuple[Head, ...]:
+def check_heads(heads: Sequence[Head], known: tuple[Head, ...], edges: str) -> tuple[Head, ...]:
     """Return pairs of layer and head, of those that there are."""
     if not isinstance(heads, Sequence) or not heads:
         raise ValueError(f"heads must be one or more pairs (layer, head), got {heads!r}")

@@ -14,6 +14,7 @@ from torch_geometric.data.collate import collate
 from torch_geometric.data.separate import separate
 
 from jat_graph.files import replacing
+from jat_graph.hf.adapter import find_attachment
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,6 +36,12 @@ def model_digest(model: PreTrainedModel) -> str:
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         seen.update(raw.numpy())
     return seen.hexdigest()
+
+
+def is_jumping(model: PreTrainedModel) -> bool:
+    """Return whether a model has jump heads that are not switched off."""
+    attachment = find_attachment(model)
+    return attachment is not None and attachment.enabled
 
 
 def write_graphs(path: Path, graphs: Iterable[Data]) -> None:

@@ -64,7 +64,7 @@ def encode_texts(
         # Given word by word, byte-level tokenizers would read "the bank" as "thebank".
         [" ".join(text) if split else text for text in texts],
         truncation=True,
-        max_length=_length(model, tokenizer, max_length),
+        max_length=_most_tokens(model, tokenizer, max_length),
         return_attention_mask=True,
         return_offsets_mapping=split,
         verbose=False,
@@ -79,10 +79,8 @@ def encode_texts(
     if split:
         words = [_words_at(*row) for row in zip(texts, offsets, strict=True)]
         return EncodedTexts(inputs, words, [len(text) for text in texts])
-    words = [
-        [-1 if word is None else word for word in encoded.word_ids(row)]
-        for row in range(len(texts))
-    ]
+    found = [encoded.word_ids(row) for row in range(len(texts))]
+    words = [[-1 if word is None else word for word in row] for row in found]
     return EncodedTexts(inputs, words, [max(row) + 1 for row in words])
 
 
@@ -106,12 +104,10 @@ def _check_texts(texts: Texts) -> bool:
     return split
 
 
-def _length(
+def _most_tokens(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None
 ) -> int:
-    """Return the most tokens of a text."""
-    positions = most_positions(model.config) or 2**31 - 1
-    room = min(tokenizer.model_max_length, positions)
+    room = min(tokenizer.model_max_length, most_positions(model.config) or 2**31 - 1)
     if max_length is None:
         return room
     least = tokenizer.num_special_tokens_to_add() + 1

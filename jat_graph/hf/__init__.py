@@ -1,10 +1,8 @@
 """Jump heads, and heads of other kinds, in models of Hugging Face transformers.
 
-Importing it registers the attention function "jat" with transformers, whose ``from_pretrained``
-then loads heads of ours, and whose ``save_pretrained`` writes a README.md about them.
+Importing it registers the attention function "jat" with transformers, and changes nothing of it.
 """
 
-import jat_graph.hf.card  # noqa: F401  # with which save_pretrained says what it saved
 from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
@@ -14,6 +12,7 @@ from jat_graph.hf.describing import summary
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
 from jat_graph.hf.positions import stretch_positions
+from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
 from jat_graph.triplet_config import TripletConfig
 
 __all__ = [
@@ -28,6 +27,9 @@ __all__ = [
     "disabled",
     "from_pretrained",
     "keep_graphs",
+    "model_card_text",
+    "save_heads",
+    "save_pretrained",
     "stretch_positions",
     "summary",
     "using_graphs",

@@ -8,37 +8,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.filter_config import FilterConfig
-from jat_graph.hf.describing import show_heads
-from jat_graph.hf.filter_layer import FilterLayer
-from jat_graph.hf.interface import (
-    STATE_ATTRIBUTE,
-    Attachment,
-    LayerState,
-    find_attachment,
-    layer_state,
-)
+from jat_graph.hf.by_name import KINDS, asks_for_heads, check_without_weights, saved_configs
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
-from jat_graph.hf.silence import telling_hooks, with_silent_tokens
-from jat_graph.hf.switching import add_hooks, attached_parts, remove_hooks, switch_off, switch_on
-from jat_graph.hf.triplet_layer import TripletLayer
+from jat_graph.hf.state import ROOT_ATTRIBUTE, STATE_ATTRIBUTE, Attachment, LayerState, layer_state
+from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
+from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 from jat_graph.hf.wording import choice
-from jat_graph.patterns import Pattern
 from jat_graph.triplet_config import TripletConfig
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
     from jat_graph.nn.head_layers import ConvFactory
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
-
-KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
-
 
 def attach(
     model: ModelT,
@@ -108,29 +97,63 @@ def attach(
     """
     base = transformer_of(model)
     kind = _kind_of(config)
-    config = with_layers(with_silent_tokens(config, tokenizer), conv)
+    config = with_layers(with_excluded_tokens(config, tokenizer), conv)
     attachment = find_attachment(base)
     if attachment is not None and kind in attachment.configs:
         raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
+    _attach(model, base, attachment, kind, config, conv)
+    return model
+
+
+def _attach(
+    model: nn.Module,
+    base: PreTrainedModel,
+    attachment: Attachment | None,
+    kind: type[LayerHeads],
+    config: Any,
+    conv: ConvFactory | None = None,
+) -> None:
+    """Give a model heads of a kind that it does not have, beside others or alone."""
     found = attention_modules(base)
     placed = place(kind, found, config, conv)
     if attachment is not None:
         _check_together(base, attachment, placed, kind, config)
+    foreign = getattr(base.config, kind.name, None)
+    if foreign is not None and kind not in saved_configs({kind.name: foreign}):
+        raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
     learned = new_parameters(placed)  # drawn before the model changes, should there be no room
     silent = config.excluded_token_ids if isinstance(config, JatConfig) else ()
-    hooks = telling_hooks(base, placed, silent)
+    hooks = token_hooks(base, placed, silent)
     if attachment is None:
-        attachment = switch_on(base, found, placed, kind)
+        attachment = switch_on(model, base, found, placed, kind)
     for module, name, made in learned:
         setattr(module, name, made)
     for module, heads in placed.items():
         _state(module).heads += (heads,)
-        show_heads(module)
     attachment.configs[kind] = config
-    attachment.telling += add_hooks(hooks)
-    attachment.pattern = _pattern(attachment)
+    attachment.note_kinds()
+    attachment.token_hooks += add_hooks(hooks)
     setattr(base.config, kind.name, config.to_dict())
-    return model
+
+
+def find_attachment(model: nn.Module) -> Attachment | None:
+    """Return what the attention modules of a model share; None if there are no heads of ours.
+
+    Heads that came by the name of our attention are attached before.
+    """
+    states = (layer_state(module) for module in model.modules())
+    found = (state.attachment for state in states if state and not state.attachment.by_name)
+    attachment = next(found, None)
+    if attachment is not None:
+        return attachment
+    for base in model.modules():
+        if isinstance(base, PreTrainedModel) and asks_for_heads(base.config):
+            configs = saved_configs(base.config)
+            check_without_weights(configs, type(base).__name__)
+            for kind, config in configs.items():
+                _attach(model, base, vars(base).get(ROOT_ATTRIBUTE), kind, config)
+            return vars(base)[ROOT_ATTRIBUTE]  # type: ignore[no-any-return]
+    return None
 
 
 def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
@@ -157,17 +180,17 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
-    modules = _attached_modules(model, attachment)
+    base, modules = _attached_modules(model, attachment)
     for kind in [kind for kind in attachment.configs if config_class in (None, kind.config_class)]:
         for module in modules:
             _take_off(module, kind)
         del attachment.configs[kind]
-        delattr(attachment.root_config, kind.name)
+        delattr(base.config, kind.name)
         if kind is JumpLayer:
-            remove_hooks(attachment.telling)
-    attachment.pattern = _pattern(attachment)
+            remove_hooks(attachment.token_hooks)
+    attachment.note_kinds()
     if not attachment.configs:
-        switch_off(model, attachment, modules)
+        switch_off(attachment, base, modules)
     return model
 
 
@@ -277,21 +300,18 @@ def _state(module: nn.Module) -> LayerState:
     return state
 
 
-def _attached_modules(model: nn.Module, attachment: Attachment) -> list[nn.Module]:
-    """Return the attention modules of an attached model, which must be all of it."""
-    modules = [module for module in model.modules() if layer_state(module) is not None]
-    if len(modules) != attachment.num_modules:
-        raise ValueError(
-            f"model must be the whole model that heads were attached to, got a "
-            f"{type(model).__name__} with {len(modules)} of its {attachment.num_modules} "
-            "attention modules"
-        )
-    if len(attached_parts(model)) != attachment.num_parts:
-        raise ValueError(
-            "model must be the whole model that heads were attached to, got the "
-            f"{type(model).__name__} inside it"
-        )
-    return modules
+def _attached_modules(
+    model: nn.Module, attachment: Attachment
+) -> tuple[PreTrainedModel, list[nn.Module]]:
+    """Return the attached model and its attention modules; it must be there whole."""
+    for base in model.modules():
+        if vars(base).get(ROOT_ATTRIBUTE) is attachment:
+            assert isinstance(base, PreTrainedModel)
+            return base, [module for module in base.modules() if layer_state(module) is not None]
+    raise ValueError(
+        "model must be the whole model that heads were attached to, got the "
+        f"{type(model).__name__} inside it"
+    )
 
 
 def _check_together(
@@ -302,7 +322,7 @@ def _check_together(
     config: Any,
 ) -> None:
     """Refuse heads that those of other kinds leave no room for."""
-    own = set(_attached_modules(base, attachment))
+    own = set(_attached_modules(base, attachment)[1])
     for module, heads in placed.items():
         if module not in own:
             raise ValueError(
@@ -330,10 +350,3 @@ def _take_off(module: nn.Module, kind: type[LayerHeads]) -> None:
             for name in heads.parameters(module):
                 delattr(module, name)
     state.heads = tuple(heads for heads in state.heads if not isinstance(heads, kind))
-    show_heads(module)
-
-
-def _pattern(attachment: Attachment) -> Pattern | None:
-    """Return where a model with heads of these kinds reads its scores."""
-    patterns = (kind.pattern(config) for kind, config in attachment.configs.items())
-    return next((pattern for pattern in patterns if pattern is not None), None)

@@ -13,7 +13,8 @@ from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.hf.attention_call import AttentionCall
-from jat_graph.hf.interface import find_attachment, layer_state
+from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.state import layer_state
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.masks.tokens import TokenMask
@@ -107,6 +108,7 @@ def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
 
 def jumping_modules(model: nn.Module) -> list[tuple[nn.Module, JumpLayer]]:
     """Return the attention modules that have jump heads, with these."""
+    find_attachment(model)  # which attaches heads that came by name
     states = ((module, layer_state(module)) for module in model.modules())
     return [
         (module, heads)

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import re
 import textwrap
-from functools import partial
+import warnings
 from itertools import groupby
 
 from torch import nn
+from transformers import PreTrainedModel
 
-from jat_graph.hf.interface import find_attachment, layer_state
+from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.by_name import saved_configs
+from jat_graph.hf.state import layer_state
 from jat_graph.hf.wording import numbers
 
 WIDTH = 80  # of a terminal
 _NO_BREAK = "\u00a0"  # a space that textwrap leaves
-DEEP = 20  # of these ``print(model)`` may leave free before what a module says, in a wrapper too
 
 
 def summary(model: nn.Module) -> str:
     """Say which layers and heads of a model jump, how, and with which strengths.
-
-    ``print(model)`` says the same at each attention module.
 
     Args:
         model: A model of transformers, or a wrapper around it, with heads of ours or without.
 
     Returns:
         A line on the model, and one for each layer with such heads; neighbours that are alike
-        share one. Lines are broken at 80 characters.
+        share one. Lines are broken at 80 characters. A model without heads whose configuration has
+        settings for some is warned of.
 
     Example:
         >>> import jat_graph
@@ -40,6 +41,7 @@ def summary(model: nn.Module) -> str:
     """
     attachment, name = find_attachment(model), type(model).__name__
     if attachment is None:
+        warn_of_silent_settings(model)
         return f"{name} has no jump heads"
     found: dict[int, list[str]] = {}
     for module in model.modules():
@@ -56,6 +58,19 @@ def summary(model: nn.Module) -> str:
     return "\n".join(rows)
 
 
+def warn_of_silent_settings(model: nn.Module) -> None:
+    """Warn of a model that was loaded without the heads that its configuration is about."""
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and saved_configs(part.config):
+            if find_attachment(model) is None:
+                warnings.warn(
+                    f"{type(part).__name__} was saved with heads of jat_graph, and runs without "
+                    "them: jat_graph.from_pretrained loads them",
+                    stacklevel=3,
+                )
+            return
+
+
 def _lines(text: str, width: int, margin: str = "") -> list[str]:
     """Break a text into lines that fit, the later ones further in, and no brackets apart."""
     kept = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), text)
@@ -68,19 +83,3 @@ def _lines(text: str, width: int, margin: str = "") -> list[str]:
         break_long_words=False,
     )
     return [line.replace(_NO_BREAK, " ") for line in lines]
-
-
-def show_heads(module: nn.Module) -> None:
-    """Let ``print`` say which heads of ours an attention module has, if it has some."""
-    state = layer_state(module)
-    if state is not None and state.heads:
-        vars(module)["extra_repr"] = partial(_extra_repr, module)
-    else:
-        vars(module).pop("extra_repr", None)
-
-
-def _extra_repr(module: nn.Module) -> str:
-    state = layer_state(module)
-    said = [] if state is None else [heads.describe(module) for heads in state.heads]
-    own = [line for text in said for line in _lines(text, WIDTH - DEEP)]
-    return "\n".join(filter(None, (type(module).extra_repr(module), *own)))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -18,22 +16,16 @@ from jat_graph.attention.patterns.running import attend_within
 from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.by_name import start_layer
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
-from jat_graph.hf.silence import ARGUMENT
+from jat_graph.hf.token_masks import ARGUMENT
+from jat_graph.hf.state import GRAPHS, NAME, NAMES, Attachment, LayerState, layer_state
 from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns import Pattern
 
-if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
-    from transformers import PreTrainedConfig
+__all__ = ["Attachment", "jat_attention_forward", "layer_state"]
 
-NAME = "jat"
-# What folders name: transformers quotes it where nobody has imported us, and cannot load them.
-SAVED_NAME = "jat (import jat_graph.hf first)"
-NAMES = (NAME, SAVED_NAME, "triplet")  # folders of before hold the last one
-STATE_ATTRIBUTE = "_jat_layer"
-
-GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
+INPUTS = "jat_inputs"  # what a module hands on to its attention: hidden states and cache
 
 # What stock SDPA would silently leave out ...
 SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
@@ -41,99 +33,24 @@ SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
 HEADS_REFUSE = ("softcap", "position_bias", "cache")
 
 
-@dataclass
-class Attachment:
-    """What all attention modules of one attached model share: no parameters, no global tables."""
-
-    root_config: PreTrainedConfig  # the model's, which carries the settings of each kind
-    implementations: list[tuple[PreTrainedConfig, str | None]]  # the attention each had before
-    num_modules: int  # that carry a LayerState
-    num_parts: int  # models of transformers: the model, and those inside it
-    configs: dict[type[LayerHeads], Any] = field(default_factory=dict)  # as attach got them
-    pattern: Pattern | None = None  # of self-attention
-    hooks: list[RemovableHandle] = field(default_factory=list)
-    telling: list[RemovableHandle] = field(default_factory=list)  # those of silent tokens
-    enabled: bool = True  # but inside jat_graph.disabled
-    graphs: Any = None  # from outside, inside jat_graph.using_graphs
-    graphs_thread: int | None = None  # that is inside it
-    output_attentions: bool = False  # whether the forward in progress asked for them
-    # Takes heads and calls inside jat_graph.hf.capture_scores.
-    recorder: Callable[[tuple[LayerHeads, ...], AttentionCall], None] | None = None
-
-    @property
-    def gives_rows(self) -> bool:
-        """Tell whether all layers give probabilities: one without would shift the others."""
-        return not self.enabled or all(kind.on_features for kind in self.configs)
-
-    def start_forward(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note at the whole model whether its caller asked for attention probabilities.
-
-        Some models (GPT-2, OPT) do not pass the wish on to their attention.
-        """
-        wish = kwargs.get("output_attentions")
-        if wish is None:
-            wish = getattr(module.config, "output_attentions", False)
-        self.output_attentions = bool(wish)
-
-    def enter_part(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note the same at a model inside the model, which may also be called on its own."""
-        wish = kwargs.get("output_attentions")
-        if wish is not None:
-            self.output_attentions = bool(wish)
-
-    def hand_graphs(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Give a layer graphs from outside: an argument, which gradient checkpointing keeps."""
-        return args, {**kwargs, GRAPHS: self.graphs}
-
-
-@dataclass
-class LayerState:
-    """What one attention module of an attached model carries."""
-
-    attachment: Attachment  # shared with the others
-    takes_heads: bool  # whether it is self-attention that can have heads of ours
-    heads: tuple[LayerHeads, ...] = ()  # those that it has, each kind's apart
-
-
-def layer_state(module: nn.Module) -> LayerState | None:
-    """Return what :func:`jat_graph.attach` left on an attention module."""
-    return getattr(module, STATE_ATTRIBUTE, None)
-
-
-def find_attachment(model: nn.Module) -> Attachment | None:
-    """Return what the attention modules of a model share."""
-    states = (layer_state(module) for module in model.modules())
-    return next((state.attachment for state in states if state is not None), None)
-
-
-class _Notes(threading.local):
-    """What the hook at an attention module last told each thread: a model may run in several."""
-
-    module: nn.Module | None = None
-    hidden: Tensor | None = None
-    cache: Cache | None = None
-
-
-_notes = _Notes()
-
-
-def note_inputs(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-    """Note at an attention module that is about to run its hidden states and its cache."""
+def check_name(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    """Refuse to run an attention module that has left our attention, its heads unseen."""
     current = module.config._attn_implementation  # type: ignore[union-attr]
     if current != NAME:
         raise ValueError(
             f"{type(module).__name__} runs on {current!r}, but its model has heads that need "
             f"{NAME!r}; take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
         )
-    _notes.module, _notes.hidden = module, args[0] if args else kwargs.get("hidden_states")
-    _notes.cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
 
 
-def take_note(module: nn.Module) -> tuple[Tensor | None, Cache | None]:
-    """Return what was noted at a module, and keep it alive no longer."""
-    noted = (_notes.hidden, _notes.cache) if _notes.module is module else (None, None)
-    _notes.module = _notes.hidden = _notes.cache = None
-    return noted
+def hand_inputs(
+    module: nn.Module, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Hand on to an attention module's attention what only the module is told."""
+    check_name(module, args, kwargs)
+    hidden = args[0] if args else kwargs.get("hidden_states")
+    cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
+    return args, {**kwargs, INPUTS: (hidden, cache)}
 
 
 def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
@@ -159,15 +76,10 @@ def jat_attention_forward(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:  # [B, L, H, Dv], [B, H, L, L]
     """Run one attention module: each kind of heads in its own way, SDPA in everything else."""
-    state = layer_state(module)
-    if state is None:
-        raise ValueError(
-            f"{type(module).__name__} has no heads of jat_graph, although its model was saved with "
-            "them; load it with jat_graph.from_pretrained"
-        )
+    state = layer_state(module) or start_layer(module)
     _refuse(module, kwargs, SDPA_IGNORES)
-    shared, (hidden, cache) = state.attachment, take_note(module)
-    silent = _take_silent(module, state, kwargs)
+    shared, (hidden, cache) = state.attachment, kwargs.pop(INPUTS, (None, None))
+    silent = _take_excluded(module, state, kwargs)
     graphs = _take_graphs(module, state, kwargs)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and shared.gives_rows
@@ -274,18 +186,18 @@ def _ordinary_probabilities(call: AttentionCall) -> Tensor:  # [B, H, Lq, Lk]
     )
 
 
-def _take_silent(
+def _take_excluded(
     module: nn.Module, state: LayerState, kwargs: dict[str, Any]
 ) -> Tensor | None:  # bool [B, Lq]
-    """Return which tokens are silent, as the model around a module told it."""
+    """Return which tokens are excluded, as the layer around a module handed it on."""
     asked = any(getattr(heads.config, "excluded_token_ids", ()) for heads in state.heads)
     if asked and ARGUMENT not in kwargs:
         raise ValueError(
-            f"{type(module).__name__} was not told which tokens are silent: call the model, not "
-            "its forward; if it was called, attach with excluded_token_ids=()"
+            f"{type(module).__name__} was not told which tokens are excluded: load the model with "
+            "jat_graph.from_pretrained, and call the model, not a part of it"
         )
-    silent: Tensor | None = kwargs.pop(ARGUMENT, None)
-    return silent
+    excluded: Tensor | None = kwargs.pop(ARGUMENT, None)
+    return excluded
 
 
 def _take_graphs(module: nn.Module, state: LayerState, kwargs: dict[str, Any]) -> Any:

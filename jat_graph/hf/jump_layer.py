@@ -95,6 +95,11 @@ class JumpLayer(LayerHeads):
         return config.attention_pattern()
 
     @classmethod
+    def needs_rows(cls, config: JatConfig) -> bool:
+        """Tell whether thresholds are a table over layers."""
+        return isinstance(config.graph.threshold, tuple)
+
+    @classmethod
     def learns(cls, config: JatConfig) -> bool:
         """Tell whether a strength is learned, or a layer of PyG may learn."""
         return config.conv is not None or any(LEARNED in triple for triple in config.strengths())

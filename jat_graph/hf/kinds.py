@@ -67,6 +67,11 @@ class LayerHeads(ABC):
         return None
 
     @classmethod
+    def needs_rows(cls, config: Any) -> bool:
+        """Tell whether layers differ in more than in whether they have heads."""
+        return False
+
+    @classmethod
     def learns(cls, config: Any) -> bool:
         """Tell whether heads with these settings bring parameters."""
         return False

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from functools import wraps
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from jat_graph.hf.adapter import KINDS, attach, new_parameters, place, with_layers
-from jat_graph.hf.interface import NAMES, find_attachment
+from jat_graph.files import read_object
+from jat_graph.hf.adapter import attach, find_attachment, new_parameters, place, with_layers
+from jat_graph.hf.by_name import saved_configs
+from jat_graph.hf.describing import warn_of_silent_settings
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules
-from jat_graph.hf.peft_settings import PLACE
+from jat_graph.hf.state import NAME, NAMES
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from jat_graph.nn.head_layers import ConvFactory
 
 ADAPTER_OPTIONS = ("adapter_name", "is_trainable")
-_stock: Any = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
+HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
+# Where version 0.1 of this library kept them, among the adapter's own settings.
+OLD_KEY = "jump heads: load it with jat_graph.from_pretrained"
 
 
 def from_pretrained(
     auto_class: Any, path: str | Path = "", *, conv: ConvFactory | None = None, **kwargs: Any
 ) -> Any:
-    """Load a model with the jump heads, triplet heads, or both, that it was saved with.
+    """Load a model with the heads of this library that it was saved with.
 
     Args:
         auto_class: ``AutoModel`` or one of its kind, or a model class of transformers. For an
             adapter also the base model itself, with or without those heads.
-        path: Folder, or name on the Hub, of a model or of an adapter that PEFT saved.
+        path: Folder, or name on the Hub, of a model, or of an adapter of PEFT.
         conv: What makes the layers of PyG of its jump heads, where it was saved with such that no
             settings can build. (default: None)
         kwargs: Arguments of ``auto_class.from_pretrained``: ``dtype``, ``config``, ``revision`` …
@@ -42,11 +44,13 @@ def from_pretrained(
             For an adapter ``is_trainable`` and ``adapter_name`` as well.
 
     Returns:
-        The model, with ``config.jat`` and ``config.triplet`` attached, where it has them; for an
-        adapter the ``PeftModel`` around it.
+        The model, with the heads of its configuration attached; for an adapter the ``PeftModel``
+        around it, with the heads of ``jat_config.json`` beside it, as
+        :func:`jat_graph.save_pretrained` writes it, or else those that its base model was saved
+        with.
 
     Raises:
-        ValueError: If the model was saved without jump heads, or by a newer version, or with layers
+        ValueError: If the model was saved without heads, or by a newer version, or with layers
             that must be given; or a base model has others than its adapter.
         OSError: If there is no such model.
 
@@ -70,18 +74,16 @@ def from_pretrained(
     adapter = _adapter_file(auto_class, path, kwargs)
     if adapter is not None:
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
-    saved = {kind: _saved_settings(path, kwargs, kind.name) for kind in KINDS}
     configs = {
-        kind: with_layers(kind.config_class.from_dict(settings), _own(kind, conv))
-        for kind, settings in saved.items()
-        if settings is not None
+        kind: with_layers(config, _own(kind, conv))
+        for kind, config in saved_configs(_config_of(path, kwargs)).items()
     }
     if not configs:
         raise ValueError(
             f"{path} was saved without jump heads; load it as transformers does by itself, and use "
             "jat_graph.attach"
         )
-    if kwargs.get("attn_implementation", NAMES[0]) in NAMES:
+    if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
     learning = {kind: config for kind, config in configs.items() if kind.learns(config)}
     if learning:
@@ -117,36 +119,56 @@ def _load_adapter(
     from peft import PeftConfig, PeftModel
 
     fields = PeftConfig.from_json_file(file)
-    saved = fields.pop(PLACE, None)
-    if saved is None:
-        raise ValueError(
-            f"{path} was saved without jump heads; load it with peft, and use jat_graph.attach"
-        )
+    old = fields.pop(OLD_KEY, {})
+    configs = saved_configs(_heads_beside(path, kwargs) or old)
     options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
     if not isinstance(base, torch.nn.Module):
-        base = base.from_pretrained(_base_of(path, fields), **kwargs)
-    configs = {
-        kind: kind.config_class.from_dict(saved[kind.name]) for kind in KINDS if kind.name in saved
-    }
+        base = _load_base(base, path, fields.get("base_model_name_or_path"), configs, conv, kwargs)
     attachment = find_attachment(base)
     if attachment is None:
         for kind, config in configs.items():
             attach(base, config, conv=_own(kind, conv))
-    elif attachment.configs != configs:
+    elif configs and attachment.configs != configs:
         raise ValueError(
             f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
             "with, got others; jat_graph.detach them, and those of the adapter are attached"
         )
+    warn_of_silent_settings(base)
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
     return PeftModel.from_pretrained(base, str(path), config=config, **options)
 
 
-def _base_of(path: str | Path, fields: dict[str, Any]) -> str:
-    """Return the model that an adapter was made for."""
-    base: str | None = fields.get("base_model_name_or_path")
-    if not base:
+def _load_base(
+    auto_class: Any,
+    path: str | Path,
+    name: str | None,
+    configs: dict[type[LayerHeads], Any],
+    conv: ConvFactory | None,
+    kwargs: dict[str, Any],
+) -> Any:
+    """Load the model that an adapter was made for, with its own heads if it has such."""
+    if not name:
         raise ValueError(f"{path} names no base model; from_pretrained(MODEL, FOLDER) takes one")
-    return base
+    if saved_configs(_config_of(name, kwargs)):
+        return from_pretrained(auto_class, name, conv=conv, **kwargs)
+    if not configs:
+        raise ValueError(
+            f"{path} has no {HEADS_FILE}, and its base model no heads: save it by "
+            "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
+        )
+    return auto_class.from_pretrained(name, **kwargs)
+
+
+def _heads_beside(path: str | Path, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the settings of heads beside an adapter, in its folder or on the Hub."""
+    from transformers.utils import cached_file
+
+    names = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
+    options = {name: kwargs[name] for name in names if name in kwargs}
+    file = cached_file(
+        str(path), HEADS_FILE, _raise_exceptions_for_missing_entries=False, **options
+    )
+    return None if file is None else read_object(file, "settings of heads")
 
 
 def _own(kind: type[LayerHeads], conv: ConvFactory | None) -> ConvFactory | None:
@@ -154,18 +176,14 @@ def _own(kind: type[LayerHeads], conv: ConvFactory | None) -> ConvFactory | None
     return conv if kind is JumpLayer else None
 
 
-def _saved_settings(path: str | Path, kwargs: dict[str, Any], name: str) -> dict[str, Any] | None:
-    from transformers import PreTrainedConfig
-
-    config: PreTrainedConfig | None = kwargs.get("config")
+def _config_of(path: str | Path, kwargs: dict[str, Any]) -> PreTrainedConfig | dict[str, Any]:
+    config = kwargs.get("config")
     if isinstance(config, PreTrainedConfig):
-        settings = getattr(config, name, None)
-    else:
-        place = path if config is None else config
-        settings = PreTrainedConfig.get_config_dict(place, **kwargs)[0].get(name)
-    if settings is not None and not isinstance(settings, dict):
-        raise ValueError(f"config.{name} of {path} must be a dictionary, got {settings!r}")
-    return settings
+        return config
+    found: dict[str, Any] = PreTrainedConfig.get_config_dict(
+        path if config is None else config, **kwargs
+    )[0]
+    return found
 
 
 def _load_learned(
@@ -212,38 +230,3 @@ def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> A
         config = AutoConfig.from_pretrained(path if config is None else config, **options)
     with torch.device("meta"):  # no weights
         return type(auto_class.from_config(config, attn_implementation="sdpa"))
-
-
-@wraps(_stock)
-def _load_by_name(
-    cls: type[PreTrainedModel],
-    pretrained_model_name_or_path: str | Path | None,
-    *model_args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Stand for ``PreTrainedModel.from_pretrained``: whoever asks for our attention gets heads.
-
-    The attention function itself is only called when weights that transformers' classes lack are
-    long dropped, and nobody tells it which model is around the module that calls it.
-    """
-    in_config = getattr(kwargs.get("config"), "_attn_implementation", None)
-    if (kwargs.get("attn_implementation") or in_config) in NAMES and not model_args:
-        return from_pretrained(cls, pretrained_model_name_or_path, **kwargs)  # type: ignore[arg-type]
-    loaded = _stock(cls, pretrained_model_name_or_path, *model_args, **kwargs)
-    config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
-    if config._attn_implementation not in NAMES:
-        _forget_heads(config)
-    return loaded
-
-
-def _forget_heads(config: PreTrainedConfig) -> None:
-    """Take the settings of heads that a model was loaded without, so that it is saved without."""
-    for kind in KINDS:
-        try:
-            kind.config_class.from_dict(getattr(config, kind.name, None))
-        except (TypeError, ValueError):  # none, or somebody else's
-            continue
-        delattr(config, kind.name)
-
-
-PreTrainedModel.from_pretrained = classmethod(_load_by_name)  # type: ignore[assignment]

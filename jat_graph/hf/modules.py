@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CROSS = "it is cross-attention"
+NO_SDPA = "its model does not support scaled dot product attention"
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 # Parameters of attention whose keys may come from elsewhere than its queries.
 SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
@@ -78,7 +79,9 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
     """Return the modules that go through the attention interface, in ``named_modules`` order."""
     found = [
-        AttentionModule(name, module, _left_alone(name, module, model))
+        AttentionModule(
+            name, module, why_left_alone(module, name) if runs_on_sdpa(model, module) else NO_SDPA
+        )
         for name, module in model.named_modules()
         if _dispatches(module)
     ]
@@ -137,9 +140,14 @@ def _dispatches(module: nn.Module) -> bool:
     return code is not None and INTERFACE in code.co_names and hasattr(module, "config")
 
 
-def _left_alone(name: str, module: nn.Module, model: PreTrainedModel) -> str | None:
-    if not runs_on_sdpa(model, module):
-        return "its model does not support scaled dot product attention"
+def takes_any_argument(kind: type[nn.Module]) -> bool:
+    """Tell whether modules of a class take arguments that they do not know, to hand them on."""
+    parameters = inspect.signature(kind.forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def why_left_alone(module: nn.Module, name: str = "") -> str | None:
+    """Return why a module stays on stock attention; None if it is self-attention."""
     parameters = set(inspect.signature(type(module).forward).parameters)
     if _is_cross_attention(name, module):
         return CROSS

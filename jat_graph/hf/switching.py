@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from transformers import PreTrainedConfig
 
-from jat_graph.hf.interface import (
+from jat_graph.hf.interface import check_name, hand_inputs
+from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.modules import AttentionModule, model_parts, takes_any_argument
+from jat_graph.hf.positions import position_tables
+from jat_graph.hf.state import (
     NAME,
     NAMES,
+    ROOT_ATTRIBUTE,
     SAVED_NAME,
     STATE_ATTRIBUTE,
     Attachment,
     LayerState,
-    note_inputs,
 )
-from jat_graph.hf.kinds import LayerHeads
-from jat_graph.hf.modules import AttentionModule, model_parts
-from jat_graph.hf.peft_settings import carry_nothing, carry_settings
-from jat_graph.hf.positions import position_tables
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
-    from transformers import PreTrainedConfig, PreTrainedModel
-
-SETTER = "set_attn_implementation"
+    from transformers import PreTrainedModel
 
 
 def switch_on(
+    model: nn.Module,
     base: PreTrainedModel,
     found: list[AttentionModule],
     placed: dict[nn.Module, LayerHeads],
     kind: type[LayerHeads],
 ) -> Attachment:
     """Give a model our attention function, without any heads yet, or leave it as it was."""
+    share_again = own_configs(model)
     implementations = _current_implementations(base)
     try:
         base.set_attn_implementation(NAME)
@@ -46,21 +48,55 @@ def switch_on(
                     f"change the attention of {type(entry.module).__name__}"
                 )
     except BaseException:
-        _restore(implementations)
+        share_again()
         raise
-    served = [entry for entry in found if entry.config._attn_implementation == NAME]
-    parts = list(model_parts(base))
-    attachment = Attachment(base.config, implementations, len(served), len(parts))
-    for entry in served:
-        setattr(entry.module, STATE_ATTRIBUTE, LayerState(attachment, entry.left_alone is None))
-    for part in parts:
-        vars(part)[SETTER] = refuse_change
-    attachment.hooks = add_hooks(_hooks(base, attachment, [entry.module for entry in served]))
-    carrying = partial(carry_settings, attachment)
-    attachment.hooks.append(base.register_state_dict_pre_hook(carrying))  # type: ignore[no-untyped-call]
+    attachment = Attachment(implementations)
+    setattr(base, ROOT_ATTRIBUTE, attachment)
+    hooks: list[tuple[nn.Module, Any]] = []
+    for entry in found:
+        if entry.config._attn_implementation == NAME:
+            setattr(entry.module, STATE_ATTRIBUTE, LayerState(attachment, entry.left_alone is None))
+            takes_all = takes_any_argument(type(entry.module))
+            hooks.append((entry.module, hand_inputs if takes_all else check_name))
+    for part in model_parts(base):
+        hooks.append((part, attachment.start_forward if part is base else attachment.enter_part))
+    hooks += [(table.part, table.check_length) for table in position_tables(base)]
+    attachment.hooks = add_hooks(hooks)
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = SAVED_NAME
     return attachment
+
+
+def switch_off(attachment: Attachment, base: PreTrainedModel, modules: list[nn.Module]) -> None:
+    """Give a model without heads of ours the attention that it had before."""
+    for module in modules:
+        delattr(module, STATE_ATTRIBUTE)
+    delattr(base, ROOT_ATTRIBUTE)
+    remove_hooks(attachment.hooks)
+    _restore(attachment.implementations)
+    vars(base.config).pop("attn_implementation", None)
+
+
+def own_configs(model: nn.Module) -> Callable[[], None]:
+    """Give a model its own copies of its configurations, which other models may share.
+
+    Returns what undoes it.
+    """
+    held = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, PreTrainedConfig)
+    ]
+    copies: dict[int, Any] = {}
+    for module, name, value in held:
+        setattr(module, name, deepcopy(value, copies))
+
+    def share_again() -> None:
+        for module, name, value in held:
+            setattr(module, name, value)
+
+    return share_again
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
@@ -72,43 +108,6 @@ def remove_hooks(handles: list[RemovableHandle]) -> None:
     """Take hooks off their modules, and forget them."""
     while handles:
         handles.pop().remove()
-
-
-def _hooks(
-    base: PreTrainedModel, attachment: Attachment, served: list[nn.Module]
-) -> list[tuple[nn.Module, Any]]:
-    """Return what lets the attention function know what only its module, or the model, is told."""
-    hooks: list[tuple[nn.Module, Any]] = [(module, note_inputs) for module in served]
-    for part in model_parts(base):
-        hooks.append((part, attachment.start_forward if part is base else attachment.enter_part))
-    return hooks + [(table.part, table.check_length) for table in position_tables(base)]
-
-
-def switch_off(model: nn.Module, attachment: Attachment, modules: list[nn.Module]) -> None:
-    """Give a model without heads of ours the attention that it had before."""
-    for module in modules:
-        delattr(module, STATE_ATTRIBUTE)
-    remove_hooks(attachment.hooks)
-    for part in attached_parts(model):
-        delattr(part, SETTER)
-        carry_nothing(part)
-    _restore(attachment.implementations)
-    del attachment.root_config.attn_implementation
-
-
-def attached_parts(model: nn.Module) -> list[nn.Module]:
-    """Return the models of transformers inside a model whose attention is not to be changed."""
-    return [module for module in model.modules() if SETTER in vars(module)]
-
-
-def refuse_change(attn_implementation: str | dict[str, Any], *args: Any, **kwargs: Any) -> None:
-    """Stand for ``set_attn_implementation`` in an attached model, which would lose its heads."""
-    if attn_implementation != NAME:
-        raise ValueError(
-            f"attn_implementation must stay {NAME!r} while heads are attached, got "
-            f"{attn_implementation!r}; take them off by jat_graph.detach, or switch them off by "
-            "jat_graph.disabled"
-        )
 
 
 def _current_implementations(

@@ -17,7 +17,7 @@ from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.attention.softmax import attention_probabilities
 from jat_graph.attention.strengths import Strengths
 from jat_graph.hf import CapturedLayer, capture_scores
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.voting.scores import attention_scores

@@ -3,24 +3,28 @@
 Needs the extra ``probes``.
 """
 
-from jat_graph.probes.atlas.build import Atlas, context_atlas
-from jat_graph.probes.atlas.contexts import Context, read_contexts
-from jat_graph.probes.comparing import compare_findings
+from jat_graph.probes.atlas import Atlas, context_atlas
+from jat_graph.probes.attention import attention_probe
+from jat_graph.probes.compare import compare_findings
+from jat_graph.probes.contexts import Context, read_contexts
+from jat_graph.probes.corpora import (
+    MarkedSentence,
+    MarkedWord,
+    WordNet,
+    open_wordnet,
+    read_evaluation,
+    read_semcor,
+)
+from jat_graph.probes.distances import tree_distances
 from jat_graph.probes.findings import Findings
-from jat_graph.probes.geometry.distances import relation_distances, tree_distances
-from jat_graph.probes.geometry.pictures import draw_tree_arcs, draw_tree_plane
-from jat_graph.probes.geometry.structural import structural_probe
-from jat_graph.probes.meaning.evaluation import read_evaluation
-from jat_graph.probes.meaning.marked import MarkedSentence, MarkedWord
-from jat_graph.probes.meaning.ratio import similarity_ratio
-from jat_graph.probes.meaning.semcor import read_semcor
-from jat_graph.probes.meaning.senses import sense_probe
-from jat_graph.probes.meaning.wordnet import WordNet, open_wordnet
-from jat_graph.probes.syntax.attention import attention_probe
-from jat_graph.probes.syntax.graphs import graphs_and_trees
-from jat_graph.probes.syntax.heads import best_heads
+from jat_graph.probes.graphs import graphs_and_trees
+from jat_graph.probes.heads import best_heads
+from jat_graph.probes.ratio import similarity_ratio
+from jat_graph.probes.senses import sense_probe
+from jat_graph.probes.structural import structural_probe
+from jat_graph.probes.treebank import Sentence, read_treebank
+from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.viewing import view
-from jat_graph.tasks.treebank import Sentence, read_treebank
 
 __all__ = [
     "Atlas",
@@ -42,7 +46,6 @@ __all__ = [
     "read_evaluation",
     "read_semcor",
     "read_treebank",
-    "relation_distances",
     "sense_probe",
     "similarity_ratio",
     "structural_probe",

@@ -1,19 +1,29 @@
-"""What a probe found: a table, a picture, and a caption that says what they mean."""
+"""What a probe found: a table with intervals, pictures, and a caption that says what they mean."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from jat_graph.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Integers: TypeAlias = NDArray[np.int64]
+
+CONFIDENCE = 0.95
+DRAWS = 2000
+ENOUGH = 0.9  # of the drawings: a statistic that is undefined on more says nothing
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Findings:
 
     Args:
         name: Name of the probe, and of its files.
-        caption: What the table and the picture show, in a few sentences.
+        caption: What the table and the pictures show.
         table: The numbers, a row for each thing that was measured.
         settings: What they depend on, in JSON types.
         figures: Pictures by name. (default: none)
@@ -38,7 +48,7 @@ class Findings:
     index: tuple[str, ...] = ()
 
     def to_markdown(self, digits: int = 3) -> str:
-        """Return the caption and the table in Markdown.
+        """Return the caption and the table in Markdown, each interval beside its value.
 
         Args:
             digits: Digits after the point. (default: 3)
@@ -46,40 +56,30 @@ class Findings:
         Returns:
             The text.
         """
-        table = self.cells(digits).to_markdown(index=False, disable_numparse=True)
-        return f"{self.caption}\n\n{table}\n"
+        import pandas as pd
 
-    def cells(self, digits: int = 3, intervals: bool = True) -> pd.DataFrame:
-        """Return the table as it is shown: all cells are texts, each interval beside its value.
+        def cell(value: Any) -> str:
+            if not isinstance(value, str | list) and pd.isna(value):
+                return ""
+            return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
-        Args:
-            digits: Digits after the point. (default: 3)
-            intervals: Whether intervals are shown. (default: True)
-
-        Returns:
-            A table with a row for each of the table's.
-        """
-        cells = self.table.map(partial(_cell, digits=digits))
+        cells = self.table.map(cell)
         columns = list(cells)
         for value, low, high in zip(columns, columns[1:], columns[2:], strict=False):
-            if not (low.endswith("low") and high.endswith("high")):
-                continue
-            if intervals:
-                known = cells[low] != ""
+            if low.endswith("low") and high.endswith("high"):
                 ends = " (" + cells[low] + " to " + cells[high] + ")"
-                cells[value] += ends.where(known, "")
-            cells = cells.drop(columns=[low, high])
-        return cells
+                cells[value] += ends.where(cells[low] != "", "")
+                cells = cells.drop(columns=[low, high])
+        return f"{self.caption}\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON types."""
-        rows = json.loads(self.table.to_json(orient="records", double_precision=6))
         return {
             "name": self.name,
             "caption": self.caption,
             "settings": dict(self.settings),
             "index": list(self.index),
-            "rows": rows,
+            "rows": json.loads(self.table.to_json(orient="records", double_precision=6)),
         }
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -104,10 +104,40 @@ class Findings:
         return [markdown, data, *pictures]
 
 
-def _cell(value: Any, digits: int) -> str:
-    """A number in so many digits; nothing where there is none."""
-    import pandas as pd
+def resampled_ratio(hits: ArrayLike, totals: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Return Σ hits / Σ totals over sentences, [S, …] each, and the ends of its 95 % interval.
 
-    if not isinstance(value, str | list) and pd.isna(value):
-        return ""
-    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+    NaN where there is nothing in total.
+    """
+    return resampled(np.stack([hits, totals], -1), lambda sums: sums[..., 0] / sums[..., 1])
+
+
+def resampled(
+    rows: ArrayLike,  # [S, …], of each sentence
+    statistic: Callable[[Floats], Floats],  # of sums over sentences: [n, …] -> [n, …]
+) -> tuple[Floats, Floats, Floats]:  # […] each
+    """Return a statistic of Σ rows over sentences, and the ends of its 95 % interval.
+
+    Sentences are drawn with replacement, all of a sentence together: its words are not independent.
+    As a statistic is of sums, a drawing is how often each sentence counts, and all of them are one
+    product of matrices; scipy's bootstrap would gather the rows of each drawing, a hundred times as
+    much. The ends are NaN where the statistic is undefined on more than a tenth of the drawings.
+
+    Reference:
+        Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.
+    """
+    values = np.asarray(rows, np.float64)
+    tail = (1 - CONFIDENCE) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = statistic(values.sum(0)[None])[0]
+        drawn = statistic(np.tensordot(_draws(len(values)), values, 1))
+    enough = np.mean(~np.isnan(drawn), axis=0) >= ENOUGH
+    drawn = np.where(enough, drawn, 0.0)
+    low, high = np.where(enough, np.nanquantile(drawn, [tail, 1 - tail], axis=0), np.nan)
+    return found, low, high
+
+
+@lru_cache(maxsize=1)  # tables ask for the same ones again and again
+def _draws(number: int) -> Floats:  # [DRAWS, S]
+    chance = np.random.default_rng(0)
+    return chance.multinomial(number, np.full(number, 1 / number), DRAWS).astype(np.float64)

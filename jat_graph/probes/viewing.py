@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from jat_graph.inspection.selection import Indices
-from jat_graph.tasks.treebank import Sentence
+from jat_graph.probes.treebank import Sentence
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import PageContent, ParsedWords
 from jat_graph.viewer.reading import read_texts
@@ -33,9 +33,8 @@ def view(
 
     It has all heads first, then one of them as lines and as a matrix; of heads that jump also the
     attention before the jump, the difference, and the graph with its stepping stones; of sentences
-    of a treebank their trees; and maps. The strongest 4096 links of each matrix are in the file,
-    the strongest of each token among them, or as many as fit into 20 MB, and the share of what is
-    left out is shown; so are the 60 jumps of each head that gain most, with 8 stones at most.
+    of a treebank their trees; and maps. Of each matrix the strongest links are in the file, and the
+    share of what is left out is shown.
 
     Args:
         model: An encoder or decoder of transformers, with jump heads or without.

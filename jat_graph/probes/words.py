@@ -6,50 +6,61 @@ comes from it the mean over them; of scores it is the mean both ways.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.propagation import Given, head_groups
 from jat_graph.checks.numbers import check_choice, check_indices, check_integer
-from jat_graph.data.reading import Head, attention_heads, jump_heads
-from jat_graph.data.texts import EncodedTexts, encode_texts
-from jat_graph.hf import CapturedLayer, capture_scores
-from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import (
-    attention_of,
-    evaluating,
-    giving_attention,
-    model_inputs,
+from jat_graph.data.reading import (
+    ATTENTION,
+    GRAPH,
+    MAPS,
+    PROPAGATED,
+    SCORES,
+    Head,
+    attention_heads,
+    jump_heads,
+    pool_words,
+    read_texts,
 )
-from jat_graph.voting.scores import attention_scores
+from jat_graph.data.storage import digest, is_jumping, model_digest
+from jat_graph.data.texts import encode_texts
+from jat_graph.files import replacing
+from jat_graph.hf import attach, attached_config
+from jat_graph.hf.modules import attention_modules
+from jat_graph.probes.findings import Floats
+from jat_graph.probes.treebank import Sentence
+from jat_graph.progress import watched
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Words: TypeAlias = Sequence[Sequence[str]]
+VERSION = 2  # of what is written, and how it is made
 
-ATTENTION, SCORES, PROPAGATED, GRAPH = MAPS = ("attention", "scores", "propagated", "graph")
+# Of a sentence's row, states [layers + 1, W, D] and maps [C, W, W]: [P, n, …]
+RowsOf: TypeAlias = Callable[[int, Floats, Floats], Floats]
 
 
 @dataclass(frozen=True)
-class WordReading:
-    """What a model made of one sentence of W words.
+class Rows:
+    """Numbers of all sentences, one sentence after the other.
 
     Args:
-        row: The place of the sentence among those that were read.
-        states: After the embeddings and after each layer, ``[layers + 1, W, D]``.
-        maps: What each head gives from word i to word k, ``[C, W, W]``; None if not asked for.
+        values: Mapped from a file, ``[P, N, …]``: P parts, as layers are, of N rows each.
+        starts: Where the rows of each sentence begin, and where the last ones end.
+        left_out: Sentences that the model could not read whole, whose rows are 0.
+        name: A digest of what made them.
     """
 
-    row: int
-    states: Tensor
-    maps: Tensor | None
+    values: Floats
+    starts: Sequence[int]
+    left_out: tuple[int, ...]
+    name: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,7 @@ class WordReader:
     Args:
         model: A model of transformers, with jump heads or without.
         tokenizer: Its tokenizer, a fast one.
+        folder: Where what is read is kept, to be found by the next call.
         maps: ``"attention"``, probabilities as the model has them, after jumps; of jump heads
             also ``"scores"`` before propagation, ``"propagated"`` ones, and the ``"graph"``: hard
             votes, or the walk over stones. None for states alone. (default: None)
@@ -67,6 +79,7 @@ class WordReader:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    folder: str | Path
     maps: str | None = None
     batch_size: int = 32
 
@@ -80,70 +93,82 @@ class WordReader:
     @property
     def heads(self) -> tuple[Head, ...]:
         """Layer and head of each map."""
-        known = attention_heads if self.maps == ATTENTION else jump_heads
-        return known(self.model)
+        if self.maps is None:
+            return ()
+        return attention_heads(self.model) if self.maps == ATTENTION else jump_heads(self.model)
 
-    def plan(self, sentences: Words) -> WordPlan:
-        """Cut sentences into tokens, and say in which order they will be read."""
+    def read(
+        self,
+        sentences: Sequence[Sequence[str]],
+        rows_of: RowsOf,
+        counts: Sequence[int],
+        shape: tuple[int, ...],
+        made_of: Any,
+    ) -> Rows:
+        """Read sentences once, and keep some rows of each; the same call finds them again.
+
+        Each sentence has as many rows as ``counts`` says; ``shape`` is that of the whole without
+        its rows, ``(P, …)``; ``made_of`` is what the rows depend on beside model and sentences.
+        """
         encoded = encode_texts(sentences, self.model, self.tokenizer, None, by_words=True)
-        return WordPlan.of(encoded, self.batch_size)
-
-    def read(self, plan: WordPlan, first: int = 0) -> Iterator[list[WordReading]]:
-        """Yield what the model makes of each batch, from a batch on."""
-        shows = giving_attention(self.model) if self.maps == ATTENTION else nullcontext()
-        with evaluating(self.model), shows, torch.no_grad():
-            for rows in plan.batches[first:]:
-                yield self._batch(plan.encoded, rows)
-
-    def _batch(self, encoded: EncodedTexts, rows: list[int]) -> list[WordReading]:
-        hidden, maps = self._run(encoded.inputs_of(rows))
         assert encoded.words is not None
-        found = []
-        for place, row in enumerate(rows):
-            words = torch.tensor(encoded.words[row], device=hidden.device)
-            own = None if maps is None else _word_maps(maps[place], words, self.maps)
-            found.append(WordReading(row, (_mean(words) @ hidden[place]).cpu(), own))
-        return found
-
-    def _run(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Run the model on sentences of one length: [B, layers + 1, L, D] and [B, C, L, L]."""
-        inputs = model_inputs(self.model, batch) | {"output_hidden_states": True}
-        if self.maps in (None, ATTENTION):
-            outputs = self.model(**inputs, output_attentions=self.maps == ATTENTION)
-            rows = attention_of(outputs) if self.maps == ATTENTION else None
-            maps = None if rows is None else torch.cat(rows, dim=1).float()
-        else:
-            with capture_scores(self.model) as layers:
-                outputs = self.model(**inputs)
-            maps = torch.cat([_layer_maps(layer, self.maps) for layer in layers], dim=1).float()
-        return torch.stack(outputs.hidden_states, dim=1).float(), maps
-
-
-@dataclass(frozen=True)
-class WordPlan:
-    """Sentences as tokens, and the batches in which they are read: of one length each.
-
-    What the model cannot take whole, or has a word without a token, is left out.
-    """
-
-    encoded: EncodedTexts
-    batches: list[list[int]]
-    left_out: tuple[int, ...]
-
-    @classmethod
-    def of(cls, encoded: EncodedTexts, batch_size: int) -> WordPlan:
-        """Put the longest first: what does not fit into memory then fails at once."""
-        assert encoded.words is not None and encoded.num_words is not None
         whole = [
-            len(set(words) - {-1}) == number
-            for words, number in zip(encoded.words, encoded.num_words, strict=True)
+            len(set(words) - {-1}) == len(sentence)
+            for words, sentence in zip(encoded.words, sentences, strict=True)
         ]
-        order = sorted(range(len(whole)), key=lambda row: -encoded.lengths[row])
-        kept = [row for row in order if whole[row]]
-        if not kept:
+        if not any(whole):
             raise ValueError("sentences must fit the model, got none that it can take whole")
+        starts = [0, *np.cumsum(counts).tolist()]
+        model = [model_digest(self.model), is_jumping(self.model), self.maps]
+        name = digest([VERSION, model, [list(words) for words in sentences], starts, made_of])[:16]
+        path = Path(self.folder) / f"{name}.npy"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rows = [row for row, fits in enumerate(whole) if fits]
+            rows.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
+            found = read_texts(self.model, encoded, rows, self.batch_size, self.maps, self.heads)
+            scores = self.maps in (SCORES, PROPAGATED)
+            hides = scores and any(entry.is_causal for entry in attention_modules(self.model))
+            size = shape[0], starts[-1], *shape[1:]
+            with replacing(path) as temporary:
+                kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
+                for row, states, maps in watched(found, "Reading sentences", len(rows)):
+                    words = torch.tensor(encoded.words[row], device=states.device)
+                    _, states, maps = pool_words(words, states, maps, both_mean=scores)
+                    if hides:  # scores of words that a decoder never looks at
+                        later = torch.ones_like(maps[0], dtype=torch.bool).triu(1)
+                        maps = maps.masked_fill(later, -torch.inf)
+                    both = (part.float().cpu().numpy() for part in (states, maps))
+                    kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
+                kept.flush()
         left_out = tuple(row for row, fits in enumerate(whole) if not fits)
-        return cls(encoded, list(encoded.batches(kept, batch_size)), left_out)
+        return Rows(np.load(path, mmap_mode="r", allow_pickle=False), starts, left_out, name)
+
+    def read_states(
+        self, sentences: Sequence[Sequence[str]], keep: Sequence[Sequence[int]] | None = None
+    ) -> Rows:  # values [layers + 1, N, D]
+        """Keep the states of words after each layer: of all, or of the indices in ``keep``."""
+        kept = [list(range(len(words))) for words in sentences] if keep is None else list(keep)
+        shape = self.model.config.num_hidden_layers + 1, self.model.config.hidden_size
+        counts = [len(indices) for indices in kept]
+        return self.read(sentences, lambda row, own, _: own[:, kept[row]], counts, shape, kept)
+
+
+def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
+    """Return a model of the same shape whose weights are as before any training.
+
+    It has the jump heads of the model if they are asked for.
+    """
+    from transformers import AutoModel
+
+    settings = attached_config(model)
+    # Heads of ours are no part of a configuration, but the name of their attention is.
+    own = {} if settings is None else {"attn_implementation": "sdpa"}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        found: Any = AutoModel.from_config(deepcopy(model.config), **own)  # type: ignore[no-untyped-call]
+    twin: PreTrainedModel = found.eval().to(model.device)
+    return attach(twin, settings) if jumping and settings is not None else twin
 
 
 def check_layers(model: PreTrainedModel, layers: Sequence[int] | None) -> tuple[int, ...]:
@@ -157,38 +182,23 @@ def check_layers(model: PreTrainedModel, layers: Sequence[int] | None) -> tuple[
     return found
 
 
-def _membership(words: Tensor) -> Tensor:  # [n], -1 for tokens of no word -> [W, n]
-    numbers = torch.arange(int(words.max()) + 1, device=words.device)
-    return (numbers[:, None] == words).float()
+def check_sentences(**parts: Any) -> None:
+    """Refuse what are no sequences of sentences with trees."""
+    for name, sentences in parts.items():
+        if not isinstance(sentences, Sequence) or not sentences:
+            raise ValueError(f"{name} must be one or more sentences, got {sentences!r}")
+        wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
+        if wrong is not None:
+            raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")
 
 
-def _mean(words: Tensor) -> Tensor:  # [W, n]
-    members = _membership(words)
-    return members / members.sum(1, keepdim=True)
-
-
-def _word_maps(maps: Tensor, words: Tensor, kind: str | None) -> Tensor:  # [C, L, L] -> [C, W, W]
-    mean = _mean(words)
-    to = mean if kind in (SCORES, PROPAGATED) else _membership(words)
-    return (mean @ maps @ to.T).cpu()
-
-
-def _layer_maps(layer: CapturedLayer, kind: str | None) -> Tensor:  # [B, H, L, L]
-    """What the jump heads of a layer have."""
-    if kind == GRAPH:
-        return layer_graph(layer).weights
-    if kind == SCORES:
-        return attention_scores(layer.query, layer.key, layer.scale)
-    jumping = JumpHeads.everyone(layer.config, len(layer.heads))
-    groups = head_groups(
-        layer.query,
-        layer.key,
-        layer.key,
-        jumping,
-        mask=layer.mask,
-        scale=layer.scale,
-        given=Given(layer.strength, layer.conv),
-    )
-    places = torch.tensor([head for group in groups for head in group.heads])
-    maps = [attention_scores(group.query, group.key, layer.scale) for group in groups]
-    return torch.cat(maps, dim=1)[:, places.argsort()]
+__all__ = [
+    "ATTENTION",
+    "GRAPH",
+    "Head",
+    "Rows",
+    "WordReader",
+    "check_layers",
+    "check_sentences",
+    "random_weights",
+]

@@ -50,7 +50,7 @@ Versions: {versions}.
 
 def write_card(folder: Path, result: RunResult) -> None:
     """Write the card of a run into the folder of its model."""
-    from jat_graph.hf.card import CARD_FILE
+    from jat_graph.hf.saving import CARD_FILE
 
     architecture = read_object(folder / "config.json", "config")["architectures"][0]
     write_text(folder / CARD_FILE, model_card(result, architecture))
@@ -58,7 +58,7 @@ def write_card(folder: Path, result: RunResult) -> None:
 
 def model_card(result: RunResult, architecture: str) -> str:
     """Return the card of a model of some class of transformers."""
-    from jat_graph.hf.card import NOTE, loading, settings_text
+    from jat_graph.hf.saving import NOTE, loading, settings_text
 
     jumps = result.config is not None
     kept = f"Weights after {result.best_step}" if result.best_step else "The last weights"
@@ -89,7 +89,7 @@ def _header(result: RunResult) -> str:
     """Return what the Hub reads."""
     from huggingface_hub import EvalResult
 
-    from jat_graph.hf.card import header
+    from jat_graph.hf.saving import header
 
     found = [
         EvalResult(

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import Trainer
 
-from jat_graph.hf import attached_config, keep_graphs
-
-try:
-    from jat_graph.hf import model_card_text, save_heads
-except ImportError:
-    def model_card_text(model): return '---\ntags: [x]\n---\nheads'
-    def save_heads(model, folder): pass
-from jat_graph.hf.interface import find_attachment
+from jat_graph.hf import attached_config, keep_graphs, model_card_text, save_heads
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.training.strengths import set_apart, strength_parameters
 
 if TYPE_CHECKING:

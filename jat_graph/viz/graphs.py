@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch.nn.functional as F
-from torch import Tensor
 
 from jat_graph.inspection.reports import StoneReport
-from jat_graph.viz.heads import graph_colours, new_figure
+from jat_graph.viz.figures import new_figure
+from jat_graph.viz.heads import graph_colours
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-    from jat_graph.inspection.reports import GraphView, HeadReport
+    from jat_graph.inspection.reports import GraphView
 
 CELL = 1.35  # inches, of a matrix
 BAR = 0.7  # inches, for the colour bar
 LEAST_WIDTH = 4.5  # inches
 MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
-
-
-class _Thumbnail(NamedTuple):
-    """What is kept of a head."""
-
-    report: HeadReport
-    length: int  # tokens shown
-    weights: Tensor  # [n, n], the strongest in each of n × n blocks
 
 
 def draw_graphs(views: Iterable[GraphView]) -> Figure:
@@ -54,14 +45,19 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     Reference:
         Clark et al. 2019, "What Does BERT Look At?", shows heads of a model beside each other.
     """
-    shown = [_thumbnail(view) for view in views]
+    shown = [_small(view) for view in views]
     if not shown:
         raise ValueError("views must be at least one, got none")
     layers = sorted({own.report.layer for own in shown})
     heads = sorted({own.report.head for own in shown})
     width = max(LEAST_WIDTH, len(heads) * CELL + 0.2)
     height = len(layers) * (CELL + 0.2) + BAR
-    figure = new_figure(width, height, heading=_heading(shown), size=10)
+    length, has_stones = len(shown[0].tokens), isinstance(shown[0].report, StoneReport)
+    joined = "links to stones" if has_stones else "joined pairs"
+    heading = f"Graph of each head on {length} tokens, and its share of {joined} in the whole text"
+    if length > MOST_PIXELS:
+        heading += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
+    figure = new_figure(width, height, heading=heading, size=10)
     from matplotlib.cm import ScalarMappable  # which is there, or there would be no figure
     from matplotlib.colors import PowerNorm
 
@@ -70,45 +66,32 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         axis.set_axis_off()
     norm = PowerNorm(0.5, vmin=0.0, vmax=max(float(own.weights.max()) for own in shown) or 1.0)
     for own in shown:
-        axis = axes[layers.index(own.report.layer), heads.index(own.report.head)]
-        _draw_thumbnail(axis, own, norm)
-    colours = ScalarMappable(norm, graph_colours())
+        report = own.report
+        axis = axes[layers.index(report.layer), heads.index(report.head)]
+        weights = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
+        axis.imshow(weights, cmap=graph_colours(), norm=norm, interpolation="nearest")
+        axis.set_axis_on()
+        axis.set(xticks=[], yticks=[])
+        title = f"layer {report.layer}, head {report.head}: {report.density:.0%}"
+        axis.set_title(title, fontsize=6.5, pad=3)
     bar = figure.colorbar(
-        colours, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.12 / len(layers)
+        ScalarMappable(norm, graph_colours()),
+        ax=axes,
+        location="bottom",
+        shrink=0.5,
+        aspect=40,
+        pad=0.12 / len(layers),
     )
-    bar.set_label(_meaning(shown[0].report), fontsize=8)
+    meaning = "share of keys that voted for a pair of tokens (row, column)"
+    if has_stones:
+        meaning = "share of the walks from a token (row) that end at another (column)"
+    bar.set_label(meaning, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
 
 
-def _thumbnail(view: GraphView) -> _Thumbnail:
-    weights, length = view.weights, len(view.tokens)
-    if length > MOST_PIXELS:
-        weights = F.adaptive_max_pool2d(weights[None], MOST_PIXELS)[0]
-    return _Thumbnail(view.report, length, weights)
-
-
-def _draw_thumbnail(axis: Axes, own: _Thumbnail, norm: Normalize) -> None:
-    report = own.report
-    weights = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-    axis.imshow(weights, cmap=graph_colours(), norm=norm, interpolation="nearest")
-    axis.set_axis_on()
-    axis.set(xticks=[], yticks=[])
-    place = f"layer {report.layer}, head {report.head}"
-    axis.set_title(f"{place}: {report.density:.0%}", fontsize=6.5, pad=3)
-
-
-def _heading(shown: list[_Thumbnail]) -> str:
-    """Say how many tokens there are, what the shares are of, and what a dot is."""
-    length = shown[0].length
-    joined = "links to stones" if isinstance(shown[0].report, StoneReport) else "joined pairs"
-    heading = f"Graph of each head on {length} tokens, and its share of {joined} in the whole text"
-    if length > MOST_PIXELS:
-        return f"{heading}; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
-    return heading
-
-
-def _meaning(report: HeadReport) -> str:
-    if isinstance(report, StoneReport):
-        return "share of the walks from a token (row) that end at another (column)"
-    return "share of keys that voted for a pair of tokens (row, column)"
+def _small(view: GraphView) -> GraphView:
+    """Keep the strongest in each block of pairs, where single ones could not be seen."""
+    if len(view.tokens) <= MOST_PIXELS:
+        return view
+    return replace(view, weights=F.adaptive_max_pool2d(view.weights[None], MOST_PIXELS)[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
@@ -11,27 +10,23 @@ from jat_graph.checks.layers import read_layer
 from jat_graph.nn.area_attention import AreaAttention
 from jat_graph.nn.biblosa import BlockSelfAttention, least_memory
 from jat_graph.nn.memory_compressed import MemoryCompressedAttention
-from jat_graph.viz.panels import Panel, colours_of
+from jat_graph.viz.figures import Panel, colours_of
 
 Layer: TypeAlias = MemoryCompressedAttention | AreaAttention | BlockSelfAttention
 
-# Of which each has a column.
-MOST_AREAS = 4096
-
-_MAKERS: dict[str, Callable[..., Layer]] = {
-    "memory-compressed": lambda kernel, stride, causal: MemoryCompressedAttention(
-        1, 1, kernel, stride, causal
-    ),
-    "area": lambda width, causal: AreaAttention(1, 1, width, is_causal=causal),
-    "block": lambda length: BlockSelfAttention(1, block_length=length),
-}
+MOST_AREAS = 4096  # of which each has a column
 
 
 def parse_layer(spec: str) -> Layer:
     """Return the layer that a text means, without weights."""
     name, arguments = read_layer(spec)
     with torch.device("meta"):
-        return _MAKERS[name](*arguments)
+        if name == "area":
+            return AreaAttention(1, 1, arguments[0], is_causal=bool(arguments[1]))
+        if name == "block":
+            return BlockSelfAttention(1, block_length=arguments[0])
+        kernel, stride, causal = arguments
+        return MemoryCompressedAttention(1, 1, kernel, stride, bool(causal))
 
 
 def layer_panels(layer: Layer, length: int) -> list[Panel]:
@@ -55,7 +50,7 @@ def _memory_panel(layer: MemoryCompressedAttention, length: int) -> Panel:
         read = stop <= place[:, None]  # [L, M]
     first = (place == 0).expand(length, length)
     ways = [read[:, parity::2].float() @ inside[parity::2].float() for parity in (0, 1)]
-    spec = f"memory-compressed:{layer.kernel_size}:{layer.stride}" + _order(layer.is_causal)
+    spec = f"memory-compressed:{layer.kernel_size}:{layer.stride}" + ":causal" * layer.is_causal
     return Panel(
         f"{spec}\n{length} tokens in {1 + len(start)} keys",
         colours_of(torch.stack([first, *ways])),
@@ -77,7 +72,7 @@ def _area_panels(layer: AreaAttention, length: int) -> list[Panel]:
     read = areas.readable(order.bool())  # [L, A]
     width = areas.sizes(tokens)[:, 1]  # [A]
     names = tuple(f"{wide + 1} token{'s' * bool(wide)}" for wide in widths)
-    spec = f"area:{areas.max_width}" + _order(layer.is_causal)
+    spec = f"area:{areas.max_width}" + ":causal" * layer.is_causal
     shown = (
         (f"{length} tokens make {count} areas", areas.sums(tokens).mT, "token"),
         (f"{float(read.float().mean()):.1%} of the areas are read", read, "query"),
@@ -106,7 +101,3 @@ def _block_panels(layer: BlockSelfAttention, length: int) -> list[Panel]:
             ("backward", key > query, ahead >= 0),
         )
     ]
-
-
-def _order(is_causal: bool) -> str:
-    return ":causal" if is_causal else ""

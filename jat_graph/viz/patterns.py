@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.checks.pictures import check_pattern_tokens
 from jat_graph.patterns import Pattern, Union
-from jat_graph.viz.heads import new_figure
+from jat_graph.viz.figures import Panel, colours_of, draw_panel, new_figure
 from jat_graph.viz.layers import Layer, layer_panels
-from jat_graph.viz.panels import Panel, colours_of, draw_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,34 +67,27 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
 
 
 def _pattern_panels(pattern: Pattern, length: int) -> list[Panel]:
+    """Show which member allows each pair, for each kind of heads."""
     members = pattern.members if isinstance(pattern, Union) else (pattern,)
-    names = tuple(member.spec for member in members)
-    return [
-        Panel(_title(pattern, head, length), _colours(members, head, length), names)
-        for head in range(pattern.period)
-    ]
-
-
-def _colours(members: Sequence[Pattern], head: int, length: int) -> Tensor:
-    """Return which member allows each pair to a head."""
-    pairs = [
-        pattern_rows(
-            member.of_head(head),
-            valid=None,
-            num_queries=length,
-            num_keys=length,
-            heads=1,
-            device=torch.device("cpu"),
-        )[0, 0]
-        for member in members
-    ]
-    return colours_of(torch.stack(pairs))
-
-
-def _title(pattern: Pattern, head: int, length: int) -> str:
-    """Name the pattern, the heads that have it, and the share of pairs."""
     spec = pattern.spec
     name = spec if len(spec) <= MAX_TITLE else spec[: MAX_TITLE - 1] + "…"
-    share = pattern.num_edges(length, head) / length**2
-    heads = f"heads {head}, {head + pattern.period}, …: " if pattern.period > 1 else ""
-    return f"{name}\n{heads}{share:.1%} of the pairs"
+    panels = []
+    for head in range(pattern.period):
+        share = pattern.num_edges(length, head) / length**2
+        heads = f"heads {head}, {head + pattern.period}, …: " if pattern.period > 1 else ""
+        pairs = [
+            pattern_rows(
+                member.of_head(head),
+                valid=None,
+                num_queries=length,
+                num_keys=length,
+                heads=1,
+                device=torch.device("cpu"),
+            )[0, 0]
+            for member in members
+        ]
+        title = f"{name}\n{heads}{share:.1%} of the pairs"
+        panels.append(
+            Panel(title, colours_of(torch.stack(pairs)), tuple(member.spec for member in members))
+        )
+    return panels

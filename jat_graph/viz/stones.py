@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 JUMP_COLOUR = "#d81b60"
 SIDE_COLOURS = {1: "#0072b2", -1: "#e69f00"}  # of stones of high and of low scores
 SIDE_SIGNS = {1: "+", -1: "−"}
-LEAST_STONES, MOST_STONES = (
-    8,
-    24,
-)  # that are drawn, if there are so many; between, as many as tokens
-
+LEAST_STONES, MOST_STONES = 8, 24  # that are drawn; between, as many as tokens
 
 Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[Jump, float]]]"  # by position and side
 
@@ -33,7 +29,10 @@ def draw_stones(
     The wider a line, the stronger the link, or the larger the share of the jump.
     """
     rows = {token.index: row for row, token in enumerate(tokens)}
-    steps = _steps(report.jumps)
+    steps: Steps = defaultdict(list)  # the jumps over each stone, and their shares of it
+    for jump in report.jumps:
+        for step in jump.stones:
+            steps[step.token.index, step.side or 1].append((jump, step.share or 0.0))
     stones = _chosen(report, steps, min(max(LEAST_STONES, len(tokens)), MOST_STONES))
     heights = np.linspace(0, len(tokens) - 1, len(stones) + 2)[1:-1]
     ways = [
@@ -90,18 +89,9 @@ def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
         for stone in sorted(jump.stones, key=lambda stone: -(stone.share or 0.0))[:1]
     }
 
-    def weight(stone: Stone) -> tuple[bool, float]:
+    def rank(stone: Stone) -> tuple[bool, float]:
         place = stone.token.index, stone.side
         return place in first, sum(share for _, share in steps[place])
 
-    stones = sorted(report.stones, key=weight, reverse=True)[:most]
-    return sorted(stones, key=lambda stone: (stone.token.index, -stone.side))
-
-
-def _steps(jumps: Iterable[Jump]) -> Steps:
-    """Return the jumps that go over each stone, and their shares of it."""
-    found: Steps = defaultdict(list)
-    for jump in jumps:
-        for step in jump.stones:
-            found[step.token.index, step.side or 1].append((jump, step.share or 0.0))
-    return found
+    chosen = sorted(report.stones, key=rank, reverse=True)[:most]
+    return sorted(chosen, key=lambda stone: (stone.token.index, -stone.side))

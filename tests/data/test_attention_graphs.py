@@ -1,6 +1,8 @@
-"""The data set: its files, its labels, and PyG around it."""
+"""Graphs of tiny models against their outputs, pair by pair; their files, labels, and PyG."""
 
 import json
+import pickletools
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,16 @@ from torch_geometric.data import InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GATv2Conv
 from torch_geometric.transforms import AddSelfLoops
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import AutoModel, AutoTokenizer, MambaConfig, MambaModel, PreTrainedModel
 
+from jat_graph import JatConfig
 from jat_graph.data import AttentionGraphs, attention_graphs
-from jat_graph.data.reading import Reading
-from jat_graph.hf import attach, disabled
+from jat_graph.hf import attach, detach, disabled
+from jat_graph.inspection.graphs import layer_graph
+from jat_graph.inspection.tracing import capture_batch
 from tests.data.support import TEXTS, assert_is, attention_maps, slow_graph, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
+from tests.support import MemoryMeter
 
 HEADS = [(0, 1), (2, 3)]
 
@@ -36,29 +41,64 @@ def dataset(root: Path, model: PreTrainedModel, **settings: Any) -> AttentionGra
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Texts that models read, by their rows."""
-    rows, read = [], Reading.graphs
+    rows, read = [], attention_graphs.read_texts
 
     def count(*args: Any) -> Any:
-        rows.extend(args[3])
+        rows.extend(args[2])
         return read(*args)
 
-    monkeypatch.setattr(Reading, "graphs", count)
+    monkeypatch.setattr(attention_graphs, "read_texts", count)
     return rows
 
 
-def test_it_is_an_in_memory_dataset_in_the_order_of_the_texts(
-    tmp_path: Path, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "distilbert", "albert", "modernbert", "gpt2", "llama"]
+)
+@pytest.mark.parametrize("nodes", ["tokens", "words"])
+@pytest.mark.parametrize("limit", [(0.02, 2), (0.0, None)])
+def test_graphs_are_those_of_each_text_alone(
+    name: str, nodes: str, limit: tuple[float, int | None], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(attention_graphs, "SHARD", 2)
-    found = dataset(tmp_path, model, batch_size=2)
-    assert isinstance(found, InMemoryDataset) and len(found) == len(TEXTS)
-    assert found.num_edge_features == 2 and found.num_node_features == 32
-    assert found.heads == tuple(HEADS) and len(found.processed_paths) == 3
+    model, tokenizer = tiny_model(name).double(), tiny_tokenizer(model_max_length=48)
+    before = model.config._attn_implementation
+    options = dict(zip(("min_weight", "max_neighbors"), limit, strict=True))
+    options |= {"nodes": nodes, "layer": 2, "batch_size": 3, "heads": HEADS}
+    found = AttentionGraphs(tmp_path, TEXTS, model, tokenizer, **options)  # type: ignore[arg-type]
+    assert isinstance(found, InMemoryDataset) and found.heads == tuple(HEADS)
+    assert model.config._attn_implementation == before  # attention was asked for, and only then
+    model.set_attn_implementation("eager")
     for text, graph in zip(TEXTS, found, strict=True):
-        states, rows, _ = attention_maps(model, tiny_tokenizer(), text)
+        states, rows, words = attention_maps(model, tokenizer, text)
         maps = [rows[layer][head] for layer, head in HEADS]
-        assert_is(graph, slow_graph(states[-1], maps, 0.0, 2))
+        # Llama's softmax is in float32.
+        tolerance = 1e-6 if name == "llama" else 1e-10
+        own = words if nodes == "words" else None
+        assert_is(graph, slow_graph(states[2], maps, *limit, own), tolerance)
         assert not graph.has_self_loops()
+        ids = graph.word_ids if nodes == "words" else graph.input_ids
+        tokens = tokenizer(text)["input_ids"]
+        assert ids.tolist() == (list(range(len(text.split()))) if nodes == "words" else tokens)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [tiny_config(), JatConfig.stones(layers=(0, 2)), tiny_config(soft_temperature=0.1)],
+)
+def test_jumps_are_the_graphs_of_jump_heads(config: JatConfig, tmp_path: Path) -> None:
+    tokenizer, heads = tiny_tokenizer(), ((2, 2), (0, 0))
+    model = attach(tiny_model("bert").double(), config, tokenizer)
+    graphs = dataset(tmp_path, model, edges="jumps", heads=heads, layer=2, max_neighbors=None)
+    assert any(graph.num_edges for graph in graphs)
+    for text, graph in zip(TEXTS, graphs, strict=True):
+        inputs = tokenizer(text, return_tensors="pt")
+        layers = {own.layer: own for own in capture_batch(model, inputs)}
+        maps = [
+            layer_graph(layers[layer]).weights[0, layers[layer].heads.index(head)]
+            for layer, head in heads
+        ]
+        with torch.no_grad():
+            hidden = model(**inputs, output_hidden_states=True)
+        assert_is(graph, slow_graph(hidden.hidden_states[2][0], maps, 0.0, None))
 
 
 @pytest.mark.parametrize("nodes", ["tokens", "words"])
@@ -75,6 +115,35 @@ def test_a_pretrained_model(minilm_path: str, tmp_path: Path, nodes: str) -> Non
         assert_is(graph, slow_graph(states[3], maps, 0.05, 3, words if nodes == "words" else None))
 
 
+def test_every_head_is_the_default(tmp_path: Path, model: PreTrainedModel) -> None:
+    assert dataset(tmp_path, model, heads=None).heads == tuple(
+        (layer, head) for layer in range(3) for head in range(4)
+    )
+    attach(model, tiny_config(layers=(0, 2)))
+    jumping = dataset(tmp_path, model, heads=None, edges="jumps").heads
+    assert jumping == ((0, 0), (0, 2), (2, 0), (2, 2))
+
+
+def test_dropout_is_off_the_mode_is_kept_and_low_precision_read_in_float32(tmp_path: Path) -> None:
+    model = tiny_model("bert").bfloat16().train()
+    first, second = (dataset(tmp_path / part, model)[3] for part in "ab")
+    assert model.training and torch.equal(first.x, second.x) and not first.x.requires_grad
+    assert first.x.dtype == first.edge_attr.dtype == torch.float32
+
+
+def test_memory_is_that_of_one_batch_beside_the_graphs(
+    tmp_path: Path, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_graphs, "SHARD", 4)
+    peaks = []
+    for count in (4, 24):
+        with MemoryMeter() as meter:
+            options = {"texts": ["dook " * 40] * count, "batch_size": 4, "max_neighbors": 1}
+            dataset(tmp_path / str(count), model, **options)
+        peaks.append(meter.peak)
+    assert peaks[1] <= 1.3 * peaks[0]
+
+
 def test_the_same_call_reads_and_another_one_makes_its_own(
     tmp_path: Path, model: PreTrainedModel, readings: list[int]
 ) -> None:
@@ -83,6 +152,8 @@ def test_the_same_call_reads_and_another_one_makes_its_own(
     again = dataset(tmp_path, model, y=[0, 1, 2, 3, 4], batch_size=3)
     assert len(readings) == 5 and again.processed_dir == first.processed_dir
     assert all(torch.equal(a.x, b.x) for a, b in zip(first, again, strict=True))
+    model.config._name_or_path = "elsewhere"
+    assert dataset(tmp_path, model).processed_dir == first.processed_dir
     others: list[dict[str, Any]] = [
         {"texts": TEXTS[:4]},
         {"texts": [*TEXTS[:4], "dook dook dill"]},
@@ -95,17 +166,15 @@ def test_the_same_call_reads_and_another_one_makes_its_own(
     ]
     folders = {dataset(tmp_path, model, **settings).processed_dir for settings in others}
     assert len(folders - {first.processed_dir}) == len(others)
+    attach(model, tiny_config())
+    jumping = dataset(tmp_path, model)
+    with disabled(model):
+        off = dataset(tmp_path, model)
+    assert not torch.equal(jumping[1].x, off[1].x)
+    assert dataset(tmp_path, detach(model)).processed_dir == first.processed_dir
     with torch.no_grad():
         model.encoder.layer[0].output.dense.bias[0] += 1
     assert dataset(tmp_path, model).processed_dir not in folders | {first.processed_dir}
-
-
-def test_heads_that_are_switched_off_make_other_graphs(tmp_path: Path) -> None:
-    model = attach(tiny_model("bert").double(), tiny_config())
-    jumping = dataset(tmp_path, model)
-    with disabled(model):
-        base = dataset(tmp_path, model)
-    assert not torch.equal(jumping[1].x, base[1].x)
 
 
 def test_it_goes_on_where_it_stopped(
@@ -117,26 +186,47 @@ def test_it_goes_on_where_it_stopped(
     Path(whole.processed_paths[1]).unlink()
     readings.clear()
     again = dataset(tmp_path, model)
-    assert len(readings) == 2
+    assert len(readings) == 2 and len(kept) == 3
     assert [path.read_bytes() for path in map(Path, again.processed_paths)] == kept
 
 
 def test_the_files_are_safetensors_and_json(tmp_path: Path, model: PreTrainedModel) -> None:
     folder = Path(dataset(tmp_path, model).processed_dir)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "graphs-00000.safetensors",
-        "settings.json",
-    ]
-    assert list(tmp_path.iterdir()) == [folder]
+    graphs = folder / "graphs-00000.safetensors"
+    assert sorted(folder.iterdir()) == [graphs, folder / "settings.json"]
+    assert list(tmp_path.iterdir()) == [folder] and not zipfile.is_zipfile(graphs)
+    with pytest.raises(ValueError), graphs.open("rb") as file:
+        list(pickletools.genops(file))
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     assert settings["heads"] == [[0, 1], [2, 3]] and settings["max_neighbors"] == 2
+    graphs.write_bytes(graphs.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"graphs-00000.safetensors is damaged") as caught:
+        dataset(tmp_path, model)
+    assert "\n" not in str(caught.value)
 
 
-def test_labels_of_graphs(tmp_path: Path, model: PreTrainedModel) -> None:
+def test_a_reading_that_fails_leaves_no_file(
+    tmp_path: Path, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = attention_graphs.read_texts
+
+    def broken(*args: Any) -> Any:
+        yield next(read(*args))
+        raise RuntimeError("stop")
+
+    monkeypatch.setattr(attention_graphs, "read_texts", broken)
+    with pytest.raises(RuntimeError, match="stop"):
+        dataset(tmp_path, model)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_labels_are_of_graphs_or_of_their_nodes(tmp_path: Path, model: PreTrainedModel) -> None:
     numbers = dataset(tmp_path, model, y=[0, 2, 1, 0, 1])
     assert [graph.y.tolist() for graph in numbers] == [[0], [2], [1], [0], [1]]
     assert numbers.num_classes == 3
     assert dataset(tmp_path, model, y=torch.tensor([0.5] * 5))[0].y.dtype == torch.float32
+    labels = [list(range(len(tiny_tokenizer()(text)["input_ids"]))) for text in TEXTS]
+    assert [graph.y.tolist() for graph in dataset(tmp_path, model, y=labels)] == labels
 
 
 def test_labels_of_words_go_to_the_words_that_are_left(
@@ -148,16 +238,6 @@ def test_labels_of_words_go_to_the_words_that_are_left(
     assert [graph.y.tolist() for graph in graphs] == [[4, 5], [], [7]]
     assert graphs[1].num_nodes == 0 and graphs[1].num_edges == 0
     assert next(iter(DataLoader(graphs, batch_size=3))).y.dtype == torch.long
-
-
-def test_labels_of_tokens(tmp_path: Path, model: PreTrainedModel) -> None:
-    labels = [list(range(len(tiny_tokenizer()(text)["input_ids"]))) for text in TEXTS]
-    graphs = dataset(tmp_path, model, y=labels)
-    assert [graph.y.tolist() for graph in graphs] == labels
-
-
-def test_one_text_is_a_data_set_too(tmp_path: Path, model: PreTrainedModel) -> None:
-    assert len(dataset(tmp_path, model, texts=TEXTS[1:2], y=[1])) == 1
 
 
 def test_a_layer_trains_on_a_batch(tmp_path: Path, model: PreTrainedModel) -> None:
@@ -172,23 +252,45 @@ def test_a_layer_trains_on_a_batch(tmp_path: Path, model: PreTrainedModel) -> No
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "name"),
     [
-        ({"y": [0, 1]}, "y must have an entry for each of 5 texts, got 2"),
-        ({"y": [0, 1, [1, 2], 0, 1]}, r"y\[2\] must be one label or 3, one for each node, got sha"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"texts": "dook"}, "texts must be a sequence of one or more texts, got 'dook'"),
+        ({"y": [0, 1]}, "y"),
+        ({"y": [0, 1, [1, 2], 0, 1]}, r"y\[2\]"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"texts": "dook"}, "texts"),
+        ({"nodes": "letters"}, "nodes"),
+        ({"edges": "trees"}, "edges"),
+        ({"heads": ()}, "heads"),
+        ({"heads": (3, 4)}, "heads"),
+        ({"heads": [(0, 4)]}, "heads"),
+        ({"heads": [(0, 1), [0, 1]]}, "heads"),
+        ({"layer": 4}, "layer"),
+        ({"layer": -5}, "layer"),
+        ({"min_weight": -0.1}, "min_weight"),
+        ({"max_neighbors": 0}, "max_neighbors"),
+        ({"max_length": 2}, "max_length"),
+        ({"edges": "jumps"}, "model must have jump heads"),
     ],
 )
 def test_wrong_input_is_one_line(
-    tmp_path: Path, model: PreTrainedModel, settings: dict[str, Any], message: str
+    tmp_path: Path, model: PreTrainedModel, settings: dict[str, Any], name: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{message}") as caught:
+    with pytest.raises(ValueError, match=f"^{name} ") as caught:
         dataset(tmp_path, model, **settings)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path, model: PreTrainedModel) -> None:
+def test_a_model_without_what_is_asked_is_refused(tmp_path: Path, model: PreTrainedModel) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         dataset(tmp_path / "file", model)
+    some = attach(tiny_model("bert"), tiny_config(layers=(0,)))
+    with pytest.raises(ValueError, match=r"heads must name jump heads of the model, got \(2, 3\)"):
+        dataset(tmp_path, some, edges="jumps", heads=[(2, 3)])
+    shared = attach(tiny_model("albert"), tiny_config())
+    with pytest.raises(ValueError, match="edges must be 'attention' where layers share a module"):
+        dataset(tmp_path, shared, edges="jumps", heads=None)
+    mamba = MambaModel(MambaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, state_size=2))
+    for other in (torch.nn.Linear(2, 2), tiny_model("bart"), mamba):
+        with pytest.raises(ValueError, match=r"^model must"):
+            dataset(tmp_path, other)  # type: ignore[arg-type]

@@ -70,12 +70,3 @@ def test_a_text_without_tokens_is_named() -> None:
     tokenizer.backend_tokenizer.post_processor = None
     with pytest.raises(ValueError, match=r"^texts\[1\] must have a token, got ''$"):
         encode_texts(["dook", ""], MODEL, tokenizer, None, False)
-
-
-@pytest.mark.parametrize(
-    ("max_length", "message"),
-    [(2, "at least 3, got 2"), (65, "below 65, got 65"), (True, "an integer, got True")],
-)
-def test_wrong_lengths_are_one_line(max_length: int, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^max_length must be {message}$"):
-        encode_texts(["dook"], MODEL, tiny_tokenizer(), max_length, False)

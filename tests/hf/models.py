@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -219,7 +218,7 @@ def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Capture
 
 def density(layer: CapturedLayer) -> float:
     """Return the share of the allowed pairs i ≠ k that are joined in a layer's jump heads."""
-    config = replace(layer.config, soft_temperature=None)  # hard votes are counted
+    config = layer.config.replace(soft_temperature=None)  # hard votes are counted
     ballot = open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
     edges = ballot.edge_mask().expand(*layer.query.shape[:2], -1, -1)
     joined = DenseOperator.from_ballot(ballot).to_dense() > 0

@@ -13,7 +13,7 @@ from torch import nn
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, attached_config, detach, disabled
-from jat_graph.hf.interface import layer_state
+from jat_graph.hf.state import layer_state
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -88,10 +88,9 @@ def test_a_part_cannot_be_detached_alone() -> None:
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config)
     attach(model, tiny_config())
-    with pytest.raises(ValueError, match=r"must be the whole model .* with 2 of its 6"):
-        detach(model.model.encoder)
-    with pytest.raises(ValueError, match=r"must be the whole model .* got the BartModel inside it"):
-        detach(model.model)
+    for part in (model.model.encoder, model.model):
+        with pytest.raises(ValueError, match="must be the whole model"):
+            detach(part)
     detach(model)
 
 

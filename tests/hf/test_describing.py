@@ -92,10 +92,9 @@ def test_no_line_of_ours_is_wider_than_a_terminal() -> None:
         for module in model.modules():
             if isinstance(module, JumpStrength):
                 module.theta.normal_()
-    for text in (jat_graph.summary(model), str(lora(model))):
-        assert "values " in text
-        ours = [line for line in text.splitlines() if not line.strip().startswith(("(", ")"))]
-        assert max(map(len, ours)) <= 80
+    text = jat_graph.summary(lora(model))
+    assert "values " in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def learned(layers: Any) -> nn.Module:
@@ -115,24 +114,8 @@ def test_learned_strengths_are_said_as_they_are_now() -> None:
     model = learned((1,))
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), lora(model)):
         assert f"  layer 1: jump heads 0-3 of 4: {line}" in joined(jat_graph.summary(twin))
-        assert " ".join(str(twin).split()).count(f"jump heads 0-3 of 4: {line}") == 1
     with disabled(model):
         assert "has heads of jat_graph (switched off)\n" in jat_graph.summary(model)
-
-
-def test_print_says_it_where_the_heads_are_until_they_are_off() -> None:
-    model = tiny_model("bert")
-    plain = str(model)
-    attach(model, tiny_config(layers=(0, 2)))
-    module = model.encoder.layer[2].attention.self
-    lines = [line.strip() for line in str(module).splitlines()]
-    assert lines[:2] == [
-        "BertSelfAttention(",
-        "jump heads 0, 2 of 4: pairs, threshold 1, hop weights (0, 1)",
-    ]
-    assert str(model).count("jump heads") == 2
-    assert str(detach(model)) == plain
-    assert jat_graph.summary(model) == "BertModel has no jump heads"
 
 
 def test_heads_of_two_kinds_share_a_line() -> None:
@@ -142,4 +125,4 @@ def test_heads_of_two_kinds_share_a_line() -> None:
     assert said[2].endswith("hop weights (0, 1); triplet heads 1-3 of 4: pairs partner")
     assert "triplet" not in said[1] + said[3]
     detach(model, JatConfig)
-    assert str(model).count("jump heads") == 0 and str(model).count("triplet heads") == 1
+    assert "jump heads" not in jat_graph.summary(model)

@@ -25,7 +25,7 @@ def test_arguments_that_change_scores_are_refused(name: str) -> None:
 def test_a_module_that_was_never_attached_is_refused() -> None:
     module = tiny_model("bert").encoder.layer[0].attention.self
     query = torch.randn(1, 4, LENGTH, 8)
-    with pytest.raises(ValueError, match=r"saved with them; load it with jat_graph.from_pre"):
+    with pytest.raises(ValueError, match="jat_graph.from_pretrained"):
         jat_attention_forward(module, query, query, query, None)
 
 
@@ -48,7 +48,7 @@ def test_a_cache_at_full_length_is_exact(name: str) -> None:
 def test_the_last_queries_alone_are_refused(tokens: int) -> None:
     module = tiny_jump_model("gpt2").transformer.h[1].attn
     query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 4, LENGTH, 8)
-    with pytest.raises(ValueError, match=f"use_cache=False .got {tokens} queries for 12 keys"):
+    with pytest.raises(ValueError, match=f"use_cache=False.* .got {tokens} queries for 12 keys"):
         jat_attention_forward(module, query, key, key, None)
 
 

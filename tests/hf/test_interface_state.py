@@ -4,7 +4,8 @@ import pytest
 from torch import nn
 
 from jat_graph.hf import attached_config
-from jat_graph.hf.interface import find_attachment, layer_state
+from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.state import layer_state
 from jat_graph.hf.jump_layer import JumpLayer
 from tests.hf.models import tiny_config, tiny_jump_model, tiny_model
 

@@ -1,7 +1,6 @@
 """Saved models keep their jump heads, and never load without them unnoticed."""
 
 import copy
-import inspect
 import json
 import math
 import pickle
@@ -24,6 +23,7 @@ from jat_graph.hf import (
     detach,
     disabled,
     from_pretrained,
+    summary,
 )
 from tests.hf.models import (
     ARCHITECTURES,
@@ -141,36 +141,93 @@ def trainer_checkpoint(folder: Path) -> Path:
     return folder / "checkpoint-1"
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "gpt2", "bart"])
-def test_transformers_loads_heads_where_their_attention_is_asked_for(
-    name: str, tmp_path: Path
+def auto_class(name: str) -> Any:
+    return hf.AutoModelForCausalLM if name in ("gpt2", "llama") else AutoModel
+
+
+BY_NAME = [(name, {}) for name in ARCHITECTURES] + [
+    ("bert", {"layers": (0, 2), "threshold": ((0.5, 1.0), (2.0, 3.0))}),
+    ("bart", {"layers": (1, 2)}),
+    ("gpt2", {"pattern": "window:3"}),
+    ("bert", {"graph": "stones", "threshold": 0.5, "strength": (0.5, 0.2, 0.1)}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), BY_NAME, ids=str)
+def test_heads_without_weights_come_by_name(
+    name: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
-    model, inputs = tiny_jump_model(name), tiny_inputs(name)
-    jumping = run(model, inputs)
+    model, inputs = tiny_jump_model(name, **fields), tiny_inputs(name)
+    config, jumping = attached_config(model), run(model, inputs)
     folder = saved(model, tmp_path / "first")
-    auto = hf.AutoModelForCausalLM if name == "gpt2" else AutoModel
-    for asked in (
-        auto.from_pretrained(folder, attn_implementation="jat"),
-        type(model).from_pretrained(folder, attn_implementation="jat"),
-        auto.from_pretrained(folder),  # its configuration asks
-    ):
-        assert attached_config(asked) == tiny_config()
-        assert torch.equal(run(asked, inputs), jumping)
-    copies = (copy.deepcopy(asked), pickle.loads(pickle.dumps(asked)))
-    again = auto.from_pretrained(saved(asked, tmp_path / "second"))
+    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
+    auto = auto_class(name)
+    asked = auto.from_pretrained(folder, attn_implementation="jat", **kwargs)
+    plain = auto.from_pretrained(folder, **kwargs)  # its configuration asks
+    for loaded in (asked, plain):
+        assert torch.equal(run(loaded, inputs), jumping)
+    copies = [copy.deepcopy(asked), pickle.loads(pickle.dumps(asked))]
+    copies.append(auto.from_pretrained(saved(asked, tmp_path / "second"), **kwargs))
     with disabled(model):
         base = run(model, inputs)
-    for twin in (*copies, again):
+    for twin in (*copies, plain):
+        assert attached_config(twin) == config
         assert torch.equal(run(twin, inputs), jumping)
         with disabled(twin):
             assert torch.equal(run(twin, inputs), base)
+        assert summary(twin) == summary(model)
         assert detach(twin).config._attn_implementation == "sdpa"
         assert torch.equal(run(twin, inputs), base)
+        assert "jat" not in twin.config.to_dict()
     assert torch.equal(run(asked, inputs), jumping)
+    asked.set_attn_implementation("sdpa")
+    assert torch.equal(run(asked, inputs), base)
+
+
+def test_they_train_as_attached_ones_do(tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model("bert").train(), tiny_inputs("bert")
+    loaded = AutoModel.from_pretrained(saved(model, tmp_path), attn_implementation="jat").train()
+    loaded.activation_checkpointing_enable()
+    found = []
+    for each in (model, loaded):
+        torch.manual_seed(3)
+        each(**inputs).last_hidden_state[..., 0].sum().backward()
+        found.append({name: p.grad for name, p in each.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(grad, found[1][name]) for name, grad in found[0].items())
+
+
+def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path) -> None:
+    wanted = "jat_graph.from_pretrained"
+    cases: list[tuple[str, Any, Any]] = [
+        ("bert", JatConfig.stones(), {}),
+        ("bert", TripletConfig(), {}),
+        ("bert", tiny_config(conv="GCNConv"), {}),
+        ("distilbert", tiny_config(layers=(1,)), {}),  # whose modules do not know their layer
+        ("bert", tiny_config(graph="stones", threshold=0.5, strength=0.5, excluded_token_ids=(1,)), {}),
+    ]
+    for number, (name, config, kwargs) in enumerate(cases):
+        model, inputs = attach(tiny_model(name), config), tiny_inputs(name)
+        want, folder = run(model, inputs), saved(model, tmp_path / str(number))
+        loaded = AutoModel.from_pretrained(folder, attn_implementation="jat", **kwargs)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=wanted) as caught:
+                run(loaded, inputs)
+            assert "\n" not in str(caught.value)
+        assert torch.equal(run(from_pretrained(AutoModel, folder), inputs), want)
+    decoder = saved(tiny_jump_model("gpt2"), tmp_path / "gpt2")
+    loaded = hf.AutoModelForCausalLM.from_pretrained(decoder, attn_implementation="jat")
+    with pytest.raises(ValueError, match=wanted):
+        loaded.generate(tiny_inputs("gpt2")["input_ids"], max_new_tokens=2)
+    plain = AutoModel.from_pretrained(
+        saved(tiny_model("bert"), tmp_path / "plain"), attn_implementation="jat"
+    )
+    with pytest.raises(ValueError, match="no settings of heads"):
+        run(plain, tiny_inputs("bert"))
 
 
 @pytest.mark.parametrize("kind", ["strengths", "triplets", "layers"])
-def test_what_heads_have_learned_is_loaded_by_transformers(kind: str, tmp_path: Path) -> None:
+def test_what_heads_have_learned_comes_back(kind: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "strengths": JatConfig.stones(excluded_token_ids=(17, 29)),
         "triplets": TripletConfig(),
@@ -185,9 +242,7 @@ def test_what_heads_have_learned_is_loaded_by_transformers(kind: str, tmp_path: 
     with disabled(model):
         assert not torch.allclose(run(model, inputs), want, atol=1e-4)
     folder = saved(model, tmp_path)
-    loaded, report = AutoModel.from_pretrained(
-        folder, attn_implementation="jat", output_loading_info=True
-    )
+    loaded, report = from_pretrained(AutoModel, folder, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys"))
     assert torch.equal(run(loaded, inputs), want)
 
@@ -197,37 +252,32 @@ def test_what_no_settings_build_is_asked_for_in_one_line(tmp_path: Path) -> None
     model = attach(tiny_model("bert"), config, conv=lambda size: GCNConv(size, size))
     folder = saved(model, tmp_path)
     with pytest.raises(ValueError, match=r"conv") as caught:
-        AutoModel.from_pretrained(folder, attn_implementation="jat")
+        from_pretrained(AutoModel, folder)
     assert "\n" not in str(caught.value)
 
 
-def test_without_settings_our_attention_is_refused(tmp_path: Path) -> None:
-    folder = saved(tiny_model("bert"), tmp_path)
-    with pytest.raises(ValueError, match=r"saved without jump heads; .* use jat_graph.attach"):
-        AutoModel.from_pretrained(folder, attn_implementation="jat")
-
-
-def test_transformers_loads_everything_else_as_ever(tmp_path: Path) -> None:
+def test_the_base_is_loaded_by_name_and_says_what_it_lacks(tmp_path: Path) -> None:
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     jumping = run(model, inputs)
     folder = saved(model, tmp_path / "jump")
     base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
     with disabled(model):
         assert torch.equal(run(base, inputs), run(model, inputs))
-    plain = saved(base, tmp_path / "base")  # as what it is
+    with pytest.warns(UserWarning, match="runs without them"):
+        assert summary(base) == "BertModel has no jump heads"
+    assert torch.equal(run(attach(base, tiny_config()), inputs), jumping)
+    assert detach(base).config._attn_implementation == "sdpa"
+    plain = saved(base, tmp_path / "base")
     assert "jat" not in (plain / "config.json").read_text()
-    assert attached_config(AutoModel.from_pretrained(plain)) is None
-    parameters = inspect.signature(PreTrainedModel.from_pretrained).parameters
-    assert {"pretrained_model_name_or_path", "config", "revision"} <= set(parameters)
-    config = hf.AutoConfig.from_pretrained(folder)
-    unloaded = AutoModel.from_config(config)
-    unloaded.load_state_dict(model.state_dict())
-    with pytest.raises(ValueError, match=r"load it with jat_graph.from_pretrained"):
-        unloaded(**inputs)
-    for again in (unloaded, base):
-        attach(again.eval(), tiny_config())
-        assert torch.equal(run(again, inputs), jumping)
-        assert detach(again).config._attn_implementation == "sdpa"
+
+
+def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    built = AutoModel.from_config(hf.AutoConfig.from_pretrained(saved(model, tmp_path))).eval()
+    built.load_state_dict(model.state_dict())
+    with pytest.raises(ValueError, match="already has jump heads"):
+        attach(built, tiny_config())
+    assert torch.equal(run(built, inputs), run(model, inputs))
 
 
 def test_arguments_of_transformers_are_passed_on(tmp_path: Path) -> None:
@@ -287,9 +337,9 @@ def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"version": 99}, "version must be at most 2 .* got 99"),
+        ({"version": 99}, "version must be at most 3 .* got 99"),
         ({"color": "red"}, "unknown config field 'color'"),
-        ("red", "must be a dictionary, got 'red'"),
+        ("red", "saved without jump heads"),
     ],
 )
 def test_settings_of_another_version_are_refused(

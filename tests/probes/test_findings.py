@@ -1,60 +1,159 @@
-"""What probes write."""
+"""What probes write, intervals over sentences, and models held against each other."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from scipy.stats import bootstrap, ttest_rel
 
-from jat_graph.probes import Findings
+from jat_graph.probes import Findings, compare_findings
+from jat_graph.probes.findings import resampled, resampled_ratio
+
+LAYERS = (0, 3, 6)
 
 
 def test_tables_captions_and_pictures_are_written(tmp_path: Path) -> None:
-    table = pd.DataFrame({"layer": [0, 1], "accuracy": [0.5, None]})
+    table = pd.DataFrame({"layer": [0, 1], "F1": [0.5, None], "low": [0.25, None]})
+    table["high"] = [0.75, None]
     figure = Figure(figsize=(1, 1))
     found = Findings("heads", "What heads find.", table, {"seed": 0}, {"heads": figure}, ("layer",))
     files = found.save(tmp_path / "new" / "folder")
     assert [path.name for path in files] == ["heads.md", "heads.json", "heads.png", "heads.svg"]
     assert all(path.stat().st_size for path in files)
     content = json.loads(files[1].read_text())
-    assert content == {
-        "name": "heads",
-        "caption": "What heads find.",
-        "settings": {"seed": 0},
-        "index": ["layer"],
-        "rows": [{"layer": 0, "accuracy": 0.5}, {"layer": 1, "accuracy": None}],
-    }
+    assert content["rows"][0] == {"layer": 0, "F1": 0.5, "low": 0.25, "high": 0.75}
+    assert content["rows"][1] == {"layer": 1, "F1": None, "low": None, "high": None}
+    assert (content["settings"], content["index"]) == ({"seed": 0}, ["layer"])
     lines = files[0].read_text().splitlines()
     assert lines[0] == "What heads find."
-    assert lines[2].split() == ["|", "layer", "|", "accuracy", "|"]
-    assert [line.replace("|", " ").split() for line in lines[-2:]] == [["0", "0.500"], ["1"]]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[4:]]
+    assert cells == [["0", "0.500 (0.250 to 0.750)"], ["1", ""]]
 
 
-def test_intervals_stand_beside_their_values() -> None:
-    nothing = float("nan")
+def test_the_interval_is_that_of_scipy() -> None:
+    draw = np.random.default_rng(0)
+    totals = draw.integers(1, 30, 200)
+    hits = draw.binomial(totals, 0.3)
+    ratio, low, high = resampled_ratio(hits, totals)
+    whole = bootstrap(
+        (hits, totals),
+        lambda above, below, axis: above.sum(axis) / below.sum(axis),
+        paired=True,
+        method="percentile",
+        n_resamples=9999,
+        rng=draw,
+    ).confidence_interval
+    assert ratio == hits.sum() / totals.sum()
+    assert (low, high) == pytest.approx((whole.low, whole.high), abs=0.004)
+
+
+def test_columns_are_their_own_and_sentences_drawn_whole() -> None:
+    hits, totals = np.array([[1, 0, 3], [2, 0, 0]]), np.array([[2, 0, 3], [2, 0, 1]])
+    ratio, low, high = resampled_ratio(hits, totals)
+    assert ratio[[0, 2]].tolist() == [0.75, 0.75] and (low[0], high[0]) == (0.5, 1.0)
+    assert np.isnan([ratio[1], low[1], high[1]]).all()
+    alike = np.random.default_rng(0).integers(0, 2, 50) * 20  # one piece of evidence, not twenty
+    ratio, low, high = resampled_ratio(alike, np.full(50, 20))
+    spread = (ratio * (1 - ratio) / 50) ** 0.5
+    assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.15)
+
+
+def test_any_statistic_of_sums_has_its_interval() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=300)
+    y = 2 * x + draw.normal(size=300)
+    rows = np.stack([x * y, x * x], axis=-1)
+    slope, low, high = resampled(rows, lambda sums: sums[:, 0] / sums[:, 1])
+    assert slope == pytest.approx(np.linalg.lstsq(x[:, None], y)[0][0])
+    assert (high - low) / 2 == pytest.approx(1.96 / 300**0.5, rel=0.15)  # its standard error
+
+
+def test_drawings_without_the_thing_are_passed_over_if_they_are_few() -> None:
+    """Of n sentences m have the thing: a drawing has none of them with (1 − m/n)ⁿ, about e⁻ᵐ."""
+    totals = np.zeros((60, 2))
+    totals[:5, 0] = totals[:1, 1] = 2  # 0.5 % and 37 % of the drawings have nothing
+    ratio, low, high = resampled_ratio(totals / 2, totals)
+    assert ratio.tolist() == [0.5, 0.5]
+    assert (low[0], high[0]) == (0.5, 0.5)
+    assert np.isnan([low[1], high[1]]).all()
+
+
+def write(folder: Path, values: list[float | None], **told: object) -> Path:
+    """The JSON of a probe with one value for each layer."""
     table = pd.DataFrame(
-        {
-            "layer": [0, 1],
-            "F1": [0.25, 0.5],
-            "low": [0.125, nothing],
-            "high": [0.375, nothing],
-            "gain": [1.0, -1.0],
-            "gain low": [0.0, -2.0],
-            "gain high": [2.0, 0.0],
-            "seeds": [3, 3],
-        }
+        {"model": "model", "layer": LAYERS, "words": 7, "UUAS": values, "DSpr": [0.5, 0.25, 0.75]}
     )
-    found = Findings("senses", "", table, {})
-    assert found.cells(digits=2).to_dict("list") == {
-        "layer": ["0", "1"],
-        "F1": ["0.25 (0.12 to 0.38)", "0.50"],
-        "gain": ["1.00 (0.00 to 2.00)", "-1.00 (-2.00 to 0.00)"],
-        "seeds": ["3", "3"],
+    own = {"seed": 0, **told}
+    findings = Findings("tree", "", table, own, index=("model", "layer"))
+    return next(path for path in findings.save(folder) if path.suffix == ".json")
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(2, 5))
+def test_changes_are_those_of_paired_t_tests(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, variants: int, runs: int
+) -> None:
+    values = np.random.default_rng(seed).random((variants, runs, len(LAYERS))).round(6)
+    home = tmp_path_factory.mktemp("runs")
+    files = {
+        f"v{number}": [
+            write(home / f"{number}-{run}", values[number, run].tolist()) for run in range(runs)
+        ]
+        for number in range(variants)
     }
-    alone = found.cells(digits=1, intervals=False)
-    assert alone.to_dict("list") == {
-        "layer": ["0", "1"],
-        "F1": ["0.2", "0.5"],
-        "gain": ["1.0", "-1.0"],
-        "seeds": ["3", "3"],
-    }
+    found = compare_findings(files)
+    rows = found.table.set_index(["variant", "layer"])
+    assert list(found.index) == ["model", "layer", "variant"]
+    for number in range(variants):
+        for index, layer in enumerate(LAYERS):
+            row = rows.loc[(f"v{number}", layer)]
+            own, base = values[number, :, index], values[0, :, index]
+            assert row["mean"] == pytest.approx(own.mean())
+            assert row["deviation"] == pytest.approx(own.std(ddof=1))
+            if number == 0:
+                assert row[["change", "low", "high"]].isna().all()
+                continue
+            assert row["change"] == pytest.approx((own - base).mean())
+            ends = ttest_rel(own, base).confidence_interval(0.95)
+            assert row[["low", "high"]].tolist() == pytest.approx(list(ends))
+
+
+def test_another_column_one_run_and_rows_without_a_value(tmp_path: Path) -> None:
+    base, other = write(tmp_path / "a", [0.5, None, 0.25]), write(tmp_path / "b", [0.75, 1, None])
+    for path in (base, other):  # words in a line are of no layer: layers stay whole numbers
+        content = json.loads(path.read_text())
+        content["rows"].append({"model": "line", "layer": None, "UUAS": 0.4})
+        path.write_text(json.dumps(content))
+    found = compare_findings({"base": [base], "other": [other]})
+    assert found.table["layer"].map(str).tolist() == ["0", "0"]
+    assert found.table["change"].tolist()[1] == 0.25
+    assert found.table[["deviation", "low", "high"]].isna().all(axis=None)
+    depths = compare_findings({"base": [base], "other": [other]}, "DSpr")
+    assert depths.table["layer"].tolist() == [0, 0, 3, 3, 6, 6]
+    assert set(depths.table["change"].dropna()) == {0.0}
+    assert len(found.save(tmp_path / "out")) == 4
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    one, two = (write(tmp_path / name, [0.5, 0.25, 1.0]) for name in "ab")
+    later = write(tmp_path / "c", [0.5, 0.25, 1.0], seed=1)
+    more = write(tmp_path / "d", [0.5, 0.25, 1.0], rank=4)
+    plain = tmp_path / "plain.json"
+    plain.write_text(json.dumps({"name": "atlas", "rows": [{"layer": 0}], "settings": {}}))
+    nothing = write(tmp_path / "e", [None, None, None])
+    for variants, value, said in (
+        ({"base": [one]}, None, "variants must be two or more"),
+        ({"base": [one], "x": [one, two]}, None, "equally many files, got base 1, x 2"),
+        ({"base": [one], "x": [plain]}, None, r"plain.json must be a probe's"),
+        ({"base": [one], "x": [later]}, None, r"must have seed 0, as the first file, got 1"),
+        ({"base": [one], "x": [more]}, None, r"must have rank null, as the first file, got 4"),
+        ({"base": [one], "x": [two]}, "layer", "value must be one of"),
+        ({"base": [one], "x": [nothing]}, "UUAS", "got"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            compare_findings(variants, value)

@@ -11,7 +11,7 @@ from jat_graph.checks.layers import is_layer
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
 from jat_graph.viz.layers import parse_layer
-from jat_graph.viz.panels import COLOURS, SEVERAL
+from jat_graph.viz.figures import COLOURS, SEVERAL
 
 
 @pytest.mark.parametrize("length", [1, 20, 300])

@@ -1,0 +1,109 @@
+"""Which tokens never vote and are never stones: how the attention of a model learns of them.
+
+An embedding sees the ids, whoever calls the model; layers are handed what it saw as an argument,
+which gradient checkpointing keeps, and which goes on to their attention as all that they do not
+know.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from jat_graph.config import JatConfig
+from jat_graph.hf.modules import layers_around, model_parts, takes_any_argument
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+ARGUMENT = "jat_excluded"
+# Tokens of a tokenizer that stand for no word.
+ROLES = ("cls", "sep", "bos", "eos", "pad")
+
+
+def with_excluded_tokens(
+    config: Any, tokenizer: PreTrainedTokenizerBase | Sequence[int] | None
+) -> Any:
+    """Return the settings with the excluded tokens that are given, if they have none of their own.
+
+    Those of a tokenizer are for stones; pairs vote as they always did.
+    """
+    if tokenizer is None or not isinstance(config, JatConfig) or config.excluded_token_ids:
+        return config
+    if isinstance(tokenizer, Sequence):
+        return config.replace(excluded_token_ids=tuple(tokenizer))
+    if config.graph.kind != "stones":
+        return config
+    found = {getattr(tokenizer, f"{role}_token_id") for role in ROLES}
+    return config.replace(excluded_token_ids=tuple(sorted(found - {None})))
+
+
+def token_hooks(
+    base: PreTrainedModel, modules: Iterable[nn.Module], tokens: tuple[int, ...]
+) -> list[tuple[nn.Module, Any]]:
+    """Return the hooks by which layers around some attention modules learn of excluded tokens."""
+    owners = {module: part for part in model_parts(base) for module in part.modules()}
+    told: dict[PreTrainedModel, list[nn.Module]] = {}
+    for module in modules if tokens else ():
+        told.setdefault(owners[module], []).append(module)
+    hooks: list[tuple[nn.Module, Any]] = []
+    for part, own in told.items():
+        layers = layers_around(part, own)
+        if not all(takes_any_argument(type(module)) for module in (*layers, *own)):
+            raise ValueError(
+                f"excluded_token_ids must be () for {type(part).__name__}, which hands no further "
+                f"arguments on to its attention, got {tokens}"
+            )
+        groups = getattr(part.config, "num_hidden_groups", None)  # ALBERT's
+        rounds = part.config.num_hidden_layers // groups if groups else 1
+        hooks.append((part, partial(_start, rounds)))
+        if part.main_input_name == "input_ids":
+            hooks.append((part.get_input_embeddings(), partial(_hear, tokens, rounds)))
+        hooks += [(layer, partial(_hand_on, layer is layers[-1])) for layer in layers]
+    return hooks
+
+
+class _Heard(threading.local):
+    """What an embedding saw in the forward of this thread."""
+
+    known: bool = False
+    excluded: Tensor | None = None  # [B, L]; None for inputs without ids
+    rounds: int = 0  # calls of the last layer that are to come
+
+
+_heard = _Heard()
+
+
+def _start(rounds: int, module: PreTrainedModel, args: Any, kwargs: Mapping[str, Any]) -> None:
+    """Forget earlier forwards, and note inputs that have no ids."""
+    without = module.main_input_name != "input_ids" or kwargs.get("inputs_embeds") is not None
+    _heard.known, _heard.excluded, _heard.rounds = without, None, rounds
+
+
+def _hear(tokens: tuple[int, ...], rounds: int, module: nn.Module, args: Any, kwargs: Any) -> None:
+    ids = args[0] if args else kwargs["input"]
+    # Token by token, for a tensor of them would have to be sent to the device.
+    excluded = reduce(torch.logical_or, (ids == token for token in tokens)).flatten(0, -2)
+    _heard.known, _heard.excluded, _heard.rounds = True, excluded, rounds
+
+
+def _hand_on(
+    last: bool, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Add to the arguments of a layer which tokens are excluded."""
+    if not _heard.known:
+        raise ValueError(
+            f"{type(module).__name__} was not told which tokens are excluded: call the model with "
+            "input_ids, and attach heads after its embeddings were changed"
+        )
+    excluded = _heard.excluded
+    if last:  # the next forward may be one of embeddings, of which no hook hears
+        _heard.rounds -= 1
+        if _heard.rounds == 0:
+            _heard.known, _heard.excluded = False, None
+    return args, {**kwargs, ARGUMENT: excluded}

@@ -1,1 +1,0 @@
-"""Many uses of one word as points in the plane, layer by layer."""

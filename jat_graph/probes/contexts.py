@@ -1,0 +1,223 @@
+"""Sentences of free text and of corpora, with what is known of their words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from jat_graph.probes.corpora import SEMCOR_FOLDER, UNIVERSAL, open_wordnet, read_semcor
+from jat_graph.probes.treebank import read_text, read_treebank
+
+TEXT_ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz")
+TREE_ENDINGS = (".conllu", ".conllu.gz")
+# Characters of a text from which its abbreviations are learned: in a shorter one any word that
+# stands only at the ends of sentences looks like one.
+LEAST_TRAINING, MOST_TRAINING = 20_000, 200_000
+
+WORDNETS = {own: tag for tag, own in UNIVERSAL.items()}
+# Beginnings of the Brown corpus's tags.
+BROWN = {
+    start: tag
+    for tag, starts in {
+        "PART": "* to",
+        "DET": "ab at dt wdt",
+        "ADJ": "ap jj od",
+        "AUX": "be do hv md",
+        "CCONJ": "cc",
+        "NUM": "cd",
+        "SCONJ": "cs",
+        "PRON": "ex pn pp wp",
+        "ADP": "in rp",
+        "NOUN": "nn nr",
+        "PROPN": "np",
+        "ADV": "ql rb rn wrb",
+        "INTJ": "uh",
+        "VERB": "vb",
+    }.items()
+    for start in starts.split()
+}
+
+_MARKS = {"``": '"', "''": '"'}  # as the Penn Treebank and Brown write quotation marks
+_TITLE = re.compile(r"^ *=.*= *$", re.MULTILINE)  # of WikiText
+_JOINED = re.compile(r" @([-,.])@ ")  # WikiText's way to write 3.5 and well-known
+
+
+@dataclass(frozen=True)
+class Context:
+    """A sentence, and what is known of its words.
+
+    Args:
+        words: Its words.
+        tags: Their parts of speech, of the 17 of Universal Dependencies, None for words without
+            one; None if nobody knows. (default: None)
+        senses: Their senses, None for words without one; None if nobody knows. (default: None)
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str | None, ...] | None = None
+    senses: tuple[str | None, ...] | None = None
+
+
+def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]:
+    """Read sentences from files, one at a time.
+
+    A name that ends in ``.conllu`` or ``.conllu.gz`` is a treebank, ``.zip`` the Brown corpus as
+    NLTK packs it, both with parts of speech; ``.tar.gz`` or a folder with ``tagfiles`` is SemCor,
+    with senses, too, for which WordNet must be there. Anything else is text, plain or packed by
+    gzip. Of a folder the files are read whose names end in ``.txt``, ``.tokens`` or ``.conllu``,
+    with ``.gz`` or without. Text is cut into sentences by Punkt, which learns the abbreviations
+    from the text itself if that is long enough, and into words as the Penn Treebank does, so that
+    "don't" is two.
+
+    Args:
+        paths: A file or folder, or several.
+
+    Yields:
+        The sentences, in their order.
+
+    Raises:
+        ValueError: If there is no file, one is damaged or of another form, or WordNet is missing.
+        OSError: If a file cannot be read.
+
+    Reference:
+        Kiss and Strunk, *Unsupervised Multilingual Sentence Boundary Detection*, Computational
+        Linguistics, 2006.
+    """
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not several:
+        raise ValueError("paths must name a file or folder, got none")
+    files = [file for path in several for file in _files(Path(path))]  # all, before any is read
+    for file in files:
+        yield from _read(file)
+
+
+def _is_semcor(path: Path) -> bool:
+    return path.name.endswith(".tar.gz") or any(path.glob(f"*/{SEMCOR_FOLDER}"))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise FileNotFoundError(f"texts must be files or folders that exist, got {path}")
+    if not path.is_dir() or _is_semcor(path):
+        return [path]
+    endings = TEXT_ENDINGS + TREE_ENDINGS
+    found = sorted(file for file in path.iterdir() if file.name.endswith(endings))
+    if not found:
+        raise ValueError(f"{path} must hold files ending in {', '.join(endings)}, got none")
+    return found
+
+
+def _read(path: Path) -> Iterator[Context]:
+    if _is_semcor(path):
+        for sentence in read_semcor(path, open_wordnet()):
+            known: dict[int, tuple[str, str]] = {}
+            for word in sentence.marked:
+                known |= dict.fromkeys(word.indices, (WORDNETS[word.pos], word.senses[0]))
+            both = [known.get(index, (None, None)) for index in range(len(sentence.words))]
+            tags, senses = zip(*both, strict=True)
+            yield Context(sentence.words, tags, senses)
+    elif path.name.endswith(TREE_ENDINGS):
+        yield from (Context(own.words, own.tags) for own in read_treebank(path))
+    elif path.suffix == ".zip":
+        yield from _read_brown(path)
+    else:
+        yield from cut_text(read_text(path))
+
+
+def _read_brown(path: Path) -> Iterator[Context]:
+    """Read the corpus by nltk, and once the "? ?" that it has for nearly every "?"."""
+    from nltk.corpus.reader import TaggedCorpusReader
+    from nltk.data import ZipFilePathPointer
+
+    try:
+        root = ZipFilePathPointer(str(path.resolve()), "brown/")
+        sentences = TaggedCorpusReader(root, r"c[a-r]\d\d", encoding="utf-8").tagged_sents()
+        for pairs in sentences:
+            doubled = [old == new and not new[0].isalnum() for old, new in pairwise(pairs)]
+            once = [pair for pair, again in zip(pairs, [False, *doubled], strict=True) if not again]
+            words = tuple(_MARKS.get(word, word) for word, _ in once)
+            yield Context(words, tuple(_universal_tag(tag or "") for _, tag in once))
+    except (OSError, ValueError, AssertionError) as error:
+        raise ValueError(f"{path} must be the Brown corpus as NLTK packs it: {error}") from None
+
+
+def _universal_tag(tag: str) -> str:
+    own = tag.lower().removeprefix("fw-")
+    if not any(letter.isalpha() for letter in own) and own != "*":
+        return "PUNCT"
+    fitting = (own[:length] for length in (3, 2, 1))
+    return next((BROWN[start] for start in fitting if start in BROWN), "X")
+
+
+def cut_text(text: str) -> Iterator[Context]:
+    """Yield the sentences of a text, word by word.
+
+    WikiText's titles are none, and the words that it left out are an ellipsis.
+    """
+    from nltk.tokenize import NLTKWordTokenizer
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+    plain_text = _JOINED.sub(r"\1", _TITLE.sub("", text)).replace("<unk>", "…")
+    long_enough = len(plain_text) >= LEAST_TRAINING
+    sentences = PunktSentenceTokenizer(plain_text[:MOST_TRAINING] if long_enough else None)
+    words = NLTKWordTokenizer()
+    for paragraph in re.split(r"\n\s*\n", plain_text):
+        for sentence in sentences.tokenize(paragraph):
+            if found := words.tokenize(sentence):
+                yield Context(tuple(_MARKS.get(word, word) for word in found))
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Sentences with a word.
+
+    Args:
+        word: The word.
+        contexts: The sentences that were kept.
+        indices: Where the word first stands in each.
+        found: How many different sentences have it.
+        read: How many sentences were looked at.
+    """
+
+    word: str
+    contexts: list[Context]
+    indices: list[int]
+    found: int
+    read: int
+
+
+@lru_cache(maxsize=2**17)  # words: all that a large corpus has
+def plain(word: str) -> str:
+    """Return a word without regard to case and to how its accents are written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
+
+
+def find_uses(word: str, contexts: Iterable[Context], most: int, seed: int) -> Uses:
+    """Find the sentences with a word, or as many of them as wanted, drawn evenly.
+
+    Of sentences with the same letters the first counts: SemCor's are Brown's, too.
+    """
+    if not isinstance(word, str) or len(word.split()) != 1:
+        raise ValueError(f"word must be one word without spaces, got {word!r}")
+    wanted, read = plain(word.strip()), 0
+    known: dict[str, tuple[Context, int]] = {}
+    for context in contexts:
+        read += 1
+        words = [plain(own) for own in context.words]
+        if wanted in words:
+            letters = "".join(filter(str.isalnum, "".join(words)))
+            known.setdefault(letters, (context, words.index(wanted)))
+    if not known:
+        raise ValueError(f"word must stand in a sentence, got {word!r} in none of {read}")
+    found = list(known.values())
+    if len(found) > most:
+        chosen = np.random.default_rng(seed).choice(len(found), most, replace=False)
+        found = [found[index] for index in sorted(chosen)]
+    return Uses(word, [own for own, _ in found], [at for _, at in found], len(known), read)

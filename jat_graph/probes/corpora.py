@@ -1,0 +1,326 @@
+"""Sentences in which words are marked with their senses: SemCor, evaluation sets, and WordNet."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.files import parse_xml
+
+if TYPE_CHECKING:
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+PARTS_OF_SPEECH = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}  # by the number in a key
+UNIVERSAL = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
+TEXTS, KEYS = ".data.xml", ".gold.key.txt"
+SEMCOR_FOLDER = "tagfiles"  # of each part: brown1 and brown2
+SIDE = re.compile(r"\((a|p|ip)\)")  # of a noun an adjective stands, which keys do not say
+DEBIAN = "/usr/share/wordnet"
+# The file of WordNet's parts, which Debian's package lacks; keys of senses hold their numbers.
+PARTS = """
+adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body
+noun.cognition noun.communication noun.event noun.feeling noun.food noun.group noun.location
+noun.motive noun.object noun.person noun.phenomenon noun.plant noun.possession noun.process
+noun.quantity noun.relation noun.shape noun.state noun.substance noun.time verb.body verb.change
+verb.cognition verb.communication verb.competition verb.consumption verb.contact verb.creation
+verb.emotion verb.motion verb.perception verb.possession verb.social verb.stative verb.weather
+adj.ppl
+""".split()
+
+
+@dataclass(frozen=True)
+class MarkedWord:
+    """A word whose sense is known.
+
+    Args:
+        lemma: Its base form, with ``_`` between the words of several.
+        pos: Its part of speech: ``"n"``, ``"v"``, ``"a"``, or ``"r"`` for adverbs.
+        senses: The key of its sense in WordNet, or of all that fit.
+        indices: The index of each of its words in the sentence, from 0.
+    """
+
+    lemma: str
+    pos: str
+    senses: tuple[str, ...]
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MarkedSentence:
+    """A sentence, and those of its words whose senses are known.
+
+    Args:
+        words: Its words.
+        marked: Those with a sense.
+        text: The text that it is from.
+    """
+
+    words: tuple[str, ...]
+    marked: tuple[MarkedWord, ...]
+    text: str
+
+
+class WordNet:
+    """The senses of words, from :func:`open_wordnet`.
+
+    Args:
+        root: The folder that it was read from.
+        reader: nltk's reader of it.
+    """
+
+    def __init__(self, root: str, reader: WordNetCorpusReader) -> None:
+        self.root, self.reader = root, reader
+        self._lemmas = cache(self.reader.lemmas)
+
+    def senses(self, lemma: str, pos: str) -> tuple[str, ...]:
+        """Return the keys of the senses of a word, the most usual one first.
+
+        Args:
+            lemma: The word's base form, with ``_`` between the words of several.
+            pos: Its part of speech: ``"n"``, ``"v"``, ``"a"``, or ``"r"`` for adverbs.
+
+        Returns:
+            Sense keys as ``bank%1:17:01::``; none where WordNet lacks the word.
+        """
+        return tuple(dict.fromkeys(sense.key() for sense in self._lemmas(lemma, pos)))
+
+    def definition(self, key: str, where: object = "key") -> str:
+        """Return what a sense is.
+
+        Args:
+            key: Its key.
+            where: What has it, for the message. (default: ``"key"``)
+
+        Returns:
+            The definition of its synonym set.
+
+        Raises:
+            ValueError: If there is no such sense.
+        """
+        lemma, _, lexical = key.partition("%")
+        pos = PARTS_OF_SPEECH.get(lexical[:1])
+        for sense in () if pos is None else self._lemmas(lemma, pos):
+            if sense.key() == key:
+                return str(sense.synset().definition())
+        version = f"which version {self.reader.get_version()} in {self.root} lacks"
+        raise ValueError(f"{where} must have sense keys of WordNet, got {key!r}, {version}")
+
+
+def open_wordnet(folder: str | Path | None = None) -> WordNet:
+    """Open WordNet, for which sense keys of SemCor and the evaluation sets are those of 3.0.
+
+    Args:
+        folder: The folder of its files, ``index.noun`` and the others. (default: None, nltk's
+            data, and where there are none ``/usr/share/wordnet`` of Debian's package)
+
+    Returns:
+        The senses of words.
+
+    Raises:
+        ValueError: If it is not there; the message says how to get it.
+
+    Reference:
+        Fellbaum (ed.), *WordNet: An Electronic Lexical Database*, 1998.
+    """
+    import nltk.data
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    class Reader(WordNetCorpusReader):  # type: ignore[misc]
+        """Reads WordNet without two files that Debian's package lacks, and leaves none open."""
+
+        def open(self, file: str) -> Any:
+            """The whole file, in which a byte is a letter: they are ASCII."""
+            if file == "lexnames":
+                lines = (f"{number:02d} {name} 0\n" for number, name in enumerate(PARTS))
+                return io.StringIO("".join(lines))
+            with super().open(file) as stream:
+                return io.StringIO(stream.read())
+
+        def map_wn(self, version: str = "wordnet") -> None:
+            """Map nothing to other versions: only other languages need it."""
+
+    names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/", DEBIAN]
+    if folder is not None:
+        names = [str(Path(folder).resolve())]
+    for name in names:
+        if Path(name).is_dir() and name not in nltk.data.path:
+            nltk.data.path.append(name)  # nltk reads from no folder that it was not told of
+        try:
+            is_folder = Path(name).is_dir()
+            root = nltk.data.FileSystemPathPointer(name) if is_folder else nltk.data.find(name)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The multilingual functions")
+                return WordNet(str(root), Reader(root, None))
+        except (LookupError, OSError):
+            continue
+    raise ValueError(
+        f"WordNet must be there whole, got none in {folder or 'the usual places'}: install "
+        "Debian's wordnet-base, run nltk.download('wordnet'), or give its folder"
+    )
+
+
+def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
+    """Read SemCor 3.0 in its own format.
+
+    Words of several, as ``took_place``, are cut into them. Senses that were lost on the way from
+    version 1.6 of WordNet (``wnsn=0``) are left out; where annotators gave several, all are kept.
+    nltk's reader knows SemCor only as nltk packs it, in XML, with one sense a word.
+
+    Args:
+        path: The packed file ``semcor3.0.tar.gz``, or the folder that it unpacks to.
+        wordnet: WordNet 3.0, from :func:`open_wordnet`.
+
+    Returns:
+        The sentences, in the order of their files.
+
+    Raises:
+        ValueError: If there are none, or a sense is not in WordNet.
+        OSError: If a file cannot be read.
+
+    Reference:
+        Miller et al., *A Semantic Concordance*, 1993.
+    """
+    found = []
+    for name, content in sorted(_tagged_files(Path(path))):
+        parser = _SemcorParser(name, wordnet)
+        parser.feed(content.decode("utf-8", errors="replace"))
+        parser.close()
+        found += parser.sentences
+    if not found:
+        raise ValueError(f"{path} must hold sentences of SemCor, got none")
+    return found
+
+
+def _tagged_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.is_dir():
+        yield from ((str(file), file.read_bytes()) for file in path.rglob(f"{SEMCOR_FOLDER}/*"))
+        return
+    try:
+        with tarfile.open(path) as packed:
+            for member in packed:
+                if SEMCOR_FOLDER in Path(member.name).parts and (
+                    file := packed.extractfile(member)
+                ):
+                    yield f"{path}, {member.name}", file.read()
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} must be SemCor's packed file or its folder: {error}") from None
+
+
+class _SemcorParser(HTMLParser):
+    """Reads one text: SGML whose attributes stand without quotes."""
+
+    def __init__(self, name: str, wordnet: WordNet) -> None:
+        super().__init__()
+        self.sentences: list[MarkedSentence] = []
+        self._name, self._wordnet = name, wordnet
+        self._words: list[str] = []
+        self._marked: list[MarkedWord] = []
+        self._word: dict[str, str] | None = None  # the one that is open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "s":
+            self._words, self._marked = [], []
+        elif tag in ("wf", "punc"):
+            self._word = {name: value or "" for name, value in attrs}
+
+    def handle_data(self, data: str) -> None:
+        if self._word is None:
+            return
+        first, lemma = len(self._words), self._word.get("lemma", "")
+        self._words += [part for part in re.split(r"[_\s]+", data) if part]
+        numbers, lexical = (self._word.get(name, "").split(";") for name in ("wnsn", "lexsn"))
+        keys = [
+            f"{lemma}%{SIDE.sub('', part)}"
+            for number, part in zip(numbers, lexical, strict=False)
+            if number not in ("", "0") and part  # 0: version 3.0 of WordNet no longer has it
+        ]
+        for key in keys:
+            self._wordnet.definition(key, self._name)
+        if keys and len(self._words) > first:
+            pos = PARTS_OF_SPEECH[keys[0].partition("%")[2][0]]
+            indices = tuple(range(first, len(self._words)))
+            self._marked.append(MarkedWord(lemma, pos, tuple(dict.fromkeys(keys)), indices))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("wf", "punc"):
+            self._word = None
+        elif tag == "s" and self._words:
+            own = MarkedSentence(tuple(self._words), tuple(self._marked), self._name)
+            self.sentences.append(own)
+
+
+def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[MarkedSentence]]:
+    """Read evaluation sets in the format of the unified framework.
+
+    A set is a file ``name.data.xml`` of sentences and a file ``name.gold.key.txt`` of the senses
+    of its instances, one or several each.
+
+    Args:
+        path: A folder with sets, at any depth, or the ``.data.xml`` of one.
+        wordnet: WordNet 3.0, from :func:`open_wordnet`.
+
+    Returns:
+        The sentences of each set, by its name.
+
+    Raises:
+        ValueError: If there is none, a file is broken, or a sense is not in WordNet.
+        OSError: If a file cannot be read.
+
+    Reference:
+        Raganato, Camacho-Collados and Navigli, *Word Sense Disambiguation: A Unified Evaluation
+        Framework and Empirical Comparison*, 2017.
+    """
+    path = Path(path)
+    files = sorted(path.rglob(f"*{TEXTS}")) if path.is_dir() else [path]
+    if not files or not files[0].name.endswith(TEXTS):
+        raise ValueError(f"{path} must be evaluation sets, got no *{TEXTS}")
+    return {file.name.removesuffix(TEXTS): _read_set(file, wordnet) for file in files}
+
+
+def _read_set(path: Path, wordnet: WordNet) -> list[MarkedSentence]:
+    own = path.with_name(path.name.removesuffix(TEXTS) + KEYS)
+    keys: dict[str, tuple[str, ...]] = {}
+    for number, line in enumerate(own.read_text(encoding="utf-8").splitlines(), start=1):
+        name, *senses = line.split() or [""]
+        if name and not senses:
+            raise ValueError(f"{own}, line {number} must be an instance and its senses: {line!r}")
+        for sense in senses:
+            wordnet.definition(sense, f"{own}, line {number}")
+        keys[name] = tuple(senses)
+    root, found = parse_xml(path.read_bytes(), str(path)), []
+    for text in root.iter("text"):
+        for sentence in text.iter("sentence"):
+            words: list[str] = []
+            marked = []
+            for child in sentence:
+                indices = range(len(words), len(words) + len((child.text or "").split()))
+                words += (child.text or "").split()
+                if child.tag == "instance":
+                    marked.append(_marked_word(dict(child.attrib), keys, tuple(indices), path))
+            found.append(MarkedSentence(tuple(words), tuple(marked), text.get("id", "")))
+    if not any(sentence.marked for sentence in found):
+        raise ValueError(f"{path} must hold sentences with instances, got none")
+    return found
+
+
+def _marked_word(
+    own: dict[str, str], keys: dict[str, tuple[str, ...]], indices: tuple[int, ...], path: Path
+) -> MarkedWord:
+    name, pos = own.get("id", ""), own.get("pos", "")
+    where = f"{path}, instance {name!r}"
+    if name not in keys:
+        raise ValueError(f"{where} must have a sense in the file of keys, got none")
+    if pos not in UNIVERSAL:
+        raise ValueError(f"{where}: pos must be one of {', '.join(UNIVERSAL)}, got {pos!r}")
+    if not indices:
+        raise ValueError(f"{where} must have a word, got none")
+    return MarkedWord(own.get("lemma", "").lower(), UNIVERSAL[pos], keys[name], indices)

@@ -1,0 +1,237 @@
+"""Squared distances against those of trees, other powers of them, and those of each relation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jat_graph.checks.numbers import check_finite, check_integer
+from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio
+from jat_graph.probes.pictures import (
+    COLOURS,
+    QUIET,
+    ROW,
+    add_legend,
+    draw_layers,
+    draw_rows,
+    new_figure,
+)
+from jat_graph.probes.structural import DISTANCE, TreeStudy
+from jat_graph.probes.treebank import Sentence
+from jat_graph.probes.trees import Tree, squared_distances
+from jat_graph.probes.words import WordReader, check_layers
+from jat_graph.progress import watched
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+SQUARE = 2.0
+UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
+MOST_EDGES = 12  # of distances that are drawn: of longer ones there are few
+
+CAPTION = (
+    "How well a power of the distance between two words after a layer is the number of edges "
+    "between them: without any map, with one that was trained for squares, which favours squares, "
+    "and with one that was trained for the power. R² is the share of the variance of d that d = "
+    "distance^power / a explains, below 0 where the mean of d would do better; low and high are "
+    "the ends of intervals of 95 % over sentences."
+)
+RELATIONS = (
+    "Squared distance between word and head in the space of a structural probe after a layer, by "
+    "relation; 1 is what the tree says. Low and high are the ends of intervals of 95 % over "
+    "sentences, deviation and quartiles those of single pairs; rare relations are left out."
+)
+
+
+def tree_distances(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    train: Sequence[Sentence],
+    dev: Sequence[Sentence],
+    test: Sequence[Sentence],
+    folder: str | Path,
+    *,
+    layer: int | None = None,
+    powers: Sequence[float] = (1.0, 1.5, 2.0, 3.0, 4.0),
+    least: int = 30,
+    rank: int | None = 128,
+    most: int | None = 4000,
+    epochs: int = 30,
+    seed: int = 0,
+) -> tuple[Findings, Findings]:
+    """Hold powers of the distance between states against the distance in the tree.
+
+    A tree has an exact embedding in which *squared* distances are its own; with other powers some
+    trees have none. For each power p and all pairs of words in ``test`` the number of edges d is
+    fitted as d = ‖B(h_i − h_j)‖^p / a: with no map B, with the one that was trained for squares,
+    and with one that was trained for this power, as a map for squares favours squares.
+
+    In the space of the map for squares the squared distance between word and head would be 1 for
+    each relation, if the space held the trees and nothing else. Subtypes of relations are counted
+    with their relation.
+
+    Args:
+        model: A model of transformers, with jump heads or without.
+        tokenizer: Its tokenizer, a fast one.
+        train: Sentences to train on, from :func:`read_treebank`.
+        dev: Sentences by which training stops.
+        test: Sentences that are measured.
+        folder: Where states and trained probes are kept; :func:`structural_probe` shares them.
+        layer: After which layer, 0 for the embeddings. (default: None, the middle one)
+        powers: The powers p. (default: (1, 1.5, 2, 3, 4))
+        least: How often a relation must be there to have a row. (default: 30)
+        rank: Dimensions that B maps to; None for as many as states have. (default: 128)
+        most: How many sentences of ``train`` to take, evenly over it; None for all.
+            (default: 4000)
+        epochs: At most so many. (default: 30)
+        seed: Of training. (default: 0)
+
+    Returns:
+        Findings ``distance``, a row for each map and power: the unit a, the share R² of the
+        variance of d that is fitted with its interval of 95 % over sentences, and the error in
+        edges, root mean square. And ``relations``, a row for each relation, the shortest first: how
+        often it is there, the mean squared distance with its interval, deviation and quartiles.
+
+    Raises:
+        ValueError: If a set is empty, a number is not in its range, or no relation is there so
+            often.
+
+    Reference:
+        Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 3.2 and
+        Figure 4.
+    """
+    import pandas as pd
+
+    asked = [check_finite("powers", power, least=1e-3) for power in powers]
+    check_integer("least", least, least=1)
+    middle = model.config.num_hidden_layers // 2
+    (chosen,) = check_layers(model, [middle if layer is None else layer])
+    reader = WordReader(model, tokenizer, folder)
+    study = TreeStudy.read(reader, train, dev, test, most=most, rank=rank, epochs=epochs)
+    trees, squares = study.test.trees, _squares(study, chosen, seed)
+    known = {UNPROBED: _squares(study, chosen), SQUARED: squares}
+    rows = []
+    for power in watched(asked, "Fitting powers", len(asked)):
+        own = squares if power == SQUARE else _squares(study, chosen, seed, power)
+        for name, one in (known | {OWN: own}).items():
+            rows.append({"map": name, "power": power, **fit_row(fit_sums(trees, one, power))})
+    table, relations = pd.DataFrame(rows), relation_table(trees, squares, least)
+    edges = np.concatenate([_upper(tree.distances) for tree in trees])
+    by_edges = pd.Series(np.concatenate([_upper(one) for one in squares])).groupby(edges)
+    settings = study.settings | {"layer": chosen, "seed": seed}
+    figures = {"distance": _draw_powers(table, by_edges)}, {"relations": _draw_relations(relations)}
+    powered, least_often = settings | {"powers": asked}, settings | {"least": least}
+    return (
+        Findings("distance", CAPTION, table, powered, figures[0], ("map", "power")),
+        Findings("relations", RELATIONS, relations, least_often, figures[1], ("relation",)),
+    )
+
+
+def _squares(
+    study: TreeStudy, layer: int, seed: int | None = None, power: float = SQUARE
+) -> list[Floats]:  # [n, n] each
+    """Squared distances in the space of the probe for a power; without a seed in that of states."""
+    projection = None if seed is None else study.probe(DISTANCE, layer, seed, power)
+    points = study.points(layer, projection)
+    return [squared_distances(own.double()).cpu().numpy() for own in points]
+
+
+def _upper(square: Floats) -> Floats:  # [n, n] -> [n (n - 1) / 2]
+    return square[np.triu_indices(len(square), 1)]
+
+
+def fit_sums(trees: Sequence[Tree], squares: Sequence[Floats], power: float) -> Floats:  # [S, 5]
+    """Return each sentence's number of pairs, and its sums of d, d², d y and y²; y is the power."""
+    rows = []
+    for tree, own in zip(trees, squares, strict=True):
+        d, y = _upper(tree.distances), _upper(own) ** (power / 2)
+        rows.append((len(d), d.sum(), (d * d).sum(), (d * y).sum(), (y * y).sum()))
+    return np.array(rows)
+
+
+def fit_row(sums: Floats) -> dict[str, float]:  # [S, 5]
+    """Return the fit of d as y / a by least squares."""
+
+    def error(own: Floats) -> Floats:  # Σ (d − y / a)² at the best a
+        found: Floats = own[..., 2] - own[..., 3] ** 2 / own[..., 4]
+        return found
+
+    def explained(own: Floats) -> Floats:
+        found: Floats = 1 - error(own) / (own[..., 2] - own[..., 1] ** 2 / own[..., 0])
+        return found
+
+    total = sums.sum(0)
+    share, low, high = map(float, resampled(sums, explained))
+    row = {"a": float(total[4] / total[3]), "R²": share, "R² low": low, "R² high": high}
+    return row | {"error in edges": float(np.sqrt(error(total) / max(total[0], 1)))}
+
+
+def relation_table(trees: Sequence[Tree], squares: Sequence[Floats], least: int) -> pd.DataFrame:
+    """Return squared distances between word and head by relation, the shortest first."""
+    import pandas as pd
+
+    pairs = pd.DataFrame(
+        [
+            (row, tree.sentence.relations[word].split(":")[0], float(own[word, head]))
+            for row, (tree, own) in enumerate(zip(trees, squares, strict=True))
+            for word, head in tree.sentence.edges
+        ],
+        columns=["row", "relation", "squared"],
+    )
+    rows = []
+    for relation, own in pairs.groupby("relation"):
+        if len(own) < least:
+            continue
+        values = own["squared"]
+        totals, sums = (np.bincount(own["row"], part, len(trees)) for part in (None, values))
+        mean, low, high = map(float, resampled_ratio(sums, totals))
+        lower, median, upper = values.quantile([0.25, 0.5, 0.75])
+        row = {"relation": relation, "count": len(own)}
+        row |= {"mean": mean, "mean low": low, "mean high": high, "deviation": values.std(ddof=0)}
+        rows.append(row | {"lower quartile": lower, "median": median, "upper quartile": upper})
+    if not rows:
+        raise ValueError(f"test must hold a relation {least} times, got none")
+    return pd.DataFrame(rows).sort_values("mean", kind="stable", ignore_index=True)
+
+
+def _draw_powers(table: pd.DataFrame, by_edges: Any) -> Figure:
+    """Draw squared distances by number of edges, and how well each power fits."""
+    figure = new_figure(9.5, 4.2)
+    left, right = figure.subplots(1, 2)
+    near = by_edges.quantile([0.25, 0.75]).unstack().loc[:MOST_EDGES]
+    edges, colour = near.index, COLOURS[0]
+    left.fill_between(
+        edges, near[0.25], near[0.75], color=colour, alpha=0.25, label="middle half of the pairs"
+    )
+    left.plot(edges, by_edges.mean().loc[:MOST_EDGES], "o-", color=colour, ms=5, label="mean")
+    left.plot(edges, edges, color=QUIET, linestyle="--", label="as the tree says")
+    left.set_title("In the space of the probe for squares", fontsize=10)
+    left.set_xlabel("edges between two words", fontsize=9)
+    left.set_ylabel("squared distance", fontsize=9)
+    for style, name in enumerate((UNPROBED, SQUARED, OWN)):
+        draw_layers(right, table[table["map"] == name], "power", "R²", style, f"map: {name}")
+    right.set_title("Number of edges as a power of the distance", fontsize=10)
+    right.set_ylabel("R²", fontsize=9)
+    for axis in (left, right):
+        axis.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_relations(table: pd.DataFrame) -> Figure:
+    """Draw the mean squared distance of each relation, its interval, and its quartiles."""
+    figure = new_figure(7.0, 1.4 + ROW * len(table))
+    axis = figure.subplots()
+    lower, upper = table["lower quartile"], table["upper quartile"]
+    band: Any = {"color": QUIET, "alpha": 0.5, "lw": 5, "label": "middle half of the pairs"}
+    axis.hlines(range(len(table)), lower, upper, **band)
+    names = [f"{row.relation} ({row.count})" for row in table.itertuples(index=False)]
+    draw_rows(axis, {"mean, 95 %": (table, "mean")}, names)
+    axis.axvline(1, color=COLOURS[1], linestyle="--", label="as the tree says")
+    axis.set_xlabel("squared distance between word and head", fontsize=9)
+    add_legend(figure, axis)
+    return figure

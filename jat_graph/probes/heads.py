@@ -1,0 +1,208 @@
+"""The best head of each relation: whose strongest attention finds the head word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jat_graph.checks.numbers import check_integer
+from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
+from jat_graph.probes.pictures import ROW, add_legend, draw_rows, new_figure
+from jat_graph.probes.treebank import ROOT, Sentence
+from jat_graph.probes.words import ATTENTION, GRAPH, Head, WordReader, check_sentences
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+OFFSETS = np.array([step for step in range(-20, 21) if step])  # words
+WAYS = ("dependent looks", "head looks")
+ALL = "all"
+
+CAPTION = (
+    "Share of words whose head in the tree is the word that one attention head gives most, or "
+    "that gives most to them, against the best fixed offset. Both were chosen on one half of "
+    "the sentences and scored on the other; 95 % intervals over sentences. A head tells more "
+    "of a relation than the order of words does where the interval of the gain is above 0."
+)
+
+
+def best_heads(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[Sentence],
+    folder: str | Path,
+    *,
+    maps: str = ATTENTION,
+    least: int = 50,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Findings:
+    """Find the head of a model that knows each relation best, and the best fixed offset.
+
+    A head names the word that a dependent gives most to, or the word that gives most to the
+    dependent, itself left out; of several that are given as much, each counts as its share of a
+    hit, and what gives nothing to any other word finds none. An offset names the word so many words
+    away, or the outermost one. All are chosen on one half of the sentences, scored on the other.
+
+    Args:
+        model: A model of transformers, with jump heads or without.
+        tokenizer: Its tokenizer, a fast one.
+        sentences: Sentences with their trees.
+        folder: Where what the model finds is kept, to be found by the next call.
+        maps: What heads give: ``"attention"``; of jump heads also ``"scores"``, ``"propagated"``
+            or ``"graph"``. (default: ``"attention"``)
+        least: Relations with fewer words among those scored are left out. (default: 50)
+        seed: Of the halves. (default: 0)
+        batch_size: Most sentences that the model reads at a time. (default: 32)
+
+    Returns:
+        For all words and for each relation, the most frequent first: the best head, its way and
+        accuracy, the best offset and its accuracy, and the gain over it, with 95 % intervals over
+        sentences.
+
+    Raises:
+        ValueError: If an argument does not fit the model or the sentences, or no relation is left.
+        OSError: If the folder cannot be written.
+
+    Reference:
+        Clark et al., *What Does BERT Look At? An Analysis of BERT's Attention*, BlackboxNLP 2019,
+        Table 1.
+    """
+    import pandas as pd
+
+    check_sentences(sentences=sentences)
+    check_integer("least", least, least=1)
+    check_integer("seed", seed, least=0)
+    reader = WordReader(model, tokenizer, folder, maps, batch_size)
+    trees = [np.array(sentence.heads) for sentence in sentences]
+    counts = [len(heads) for heads in trees]
+    found = reader.read(
+        [sentence.words for sentence in sentences],
+        # Of scores, 0 is as good as others.
+        lambda row, _, own: head_hits(own, trees[row], maps in (ATTENTION, GRAPH)),
+        counts,
+        (2, len(reader.heads)),
+        ["heads", [heads.tolist() for heads in trees]],
+    )
+    rows = np.repeat(np.arange(len(sentences)), counts)
+    chosen_on = choosing_half(len(sentences), seed)
+    kept = (np.concatenate(trees) != ROOT) & ~np.isin(rows, found.left_out)
+    words = pd.DataFrame(
+        {
+            "row": rows,
+            "relation": [one for sentence in sentences for one in sentence.relations],
+            "to choose": chosen_on[rows],
+        }
+    )[kept]
+    hits = np.concatenate(list(found.values), axis=1)[kept]  # [N, 2 · C]
+    offsets = np.concatenate([offset_hits(heads) for heads in trees])[kept]
+    half = np.flatnonzero(~chosen_on)
+    table = _table(words.reset_index(drop=True), half, hits, offsets, reader.heads, least)
+    settings = {
+        "model": type(model).__name__,
+        "maps": maps,
+        "sentences": len(sentences),
+        "least": least,
+        "seed": seed,
+    }
+    return Findings("heads", CAPTION, table, settings, {"heads": _draw(table)}, ("relation",))
+
+
+def choosing_half(number: int, seed: int) -> Any:  # [S] bool
+    """Draw half of the sentences to choose on: nothing is scored on what it was picked from."""
+    return np.random.default_rng(seed).permutation(number) < number // 2
+
+
+def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  # [2, W, C]
+    """Tell for each word, way and head of the model whether its head in the tree was found.
+
+    Maps are [C, W, W]; −∞ stands for what is not given at all, and 0 if nothing is none.
+    """
+    words = np.arange(len(heads))
+    both = np.stack([maps, maps.swapaxes(1, 2)])  # [2, C, W, W]
+    if nothing_is_none:
+        both[both <= 0] = -np.inf
+    both[:, :, words, words] = -np.inf
+    best = both.max(-1)
+    ties = (both == best[..., None]).sum(-1)
+    hits = (both[:, :, words, heads] == best) & np.isfinite(best) & (heads != ROOT)
+    found: Floats = (hits / ties).swapaxes(1, 2)
+    return found
+
+
+def offset_hits(heads: Integers) -> Floats:  # [W] -> [W, offsets]
+    """Tell for each word and offset whether its head was found."""
+    guessed = np.arange(len(heads))[:, None] + OFFSETS
+    found: Floats = (guessed.clip(0, len(heads) - 1) == heads[:, None]).astype(np.float64)
+    return found
+
+
+def _table(
+    words: pd.DataFrame,
+    half: Integers,  # sentences that are scored
+    hits: Floats,
+    offsets: Floats,
+    heads: Sequence[Head],
+    least: int,
+) -> pd.DataFrame:
+    """Choose on one half, score on the other; relations with too few words there are left out."""
+    import pandas as pd
+
+    scored, chosen = ~words["to choose"], words["to choose"]
+    counts = words["relation"][scored].value_counts()
+    there = set(words["relation"][chosen])
+    often = [name for name in counts.index if name in there and counts[name] >= least]
+    if not often:
+        raise ValueError(
+            f"sentences must have a relation of {least} words to score, got none: "
+            "read more of them, or ask for fewer words with least"
+        )
+    found = []
+    for name in [ALL, *sorted(often, key=lambda name: (-counts[name], name))]:
+        own = words["relation"].eq(name) | (name == ALL)
+        index, step = (int(one[own & chosen].mean(0).argmax()) for one in (hits, offsets))
+        way, column = divmod(index, len(heads))
+        right = np.stack([hits[:, index], offsets[:, step]], 1)[own & scored]
+        right = np.column_stack([right, right[:, 0] - right[:, 1]])
+        row = np.searchsorted(half, words["row"][own & scored])
+        totals = np.bincount(row, minlength=len(half))
+        sums = np.stack([np.bincount(row, one, len(half)) for one in right.T], 1)
+        ends = np.stack(resampled_ratio(sums, np.stack([totals] * 3, 1)), 1)  # [3, 3]
+        found.append(
+            {
+                "relation": name,
+                "words": len(right),
+                "layer": heads[column][0],
+                "head": heads[column][1],
+                "way": WAYS[way],
+                **dict(zip(("accuracy", "low", "high"), ends[0], strict=True)),
+                "offset": int(OFFSETS[step]),
+                **dict(zip(("offset accuracy", "offset low", "offset high"), ends[1], strict=True)),
+                **dict(zip(("gain", "gain low", "gain high"), ends[2], strict=True)),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def _draw(table: pd.DataFrame) -> Figure:
+    """Draw the best head of each relation beside the best offset."""
+    figure = new_figure(7.4, 1.7 + ROW * len(table))
+    axis = figure.subplots()
+    names = [f"{row.relation}: {row.layer}-{row.head}, {row.way}" for row in table.itertuples()]
+    own = table[["accuracy", "low", "high"]]
+    other = table[["offset accuracy", "offset low", "offset high"]].set_axis(own.columns, axis=1)
+    both = {"best head": (own, "accuracy"), "best fixed offset": (other, "accuracy")}
+    draw_rows(axis, both, names)
+    signed = axis.secondary_yaxis("right")
+    signed.set_yticks(range(len(table)), [f"{step:+d}" for step in table["offset"]], fontsize=8)
+    signed.set_ylabel("offset", fontsize=9)
+    axis.set_xlim(0.0, 1.0)
+    axis.set_xlabel("share of words whose head is found", fontsize=9)
+    axis.set_title("relation: layer-head, which of the two looks", fontsize=9, loc="left")
+    add_legend(figure, axis)
+    return figure

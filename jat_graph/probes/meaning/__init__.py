@@ -1,1 +1,0 @@
-"""What a model knows of the senses of words."""

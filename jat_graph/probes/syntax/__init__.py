@@ -1,1 +1,0 @@
-"""What attention and jump graphs know of syntax, measured on treebanks."""

@@ -1,0 +1,29 @@
+"""The small WordNet, and the real one where it is installed."""
+
+from pathlib import Path
+
+import nltk.data
+import pytest
+
+from jat_graph.probes import WordNet, open_wordnet
+from tests.probes.support import write_wordnet
+
+
+@pytest.fixture(autouse=True)
+def told_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nltk forget the folders that a test tells it of."""
+    monkeypatch.setattr(nltk.data, "path", list(nltk.data.path))
+
+
+@pytest.fixture
+def small_wordnet(tmp_path: Path) -> WordNet:
+    return open_wordnet(write_wordnet(tmp_path / "wordnet"))
+
+
+@pytest.fixture
+def wordnet() -> WordNet:
+    """WordNet 3.0."""
+    try:
+        return open_wordnet()
+    except ValueError as error:
+        pytest.skip(str(error))

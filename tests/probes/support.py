@@ -1,0 +1,182 @@
+"""Random trees, marked sentences, a small WordNet, and models whose heads give what a test says."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from jat_graph.probes import MarkedSentence, MarkedWord, Sentence, words
+from tests.data.support import STEMS, tiny_tokenizer
+from tests.hf.models import tiny_model
+
+RELATIONS = ("nsubj", "obj", "det", "nmod:poss")
+TAGS = ("NOUN", "VERB", "DET", "PUNCT")
+
+MapsOf = Callable[[int, Sequence[str]], Tensor]  # of a sentence: [C, W, W]
+
+
+def random_sentence(length: int, seed: int, tags: Sequence[str] = TAGS) -> Sentence:
+    """Return words that the tiny tokenizer knows, each on one that came before it in some order."""
+    draw = np.random.default_rng(seed)
+    order, heads = draw.permutation(length).tolist(), [-1] * length
+    for index in range(1, length):
+        heads[order[index]] = order[draw.integers(index)]
+    return Sentence(
+        tuple(draw.choice(STEMS, length).tolist()),
+        tuple(draw.choice(tags, length).tolist()),
+        tuple(heads),
+        tuple("root" if head < 0 else str(draw.choice(RELATIONS)) for head in heads),
+    )
+
+
+def random_sentences(number: int, seed: int = 0, most: int = 12, least: int = 1) -> list[Sentence]:
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(least, most + 1, number).tolist()
+    return [random_sentence(length, 1000 * seed + row) for row, length in enumerate(lengths)]
+
+
+def path_to_root(sentence: Sentence, word: int) -> list[int]:
+    path = [word]
+    while sentence.heads[path[-1]] != -1:
+        path.append(sentence.heads[path[-1]])
+    return path
+
+
+def slow_distance(sentence: Sentence, i: int, k: int) -> int:
+    """Climb from both words to the first that is above both."""
+    up, other = path_to_root(sentence, i), path_to_root(sentence, k)
+    return min(up.index(word) + other.index(word) for word in up if word in other)
+
+
+def exact_embedding(sentence: Sentence, width: int) -> Tensor:
+    """Return a unit step in a new direction for each edge of a tree.
+
+    Coenen et al. 2019, theorem 1.1: squared distances are then the tree's.
+    """
+    points = torch.zeros(len(sentence), width, dtype=torch.float64)
+    for word in range(len(sentence)):
+        points[word, path_to_root(sentence, word)[:-1]] = 1.0
+    return points
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, heads: int, maps_of: MapsOf) -> None:
+    """Let every reader find these maps, between two special tokens, and no states."""
+    tokens = tiny_tokenizer()
+
+    def read(model: Any, texts: Any, rows: Sequence[int], *_: Any) -> Iterator[Any]:
+        for row in rows:
+            ids = texts.inputs["input_ids"][row]
+            maps = torch.zeros(heads, len(ids), len(ids))
+            maps[:, 1:-1, 1:-1] = maps_of(row, tokens.convert_ids_to_tokens(ids[1:-1]))
+            yield row, torch.zeros(1, len(ids), 1), maps
+
+    monkeypatch.setattr(words, "read_texts", read)
+    known = tuple((0, head) for head in range(heads))
+    monkeypatch.setattr(words.WordReader, "heads", known)
+
+
+def random_maps(heads: int, seed: int) -> MapsOf:
+    def maps_of(row: int, own: Sequence[str]) -> Tensor:
+        draw = torch.Generator().manual_seed(seed + row)
+        return torch.rand(heads, len(own), len(own), generator=draw)
+
+    return maps_of
+
+
+def tiny() -> dict[str, Any]:
+    """A model and its tokenizer, by name."""
+    return {"model": tiny_model("bert"), "tokenizer": tiny_tokenizer()}
+
+
+class Synset(NamedTuple):
+    """A line of a data file of WordNet."""
+
+    pos: str  # "s" for satellites, which stand in the file of adjectives
+    lexicographer: int
+    words: tuple[tuple[str, int], ...]  # with their numbers
+    head: int | None = None  # of a satellite, its index in the list
+
+
+SYNSETS = (
+    Synset("n", 20, (("bark", 0), ("dill", 3))),
+    Synset("n", 11, (("bark", 0),)),
+    Synset("n", 10, (("book", 0),)),
+    Synset("n", 6, (("book", 1), ("book_bill", 0))),
+    Synset("v", 32, (("bark", 0),)),
+    Synset("v", 41, (("book", 0),)),
+    Synset("a", 0, (("dark(p)", 2),)),
+    Synset("s", 0, (("lark", 0), ("bill", 1)), head=6),
+    Synset("a", 44, (("bill", 0),)),
+    Synset("r", 2, (("lark", 0),)),
+)
+KEYS = {
+    ("bark", "n"): ("bark%1:20:00::", "bark%1:11:00::"),
+    ("book", "n"): ("book%1:10:00::", "book%1:06:01::"),
+    ("bark", "v"): ("bark%2:32:00::",),
+    ("book", "v"): ("book%2:41:00::",),
+    ("dill", "n"): ("dill%1:20:03::",),
+    ("book_bill", "n"): ("book_bill%1:06:00::",),
+    ("bill", "a"): ("bill%5:00:01:dark:02", "bill%3:44:00::"),
+    ("lark", "a"): ("lark%5:00:00:dark:02",),
+    ("lark", "r"): ("lark%4:02:00::",),
+    ("lump", "n"): (),
+}
+
+
+def write_wordnet(folder: Path, version: str = "3.0") -> Path:
+    """Write the files that Debian's package has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pos, name in {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}.items():
+        (folder / f"{name}.exc").write_text("", encoding="utf-8")
+        offsets: dict[int, int] = {}
+        lemmas: dict[str, list[int]] = {}
+        text = f"  1 WordNet {version} Copyright\n"
+        for index, own in enumerate(SYNSETS):
+            if own.pos.replace("s", "a") != pos:
+                continue
+            offsets[index] = len(text)
+            for word, _ in own.words:
+                lemmas.setdefault(word.partition("(")[0], []).append(len(text))
+            named = " ".join(f"{word} {number:x}" for word, number in own.words)
+            above = "000" if own.head is None else f"001 & {offsets[own.head]:08d} a 0000"
+            start = f"{len(text):08d} {own.lexicographer:02d} {own.pos} {len(own.words):02x}"
+            text += f"{start} {named} {above} | a gloss  \n"
+        (folder / f"data.{name}").write_text(text, encoding="utf-8")
+        lines = [
+            f"{lemma} {pos} {len(some)} 0 {len(some)} 0 {' '.join(f'{o:08d}' for o in some)}  \n"
+            for lemma, some in sorted(lemmas.items())
+        ]
+        (folder / f"index.{name}").write_text("  1 notice\n" + "".join(lines), encoding="utf-8")
+    return folder
+
+
+def marked_sentence(text: str, name: str = "one") -> MarkedSentence:
+    """Read ``gook book=n1 dill``: book is a noun in its second sense; ``book_bill=n0`` are two."""
+    own: list[str] = []
+    marked = []
+    for part in text.split():
+        word, _, mark = part.partition("=")
+        indices = tuple(range(len(own), len(own) + len(word.split("_"))))
+        own += word.split("_")
+        if mark:
+            senses = tuple(KEYS[word, mark[0]][int(number)] for number in mark[1:])
+            marked.append(MarkedWord(word, mark[0], senses, indices))
+    return MarkedSentence(tuple(own), tuple(marked), name)
+
+
+def marked_sentences(number: int, seed: int = 0, texts: int = 4) -> list[MarkedSentence]:
+    """Draw sentences in which the sense of ``bark`` and ``book`` goes with the words around it."""
+    draws = np.random.default_rng(seed)
+    around = (("gook", "dump", "kill"), ("fill", "gump", "look"))
+    found = []
+    for index in range(number):
+        sense = int(draws.integers(2))
+        word = ("bark", "book")[int(draws.integers(2))]
+        others = [str(other) for other in draws.choice(around[sense], int(draws.integers(1, 5)))]
+        others.insert(int(draws.integers(len(others) + 1)), f"{word}=n{sense}")
+        found.append(marked_sentence(" ".join(others), f"text {index % texts}"))
+    return found

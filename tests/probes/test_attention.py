@@ -1,0 +1,179 @@
+"""The attention probe: planted relations are found, and nothing where there is nothing."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer
+
+from jat_graph import JatConfig, attach
+from jat_graph.probes import Sentence, attention_probe, read_treebank
+from jat_graph.probes.attention import (
+    JOINED,
+    WHICH,
+    Pairs,
+    joined_or_not,
+    of_each_relation,
+    random_labels,
+)
+from jat_graph.probes.treebank import frequent_relations
+from tests.data.support import tiny_tokenizer
+from tests.hf.models import tiny_model
+from tests.probes.support import (
+    RELATIONS,
+    plant,
+    random_maps,
+    random_sentence,
+    random_sentences,
+    tiny,
+)
+
+
+def parts(train: int = 60, test: int = 60) -> dict[str, list[Sentence]]:
+    found = random_sentences(train, 0, least=4), random_sentences(test, 1, least=4)
+    return {"train": found[0], "test": found[1]}
+
+
+def rows_of(table: Any, task: str) -> Any:
+    return table[table["task"] == task].set_index("told from")
+
+
+def has_edge(sentence: Sentence, one: int, other: int) -> bool:
+    return sentence.heads[one] == other or sentence.heads[other] == one
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_planted_relations_are_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each head gives to the words of one relation, from the dependent to its head."""
+    given_ = parts()
+
+    def maps_of(row: int, words: Any) -> torch.Tensor:
+        found = next(own for part in given_.values() for own in part if list(own.words) == words)
+        maps = torch.zeros(len(RELATIONS), len(words), len(words))
+        for word, head in found.edges:
+            maps[RELATIONS.index(found.relations[word]), word, head] = 1.0
+        return maps
+
+    plant(monkeypatch, len(RELATIONS), maps_of)
+    model = tiny_model(name)
+    found = attention_probe(model, tiny_tokenizer(), **given_, folder=tmp_path, seeds=(0, 1))
+    for task, chance in ((JOINED, 1 / 2), (WHICH, 1 / 4)):
+        own = rows_of(found.table, task)
+        wanted = ["accuracy", "low", "least", "chance"]
+        assert own.loc["attention", wanted].tolist() == [1.0, 1.0, 1.0, chance]
+        assert own.loc["word distance", "accuracy"] < 0.8
+        assert own.loc["control task", "pairs"] < own.loc["attention", "pairs"]
+        control, difference = own.loc[["control task", "selectivity"], "accuracy"]
+        assert difference == pytest.approx(1 - control)
+
+
+def test_random_attention_is_at_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, 3, random_maps(3, 1000))
+    table = attention_probe(**tiny(), **parts(150, 150), folder=tmp_path, seeds=(1,)).table
+    for task in (JOINED, WHICH):
+        own = rows_of(table, task).loc["attention"]
+        assert own["low"] < own["chance"] < own["high"]
+
+
+def test_a_model_with_jump_heads_beside_random_weights(tmp_path: Path) -> None:
+    model = attach(tiny_model("bert"), JatConfig.stones())
+    given_: dict[str, Any] = parts(30, 20) | {"folder": tmp_path, "maps": "graph", "seeds": (0,)}
+    given_["test"] += random_sentences(1, least=80, most=80)  # which the model cannot read
+    found = attention_probe(model, tiny_tokenizer(), **given_)
+    again = attention_probe(model, tiny_tokenizer(), **given_)
+    assert found.table.equals(again.table)
+    sources = ["graph", "word distance", "random weights", "control task", "selectivity"]
+    assert found.table["told from"].tolist() == sources * 2
+    pairs = rows_of(found.table, JOINED)["pairs"]
+    assert pairs["word distance"] > pairs["graph"] == pairs["random weights"]
+
+
+@pytest.mark.slow
+def test_the_attention_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
+    home = data_dir / "ud_english_ewt"
+    found = read_treebank(home, split="dev", most=120, lengths=range(6, 20))
+    model, tokenizer = (kind.from_pretrained(minilm_path) for kind in (AutoModel, AutoTokenizer))
+    options: dict[str, Any] = {"relations": 3, "examples": 400, "seeds": (0,)}
+    findings = attention_probe(model, tokenizer, found[:80], found[80:], tmp_path, **options)
+    joined, which = (rows_of(findings.table, task) for task in (JOINED, WHICH))
+    assert joined.loc["attention", "low"] > joined.loc["random weights", "high"]
+    assert which.loc["attention", "low"] > which.loc["word distance", "high"]
+    assert len(findings.save(tmp_path / "found")) == 4
+
+
+@given(st.integers(0, 2**20), st.integers(2, 60))
+def test_as_many_pairs_have_a_relation_as_have_none(seed: int, most: int) -> None:
+    found = random_sentences(8, seed, least=4)
+    pairs = joined_or_not(found, most, np.random.default_rng(seed))
+    seen = list(zip(pairs.rows.tolist(), pairs.words.tolist(), strict=True))
+    assert len({(row, *words) for row, words in seen}) == len(pairs) <= most
+    numbers = [(len(own.edges), len(own) * (len(own) - 1) // 2) for own in found]
+    assert len(pairs) == min(most // 2, sum(min(a, b - a) for a, b in numbers)) * 2
+    assert pairs.rows.tolist() == sorted(pairs.rows.tolist())
+    for row in set(pairs.rows.tolist()):
+        assert pairs.labels[pairs.rows == row].mean() == 0.5
+    for (row, (one, other)), label in zip(seen, pairs.labels, strict=True):
+        assert one < other and has_edge(found[row], one, other) == label
+
+
+@given(st.integers(0, 2**20), st.integers(1, 40))
+def test_as_many_pairs_of_each_relation(seed: int, most: int) -> None:
+    found = random_sentences(20, seed, least=4)
+    names = [name for name, _ in frequent_relations(found)][:3]
+    pairs = of_each_relation(found, names, most, np.random.default_rng(seed))
+    there = Counter(own.relations[word] for own in found for word, _ in own.edges)
+    assert names == [name for name, _ in sorted(there.items(), key=lambda e: (-e[1], e[0]))][:3]
+    size = min(max(1, most // 3), there[names[-1]])
+    assert Counter(pairs.labels.tolist()) == dict.fromkeys(range(3), size)
+    for row, (one, other), label in zip(pairs.rows, pairs.words, pairs.labels, strict=True):
+        own = found[row]
+        word = one if own.heads[one] == other else other
+        assert own.heads[word] == one + other - word and own.relations[word] == names[label]
+
+
+def test_random_labels_are_of_word_types() -> None:
+    found = [random_sentences(200, seed, most=5, least=2) for seed in (0, 1)]
+    pairs = [
+        Pairs.of([(row, 0, len(own) - 1, 0) for row, own in enumerate(some) for _ in range(2)])
+        for some in found
+    ]
+    labels, met = random_labels(pairs, found, 4, np.random.default_rng(0))
+    seen: list[dict[tuple[str, str], int]] = [{}, {}]
+    known = []
+    for side in range(2):
+        for row, (one, other), label in zip(
+            pairs[side].rows, pairs[side].words, labels[side], strict=True
+        ):
+            types = found[side][row].words[one], found[side][row].words[other]
+            assert seen[side].setdefault(types, label) == label
+            known.append(types in seen[0])
+    common = seen[0].keys() & seen[1].keys()
+    assert common and all(seen[0][types] == seen[1][types] for types in common)
+    assert met.tolist() == known[len(pairs[0]) :]
+    assert np.bincount(list(seen[0].values()), minlength=4).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"train": []}, "train must be one or more sentences"),
+        ({"test": ["dook"]}, "test must hold sentences of a treebank, got 'dook'"),
+        ({"relations": 1}, "relations must be at least 2, got 1"),
+        ({"examples": 0}, "examples must be at least 2, got 0"),
+        ({"seeds": ()}, "seeds must be one or more integers"),
+        ({"seeds": (0.5,)}, "seeds must be an integer, got 0.5"),
+        ({"train": random_sentences(5, least=4)}, "train must give pairs of 10 sentences"),
+        ({"train": [random_sentence(2, 0)]}, "train and test must share two relations"),
+        ({"train": random_sentences(30, most=2)}, "sentences must have words without a relation"),
+    ],
+)
+def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        attention_probe(**tiny(), **{**parts(20, 20), "folder": tmp_path} | settings)
