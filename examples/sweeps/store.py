@@ -97,9 +97,13 @@ def read_results(path: str | Path) -> Results:
     if header.get("version") not in (1, VERSION):
         raise ValueError(f"{where}: version must be 1 or {VERSION}, got {header.get('version')!r}")
     old = header["version"] == 1
-    content = _of_version_1(header["grid"]) if old else header["sweep"]
+    try:
+        content = _of_version_1(header["grid"]) if old else header["sweep"]
+        name = "arm" if old else "variant"
+        records = [Record(c["task"], c[name], c["seed"], c) for c in contents if c["scores"]]
+    except KeyError as error:
+        raise ValueError(f"{where} must be those of a sweep, but {error} is missing") from None
     sweep = parse_sweep(content, where)
-    records = [Record(c["task"], c["arm" if old else "variant"], c["seed"], c) for c in contents]
     order = {
         (task, variant.name): (i, j)
         for i, task in enumerate(sweep.tasks)
