@@ -42,6 +42,7 @@ from examples.training import (
     place_heads,
     run_script,
     run_trainer,
+    tokenize,
 )
 
 
@@ -156,8 +157,7 @@ def standard_columns(
 def encode_texts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
     """Tokens of each text or pair, whose longer text is cut first."""
     texts = [[*rows[name]] for name in ("text", "text_pair") if name in rows.column_names]
-    check_room(tokenizer, max_length, len(texts))
-    found = tokenizer(*texts, truncation=True, max_length=max_length)
+    found = tokenize(tokenizer, texts, max_length)
     return Encoded(Dataset.from_dict({**found, "labels": [*rows["label"]]}), rows)
 
 
@@ -168,23 +168,15 @@ def encode_choices(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length
         Radford et al., *Improving Language Understanding by Generative Pre-Training*, 2018,
         section 3.3: a pair for each choice, one score from each, and the softmax over them.
     """
-    check_room(tokenizer, max_length, 2)
     count = len(rows[0]["choices"])
     prompts = [text for text in rows["text"] for _ in range(count)]
     choices = [*chain.from_iterable(rows["choices"])]
-    found = tokenizer(prompts, choices, truncation=True, max_length=max_length)
+    found = tokenize(tokenizer, [prompts, choices], max_length)
     folded = {
         name: [values[first : first + count] for first in range(0, len(values), count)]
         for name, values in found.items()
     }
     return Encoded(Dataset.from_dict({**folded, "labels": [*rows["label"]]}), rows)
-
-
-def check_room(tokenizer: PreTrainedTokenizerBase, max_length: int, texts: int) -> None:
-    """Refuse a limit that special tokens fill: the tokenizer would then cut nothing."""
-    least = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
-    if max_length < least:
-        raise ValueError(f"max_length must be at least {least} for these texts, got {max_length}")
 
 
 def collate_choices(

@@ -41,6 +41,7 @@ from examples.training import (
     place_heads,
     run_script,
     run_trainer,
+    tokenize,
 )
 
 _NO_LABEL = -100
@@ -135,12 +136,9 @@ def encode_words(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
 
     A sentence is read as a text, its words joined by blanks, so that any tokenizer will do.
     """
-    special = tokenizer.num_special_tokens_to_add()
-    if max_length <= special:
-        raise ValueError(f"max_length must be at least {special + 1}, got {max_length}")
     sentences = [*rows["tokens"]]
     texts = [" ".join(words) for words in sentences]
-    found = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
+    found = tokenize(tokenizer, [texts], max_length, return_offsets_mapping=True)
     offsets = found.pop("offset_mapping")
     words = [first_tokens(*pair) for pair in zip(offsets, sentences, strict=True)]
     labels = [

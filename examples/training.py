@@ -325,6 +325,22 @@ def load_tokenizer(model: ModelArguments) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def tokenize(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[list[str]], max_length: int, **settings: Any
+) -> Any:
+    """Tokens of a column of texts, or of two for pairs; a warning says what is cut off."""
+    least = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2) + len(texts)
+    if max_length < least:  # the tokenizer would then cut nothing
+        raise ValueError(f"max_length must be at least {least} for these texts, got {max_length}")
+    lengths = [len(ids) for ids in tokenizer(*texts, verbose=False)["input_ids"]]
+    cut = [length - max_length for length in lengths if length > max_length]
+    if cut:
+        share = sum(cut) / sum(lengths)
+        message = "max_length=%d cuts %d of %d texts, which lose %.1f%% of all tokens"
+        logger.warning(message, max_length, len(cut), len(lengths), 100 * share)
+    return tokenizer(*texts, truncation=True, max_length=max_length, **settings)
+
+
 def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
     """The model's configuration with other settings."""
     config: PreTrainedConfig = AutoConfig.from_pretrained(model.model_name_or_path)

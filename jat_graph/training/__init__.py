@@ -8,6 +8,7 @@ from jat_graph.training.options import TrainingOptions
 from jat_graph.training.results import Metrics, RunResult
 
 if TYPE_CHECKING:
+    from jat_graph.training.mixin import JatTrainerMixin
     from jat_graph.training.measuring import calibrate_on_task, evaluate
     from jat_graph.training.processes import leave
     from jat_graph.training.runner import train
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BothHeads",
+    "JatTrainerMixin",
     "Metrics",
     "RunResult",
     "TrainingOptions",
@@ -27,6 +29,7 @@ __all__ = [
 
 # Imported at their first use.
 _MODULE_OF = {
+    "JatTrainerMixin": "jat_graph.training.mixin",
     "calibrate_on_task": "jat_graph.training.measuring",
     "evaluate": "jat_graph.training.measuring",
     "leave": "jat_graph.training.processes",
