@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.sweeps.measures import Sums
+from examples.sweeps.measures import Scorer
 from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
 from jat_graph.files import write_text
 
@@ -46,7 +46,7 @@ class WordScores:
         """Return the same with the interval of new seeds and new sentences at once."""
         ours, theirs = (
             [
-                Sums(np.array([counts, self.words], float).T, lambda s: 100 * s[:, 0] / s[:, 1])
+                Scorer(np.array([counts, self.words], float).T, lambda s: 100 * s[:, 0] / s[:, 1])
                 for counts in self.right[name]
             ]
             for name in (variant, self.base)

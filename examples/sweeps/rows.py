@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
 from examples.sweeps.definition import Sweep, Variant
-from examples.sweeps.measures import Scorer, scorer
+from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.statistics import (
     Difference,
     holm,
@@ -112,7 +112,7 @@ def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
 
 def make_rows(results: Results) -> list[Row]:
     """Return all lines of a table, those of the mean over the tasks last."""
-    sweep, scorers = results.sweep, dict[Any, Scorer]()
+    sweep, scorers = results.sweep, dict[Any, Scorer | None]()
     rows = []
     for task in sweep.tasks:
         found = {v.name: of for v in sweep.variants if (of := results.of(task, v.name))}
@@ -188,7 +188,7 @@ def _change(
     place: tuple[str, str, str],
     ours: Mapping[int, Record],
     theirs: Mapping[int, Record],
-    scorers: dict[Any, Scorer],
+    scorers: dict[Any, Scorer | None],
 ) -> Difference | None:
     """How a variant differs from its base, on the seeds that both have finished."""
     task, split, metric = place
@@ -212,10 +212,13 @@ def _change(
         key = place, record.variant, record.seed
         if key not in scorers:
             answers = record.content["answers"][split]
-            scorers[key] = scorer(measure, metric, answers["said"], answers["right"])
+            scorers[key] = make_scorer(measure, metric, answers["said"], answers["right"])
     sides = [scorers[place, record.variant, record.seed] for record in records]
-    half = len(by_seed)
-    return over_seeds_and_examples(by_seed, sides[:half], sides[half:], f"{task} {split}", task)
+    half, known_sides = len(by_seed), [side for side in sides if side is not None]
+    if len(known_sides) < len(sides):
+        return over_seeds(by_seed)
+    ours_and_theirs = known_sides[:half], known_sides[half:]
+    return over_seeds_and_examples(by_seed, *ours_and_theirs, f"{task} {split}", task)
 
 
 def _has_passed(sweep: Sweep, record: Record) -> bool:

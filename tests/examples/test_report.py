@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from examples import report
 from examples.sweeps import statistics, strengths
-from examples.sweeps.measures import Scorer, scorer
+from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.rows import make_rows, make_verdicts
 from examples.sweeps.statistics import holm, over_seeds, paired_bootstrap, percentiles
 from examples.sweeps.store import read_results
@@ -31,7 +31,9 @@ HITS = st.lists(st.integers(0, 1), min_size=20, max_size=20)
 
 def of_hits(hits: list[int]) -> Scorer:
     """Return the scorer of a run that is right where there is a 1."""
-    return scorer(get_task("rte").measure, "accuracy", hits, [1] * len(hits))
+    found = make_scorer(get_task("rte").measure, "accuracy", hits, [1] * len(hits))
+    assert found is not None
+    return found
 
 
 def lines_of(text: str) -> set[str]:
@@ -76,16 +78,9 @@ def test_where_examples_alone_matter_it_is_every_resample_that_there_is(
     assert percentiles(draws) == pytest.approx(tuple(np.percentile(every, [2.5, 97.5])))
 
 
-class Whole:
-    """A run whose score no resample of examples changes."""
-
-    examples = 10
-
-    def __init__(self, score: float) -> None:
-        self.score = score
-
-    def scores(self, counts: np.ndarray) -> np.ndarray:
-        return np.full(len(counts), self.score)
+def whole(score: float) -> Scorer:
+    """Return the scorer of a run whose score no resample of examples changes."""
+    return Scorer(np.ones((10, 1)), lambda sums: np.full(len(sums), score))
 
 
 @pytest.mark.parametrize("found", [[0.2, 0.5], [0.1, 0.4, 0.3], [0.0, 0.2, 0.3, 0.7, 0.8]])
@@ -94,7 +89,7 @@ def test_where_seeds_alone_matter_it_is_the_paired_t_test(found: list[float]) ->
     of_seeds = over_seeds({seed: score - 0.1 for seed, score in enumerate(found)})
     assert of_seeds.interval == pytest.approx(tuple(truth))
     assert of_seeds.p == pytest.approx(ttest_1samp(np.array(found) - 0.1, 0).pvalue)
-    draws = paired_bootstrap([*map(Whole, found)], [Whole(0.1)] * len(found), "x", "")
+    draws = paired_bootstrap([*map(whole, found)], [whole(0.1)] * len(found), "x", "")
     assert percentiles(draws) == pytest.approx(tuple(truth), rel=0.05)
 
 
@@ -124,8 +119,9 @@ def test_resamples_are_scored_as_the_task_does(
 ) -> None:
     measure = get_task(task).measure
     counts = np.random.default_rng(0).multinomial(len(right), [1 / len(right)] * len(right), 6)
-    found = scorer(measure, metric, said, right).scores(counts)
-    for row, score in zip(counts, found, strict=True):
+    found = make_scorer(measure, metric, said, right)
+    assert found is not None
+    for row, score in zip(counts, found.scores(counts), strict=True):
         drawn = np.repeat(np.arange(len(right)), row)
         want = measure([said[place] for place in drawn], [right[place] for place in drawn])[metric]
         assert score == pytest.approx(want, nan_ok=True)
