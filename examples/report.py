@@ -1,8 +1,9 @@
 """Show what a sweep found: its table with 95 % intervals, its verdicts, its figure.
 
 ``python -m examples.report OUTPUT/results.jsonl`` prints the tables in Markdown; ``--figure FILE``
-draws them, and ``--curves FILE`` how scores rose on the way, where that was kept. Several files
-may be given: the verdicts of all are drawn by ``--answers FILE``.
+draws them, ``--curves FILE`` how scores rose on the way and ``--strengths FILE`` which layers and
+heads chose to jump, where that was kept. Several files may be given: the verdicts of all are drawn
+by ``--answers FILE``.
 
 A score is the mean over the seeds ± their standard deviation, in percent where it is a share. A
 change is against the base on the same seeds; its interval is that of new seeds and new examples at
@@ -31,7 +32,7 @@ from examples.sweeps.rows import (
     quoted_rows,
 )
 from examples.sweeps.store import Results, read_results
-from examples.sweeps.strengths import strengths_frame
+from examples.sweeps.strengths import draw_strengths, strengths_frame
 from jat_graph.viz import save_figure
 
 NOTHING = "-"
@@ -49,12 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
             typer.echo("\n\n".join(markdown(frame) for frame in tables(results, rows)) + "\n")
             answers += [(results.sweep.name, one) for one in make_verdicts(results.sweep, rows)]
-            for path, draw in (
-                (args.figure, figures.draw_rows),
-                (args.curves, figures.draw_curves),
-            ):
-                if path is not None:
-                    save_figure(draw(results, rows), path)
+            if args.figure is not None:
+                save_figure(figures.draw_rows(results, rows), args.figure)
+            if args.curves is not None:
+                save_figure(figures.draw_curves(results), args.curves)
+            if args.strengths is not None:
+                save_figure(draw_strengths(results), args.strengths)
         if args.answers is not None:
             save_figure(figures.draw_answers(answers), args.answers)
     except (OSError, ValueError) as error:
@@ -77,15 +78,7 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
 
 
 def numbers(results: Results) -> DataFrame:
-    """Return the numbers of the table, to go on with; shares are shares, not percent.
-
-    Args:
-        results: What :func:`examples.sweeps.store.read_results` gives.
-
-    Returns:
-        A row for each task, split, metric and variant: ``seeds``, ``mean`` and ``std`` of the
-        scores, ``change`` with ``low`` and ``high``, the ends of its interval, the paper's numbers.
-    """
+    """Return the numbers of the table, to go on with; shares are shares, not percent."""
     lines = []
     for row in make_rows(results):
         low, high = (row.change and row.change.interval) or (None, None)
@@ -196,6 +189,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("results", type=Path, nargs="+", help="results.jsonl of sweeps")
     parser.add_argument("--figure", type=Path, help="PNG file for scores or changes")
     parser.add_argument("--curves", type=Path, help="PNG file for scores over steps")
+    parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
     return parser.parse_args(arguments)
 

@@ -58,23 +58,10 @@ def run_sweep(
     tasks: Sequence[str] = (),
     variants: Sequence[str] = (),
 ) -> Results:
-    """Run what is not finished, and return all that is.
+    """Run what is not finished, of some tasks and variants or of all; return all that is finished.
 
-    Args:
-        sweep: The sweep.
-        output: Folder for its runs and ``results.jsonl``.
-        model: Folder or Hub name of the model, if the kind of sweep needs one. (default: None)
-        data_dir: Folder of the tasks' files. (default: None, they come from the Hub)
-        tasks: Only runs of these tasks. (default: of all)
-        variants: Only runs of these variants. (default: of all)
-
-    Returns:
-        The finished runs.
-
-    Raises:
-        ValueError: If the model does not fit, or the folder holds another sweep.
-        OSError: If the data cannot be read, or the folder cannot be written to.
-        RuntimeError: If a run failed, when all others are through.
+    What does not fit is refused before anything is run; where a run failed, that is raised when all
+    others are through.
     """
     study = study_of(sweep)
     runs = list(all_runs(sweep, output, model, data_dir))

@@ -174,16 +174,9 @@ def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
     all pairs is what chance gives. ``bridged`` is no number of the paper's: of the pairs that no
     link joins, how many have a third word that both are linked to.
 
-    Args:
-        rows: Probabilities of all layers and heads.
-        types: The type of each word.
-
-    Returns:
-        By what is counted.
-
     Shapes:
-        - **rows:** ``[layers, H, n, n]``
-        - **output:** ``[layers, 2]``
+        - **rows:** probabilities ``[layers, H, n, n]``
+        - **output:** ``[layers, 2]``, by what is counted
 
     Reference:
         Figures 2 and 7 and Definition 3.1 of the JAT paper, whose scores probabilities stand for.

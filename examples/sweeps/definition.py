@@ -40,12 +40,8 @@ class _Strict(BaseModel):
 class Variant(_Strict):
     """One line of a table: what kind of heads a model has, and how it is trained.
 
-    ``heads`` is a preset of :class:`jat_graph.JatConfig`, where ``efficient`` is the paper's with
-    its JAT†, or triplet, filter or Nexus heads, and ``settings`` are their fields; layers and heads
-    may be scaled to a model, as ``"1-4/12"``. ``triplets`` are fields of triplet heads beside jump
-    heads. With ``tune`` ρ is chosen on held-out training data, or taken over from the variant that
-    it names; with ``density`` thresholds are calibrated. Figures join those of one ``line``, at
-    their ``x``.
+    ``settings`` are fields of its heads, ``triplets`` those of triplet heads beside jump heads;
+    ``tune`` chooses ρ on held-out training data, or takes over that of the variant it names.
     """
 
     name: str
@@ -67,10 +63,7 @@ class Tuning(_Strict):
 
 
 class Paper(_Strict):
-    """What the paper prints: ``scores[variant][task]``, by metric if of several.
-
-    ``quoted`` are names that are no variants: rows of a table that are not run.
-    """
+    """What the paper prints: ``scores[variant][task]``; ``quoted`` are names of models not run."""
 
     model: str = ""
     scores: dict[str, dict[str, float | dict[str, float]]] = {}
@@ -78,10 +71,9 @@ class Paper(_Strict):
 
 
 class Question(_Strict):
-    """By how much a variant has to be better than the base, and how many comparisons are corrected.
+    """By how much a variant has to be better than the base: in points, or the measure's unit.
 
-    ``least`` is in points where the measure is a share, else in its unit; ``family`` counts
-    comparisons that are made elsewhere, too.
+    ``family`` comparisons are corrected together, those that are made elsewhere, too.
     """
 
     least: float | dict[str, float]
@@ -92,8 +84,8 @@ class Question(_Strict):
 class Sweep(_Strict):
     """A sweep, as its TOML file describes it; the first variant is the base.
 
-    ``options`` are those of the run scripts, ``task_options`` those of one task's runs; ``study``
-    is what the script of its ``kind`` reads, and ``columns`` are the metrics that a table shows.
+    ``options`` are those of the run scripts, ``study`` is what the script of its ``kind`` reads,
+    and ``columns`` are the metrics that a table shows.
     """
 
     name: str = Field(pattern=r"^\w[\w.-]*$")
@@ -140,16 +132,9 @@ class Sweep(_Strict):
 
 @dataclass(frozen=True)
 class Run:
-    """One variant on one task with one seed; it depends on no other run.
+    """One variant on one task with one seed, in a folder of the sweep's ``output``.
 
-    Args:
-        sweep: The sweep.
-        task: Name of the task, as the sweep has it.
-        variant: The variant.
-        seed: Of new weights, the order of the data, and dropout.
-        output: Folder of the sweep.
-        model: Folder or Hub name of the model; None where runs make their own. (default: None)
-        data_dir: Folder of the tasks' files; None asks the Hub. (default: None)
+    ``model`` is None where runs make their own, ``data_dir`` where the Hub is asked.
     """
 
     sweep: Sweep
@@ -195,18 +180,7 @@ class Run:
 
 
 def parse_sweep(content: Mapping[str, Any], where: str) -> Sweep:
-    """Return the sweep that some content describes.
-
-    Args:
-        content: What a TOML file says.
-        where: What messages call it.
-
-    Returns:
-        The sweep.
-
-    Raises:
-        ValueError: If something is missing, unknown or does not fit; one line.
-    """
+    """Return the sweep that a file describes; refuse in one line what does not fit."""
     try:
         sweep = Sweep.model_validate(content)
     except ValidationError as error:
@@ -243,18 +217,7 @@ def _check(sweep: Sweep, where: str) -> None:
 
 
 def read_sweep(name: str) -> Sweep:
-    """Return a sweep by name, or from a file.
-
-    Args:
-        name: One that comes with this folder, or a path that ends in ``.toml``.
-
-    Returns:
-        The sweep.
-
-    Raises:
-        ValueError: If there is no such sweep, or the file is none.
-        OSError: If the file cannot be read.
-    """
+    """Return a sweep by the name of a file in this folder, or from one that ends in ``.toml``."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not name.endswith(".toml") and not path.exists():
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))

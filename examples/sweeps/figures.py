@@ -105,7 +105,7 @@ def _bounds(row: Row, change: bool) -> tuple[float, float, float] | None:
     return factor * min(low, mean), factor * mean, factor * max(high, mean)
 
 
-def draw_curves(results: Results, rows: Sequence[Row]) -> Figure:
+def draw_curves(results: Results) -> Figure:
     """Draw how scores rose on the way, where that was kept: means, and faint lines of seeds."""
     sweep = results.sweep
     kept = {r.task for r in results.records if any(s.startswith("step ") for s in r.scores)}

@@ -25,17 +25,8 @@ def build_heads(
     least one; ``"2,5-6/12"`` puts pieces together. So may heads: ``"2/12"`` is a sixth of the
     model's, at least one; of triplet heads a multiple of 3.
 
-    Args:
-        variant: The variant.
-        layers: Layers of the model.
-        heads: Heads of a layer.
-        threshold: ρ in place of the variant's own. (default: None, its own)
-
-    Returns:
-        None, one, or jump heads and triplet heads beside them.
-
-    Raises:
-        ValueError: If a setting does not fit.
+    A threshold takes the place of the variant's own. There are no settings for a model as it is,
+    and two where triplet heads stand beside jump heads.
 
     Reference:
         The JAT paper's tables 4 and 5 name layers and heads of a model with 12 of each.

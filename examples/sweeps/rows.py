@@ -32,18 +32,9 @@ _OF_IDS = ("partners", "far-recall", "stepping-stones")  # kinds whose tasks are
 
 @dataclass(frozen=True)
 class Row:
-    """One variant on one measure.
+    """One variant on one measure: the score of each finished seed, None where undefined.
 
-    Args:
-        task: The task, or :data:`MEAN`.
-        split: The split; empty if the task has one only.
-        metric: What was measured.
-        variant: The variant.
-        values: The score of each finished seed; None where undefined.
-        change: Against the variant's base; None if there is nothing to compare.
-        paper: The paper's number, in its units.
-        paper_change: The same less that of its base; of seconds the paper's percent of more time.
-        threshold: The ρ that was chosen.
+    The paper's numbers are in its units, of seconds its percent of more time.
     """
 
     task: str
@@ -305,13 +296,6 @@ def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
 
     It is yes where the change is at least as large as asked and its p, after Holm's correction,
     below 0.05; no where the interval lies below that size; else unknown.
-
-    Args:
-        sweep: The sweep.
-        rows: Its rows.
-
-    Returns:
-        The verdicts; none where nothing is asked.
     """
     question, asked = sweep.question, list(asked_rows(sweep, rows))
     if question is None:

@@ -183,20 +183,8 @@ def learning_curve(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a small model from scratch, and tell how well it does on the way.
 
-    Args:
-        task: What it learns, as ``PartnersTask``.
-        heads: The settings of all its layers; None for plain heads. (default: None)
-        layers: Number of layers. (default: 1)
-        channels: Number of features, a multiple of 4. (default: 64)
-        training: How long it is trained, and how. (default: None, as they come)
-        seed: Of the first weights and the training sequences. (default: 0)
-        device: Name of a device. (default: "cpu")
-
     Yields:
         The number of steps, and what the task's ``measure`` gives on its test split after them.
-
-    Raises:
-        ValueError: If the heads do not fit.
     """
     training = training or Training()
     with torch.random.fork_rng(devices=()):

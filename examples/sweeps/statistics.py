@@ -29,12 +29,9 @@ _ROOM = 2**23  # counts that are held at a time
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher a variant scores than its base, seed by seed.
+    """How much higher a variant scores than its base on each seed, of seconds the share of more.
 
-    Args:
-        by_seed: The difference on each seed that both have; of seconds the share of more time.
-        interval: Low and high end of the 95 % interval of the mean; None if there is none.
-        draws: Resampled differences; None where examples could not be resampled.
+    The interval is that of the mean, of 95 %; draws are there where examples could be resampled.
     """
 
     by_seed: Mapping[int, float]
@@ -82,21 +79,7 @@ def over_seeds_and_examples(
     examples: str,
     models: str,
 ) -> Difference:
-    """Return a difference whose interval is that of new seeds and new examples at once.
-
-    Args:
-        by_seed: The differences.
-        ours: What scores resampled examples for the variant, one a seed.
-        theirs: The same for the base.
-        examples: Name of the examples: the same are drawn wherever it is the same.
-        models: Name of what the seeds are of, likewise.
-
-    Returns:
-        The difference, with its draws.
-
-    Raises:
-        ValueError: If the two do not share their seeds and examples.
-    """
+    """Return a difference whose interval is that of :func:`paired_bootstrap`, with its draws."""
     draws = paired_bootstrap(ours, theirs, examples, models)
     return Difference(by_seed, percentiles(draws), draws)
 
@@ -134,14 +117,11 @@ def paired_bootstrap(
     Args:
         ours: What scores resampled examples for the variant, one a seed.
         theirs: The same for the base.
-        examples: Name of the examples.
-        models: Name of what the seeds are of.
+        examples: Name of the examples: the same are drawn wherever it is the same.
+        models: Name of what the seeds are of, likewise.
 
     Returns:
         The draws, ``[R]``.
-
-    Raises:
-        ValueError: If the two do not share their seeds and examples.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Bouthillier et al.,
@@ -187,15 +167,7 @@ def percentiles(draws: Floats) -> tuple[float, float] | None:
 
 
 def holm(values: Sequence[float], family: int) -> list[float]:
-    """Correct p-values for the number of comparisons by Holm's method.
-
-    Args:
-        values: The p-values that are known.
-        family: Number of comparisons, those made elsewhere too, which count as the largest.
-
-    Returns:
-        The corrected p-values, in the same order.
-    """
+    """Correct p-values by Holm's method; those of the family made elsewhere count as largest."""
     if not values:
         return []
     padded = [*values, *[1.0] * (family - len(values))]

@@ -66,15 +66,9 @@ def run(run: Run) -> dict[str, Any]:
 
 
 def learn(run: Run, place: Path) -> tuple[dict[str, float | None], dict[str, Any]]:
-    """Teach the lessons, or read what they left.
+    """Teach the lessons, or read what they left: their scores, and with what options a run begins.
 
-    Args:
-        run: The run.
-        place: Folder of the lessons of its encoder and seed.
-
-    Returns:
-        The score of each lesson, in the first attempt that failed none, or the last; and the
-        options with which a run begins at what they left.
+    They are those of the first attempt that failed none, or of the last.
     """
     drawn, study = layers_of(run.task) is not None, run.sweep.study
     begin: dict[str, Any] = {"model_name_or_path": run.model}

@@ -26,12 +26,8 @@ _IDENTITY = ("version", "sweep", "model", "weights", "data")  # of what a file's
 class Record:
     """What a finished run says about itself.
 
-    Args:
-        task: Name of the task, as the sweep has it.
-        variant: Name of the variant.
-        seed: The seed.
-        content: All that was written: ``scores[split][metric]``, ``answers[split]["said"]`` and
-            ``["right"]``, ``seconds``, ``threshold``, ``strengths`` …
+    ``content`` is all that was written: ``scores[split][metric]``, ``answers[split]["said"]`` and
+    ``["right"]``, ``seconds``, ``threshold``, ``strengths`` …
     """
 
     task: str
@@ -59,13 +55,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Results:
-    """A sweep and its finished runs, in the sweep's order.
-
-    Args:
-        sweep: The sweep.
-        header: The first line of the file.
-        records: The finished runs.
-    """
+    """A sweep, the first line of its file, and its finished runs in the sweep's order."""
 
     sweep: Sweep
     header: Mapping[str, Any]
@@ -77,18 +67,7 @@ class Results:
 
 
 def read_results(path: str | Path) -> Results:
-    """Read the file of a sweep, or of an experiment of earlier versions.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The results.
-
-    Raises:
-        ValueError: If a line is no JSON, or a record is of no run of the sweep, or there twice.
-        OSError: If the file cannot be read.
-    """
+    """Read the file of a sweep, or of an experiment of earlier versions; refuse what is none."""
     where = f"results {path}"
     # splitlines would also split at what JSON leaves as it is within a text, as U+2028
     lines = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -141,14 +120,7 @@ def _of_version_1(grid: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Store:
-    """The file of a sweep that is being run; several processes and machines may share it.
-
-    Args:
-        path: The file.
-        sweep: What is run.
-        model: Folder or Hub name of the model; None where runs make their own.
-        data_dir: Folder of the data; None without one.
-    """
+    """The file of a sweep that is being run; several processes and machines may share it."""
 
     def __init__(self, path: Path, sweep: Sweep, model: str | None, data_dir: Path | None) -> None:
         self.path, self.sweep, self._lock = path, sweep, FileLock(f"{path}.lock")
@@ -162,18 +134,7 @@ class Store:
         }
 
     def finished(self, runs: Iterable[Run]) -> set[tuple[str, str, int]]:
-        """Return which runs are finished, and refuse a file that does not fit the sweep.
-
-        Args:
-            runs: All runs of the sweep.
-
-        Returns:
-            Task, variant and seed of the finished ones.
-
-        Raises:
-            ValueError: If the file is of another sweep, model or data, or a run of it was done with
-                other settings, or is none of these.
-        """
+        """Return the keys of finished runs; refuse a file of other runs or settings than these."""
         if not self.path.exists():
             return set()
         results = read_results(self.path)
@@ -203,16 +164,7 @@ class Store:
                 )
 
     def add(self, run: Run, content: Mapping[str, Any]) -> None:
-        """Write the record of a run, whose lock the caller holds; the file is whole at any time.
-
-        Args:
-            run: The run.
-            content: What it found: ``scores`` and more.
-
-        Raises:
-            OSError: If the file cannot be written.
-            ValueError: If a number is not finite.
-        """
+        """Write the record of a run, whose lock the caller holds; the file is whole at any time."""
         record = {"task": run.task, "variant": run.variant.name, "seed": run.seed}
         record |= {"settings": run.settings, **content}
         record["answers"] = _shortened(content.get("answers", {}))

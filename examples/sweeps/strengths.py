@@ -1,13 +1,7 @@
-"""Learned strengths: read from the weights that a run saved, tabulated and drawn.
-
-``python -m examples.sweeps.strengths OUTPUT/results.jsonl --output FILE`` draws which layers and
-heads chose to jump: sizes of θ, a row for each task and variant, queries, keys and values beside
-each other.
-"""
+"""Learned strengths: read from the weights that a run saved, tabulated and drawn."""
 
 from __future__ import annotations
 
-import argparse
 from itertools import combinations
 from pathlib import Path
 
@@ -16,8 +10,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 from safetensors import safe_open
 
-from examples.sweeps.store import Record, Results, read_results
-from jat_graph.viz import save_figure
+from examples.sweeps.store import Record, Results
 
 SIDES = ("queries", "keys", "values")
 _PARAMETER = ".strength.theta"
@@ -110,19 +103,3 @@ def _layer(module: str) -> int:
 
 def _size(theta: np.ndarray) -> str:
     return f"{np.abs(theta).mean():.3f} ({np.abs(theta).max():.2f})"
-
-
-def main() -> None:
-    """Draw the strengths of a sweep."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, help="results.jsonl of a sweep")
-    parser.add_argument("--output", type=Path, required=True, help="PNG file")
-    args = parser.parse_args()
-    try:
-        save_figure(draw_strengths(read_results(args.results)), args.output)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"strengths: error: {str(error).splitlines()[0]}") from None
-
-
-if __name__ == "__main__":
-    main()

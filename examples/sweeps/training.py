@@ -72,16 +72,9 @@ def run(run: Run) -> dict[str, Any]:
 
 
 def train(run: Run, folder: Path, heads: Sequence[Config] = (), **options: Any) -> dict[str, Any]:
-    """Call the run script, unless it has finished in this folder; return what it measured.
+    """Call the run script, unless it has finished in this folder; return its ``all_results.json``.
 
-    Args:
-        run: Whose task, model, seed and options it has.
-        folder: Where it writes, ``log.txt`` too; what was interrupted goes on.
-        heads: Settings of the heads. (default: none)
-        options: Those in place of the run's.
-
-    Returns:
-        The content of ``all_results.json``.
+    What was interrupted goes on. Options take the place of the run's.
     """
     chosen = run.options | {"task_name": run.task, "seed": run.seed} | options
     if isinstance(chosen.get("depth"), str):
@@ -161,11 +154,7 @@ def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
     """Try every ρ of the sweep, or read what was tried before, and choose the best.
 
     A part of the training data is held out, the model is trained on the rest, with a seed that no
-    run has, and scored on that part. All seeds of a variant share the choice; several processes
-    share the work.
-
-    Returns:
-        The best, of equal ones the first, and the score of each.
+    run has, and scored on that part. All seeds share the choice; several processes share the work.
     """
     tuning, variant = run.sweep.tuning, run.variant
     assert tuning is not None  # checked when the sweep is read
