@@ -10,8 +10,8 @@ A tree says which word is whose neighbour, not which of the two depends on the o
 It is given in training and in the test: the question is whether heads can use what they are told,
 not whether a model can parse. Within a seed all variants begin at the same weights and see the same
 sentences in the same order, with the same learning rate, which was chosen for none of them;
-strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each variant gives the mean
-over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
+strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each variant gives the
+mean over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
 intervals. ``--json`` writes all of it and how many words of each sentence are right.
 """
 
