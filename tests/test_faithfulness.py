@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from examples.sweeps.definition import read_sweep
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.hf import attach
-from jat_graph.lab.studies import load_grid
 from jat_graph.tasks import get_task
 from jat_graph.training import TrainingOptions
 from jat_graph.training.data import dev_splits
@@ -173,10 +173,11 @@ def test_training_is_told_what_the_paper_says() -> None:
 
 
 @pytest.mark.parametrize("name", ["glue", "layers", "heads", "order"])
-def test_the_grids_say_what_they_train_with(name: str) -> None:
-    said = load_grid(name).training
-    wanted = {"batch_size": 16, "epochs": 6, "learning_rate": 1e-4, "max_train_samples": 1000}
-    assert {key: said[key] for key in wanted} == wanted
+def test_the_sweeps_say_what_they_train_with(name: str) -> None:
+    said = read_sweep(name).options
+    assert said["per_device_train_batch_size"] == 16
+    assert (said["num_train_epochs"], said["learning_rate"]) == (6, 1e-4)
+    assert said["max_train_samples"] == 1000
 
 
 def test_a_choice_of_rho_never_sees_the_dev_set() -> None:

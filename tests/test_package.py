@@ -162,11 +162,9 @@ FORMER_PLACES = {
     "jat_graph.attention": ("jump_attention", "jump_operator"),
     "jat_graph.benchmarks": ("draw_results", "read_results", "refit_prices", "run_benchmark"),
     "jat_graph.calibration": ("HeadStatistics", "calibrate", "graph_statistics"),
-    "jat_graph.experiments": ("Grid", "load_grid", "read_results", "run_experiment"),
     "jat_graph.inspection": ("inspect_text", "view_head"),
     "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
     "jat_graph.reports": ("HeadReport", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"),
-    "jat_graph.training": ("Arm", "Comparison", "compare", "comparison_markdown", "summarize"),
     "jat_graph.transforms": ("AttentionToGraph",),
 }
 

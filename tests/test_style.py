@@ -35,7 +35,7 @@ LAYERS = (
     ("viewer",),
     ("probes",),
     ("lab",),
-    ("benchmarks", "experiments"),
+    ("benchmarks",),
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}

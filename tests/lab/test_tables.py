@@ -7,11 +7,8 @@ import pytest
 from pandas import DataFrame
 from rich.console import Console
 
-from jat_graph.lab import studies
 from jat_graph.lab.speed.results import read_results
 from jat_graph.lab.speed.tables import results_table
-from jat_graph.lab.studies.rows import experiment_rows
-from jat_graph.lab.studies.tables import WORDS, text_frame
 from jat_graph.lab.tables import markdown, terminal_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -41,20 +38,6 @@ def shown(table: object) -> str:
     Console(file=out, width=80).print(table)
     assert max(map(len, out.getvalue().splitlines())) <= 80
     return out.getvalue()
-
-
-@pytest.mark.parametrize("path", sorted(DOCS.glob("experiments/*.jsonl")), ids=lambda p: p.stem)
-def test_scores_of_experiments_are_whole_at_80_columns(path: Path) -> None:
-    results = studies.read_results(path)
-    frame = text_frame(results, experiment_rows(results))
-    text = shown(terminal_table(frame, WORDS))
-    assert "…" not in text
-    words = set(text.split())
-    for column in frame.columns:
-        for cell in frame[column]:
-            plain = cell.strip("*")
-            assert set(plain.split()) <= words
-            assert column in WORDS or plain in text  # numbers with their spread in one piece
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("benchmarks/*.json")), ids=lambda p: p.stem)
