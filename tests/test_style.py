@@ -31,7 +31,7 @@ LAYERS = (
     ("nn",),
     ("hf",),
     ("inspection", "tasks"),
-    ("calibration", "data", "reports", "training", "viz"),
+    ("data", "training", "viz"),
     ("viewer",),
     ("probes",),
     ("lab",),

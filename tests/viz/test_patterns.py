@@ -10,8 +10,8 @@ from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.checks.layers import is_layer
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.layers import parse_layer
 from jat_graph.viz.figures import COLOURS, SEVERAL
+from jat_graph.viz.layers import parse_layer
 
 
 @pytest.mark.parametrize("length", [1, 20, 300])
