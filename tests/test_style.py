@@ -22,7 +22,7 @@ LAYERS = (
     ("checks",),
     ("patterns",),
     ("config_fields",),
-    ("config", "filter_config", "triplet_config"),
+    ("config",),
     ("voting",),
     ("operators",),
     ("attention",),
@@ -34,8 +34,6 @@ LAYERS = (
     ("data", "training", "viz"),
     ("viewer",),
     ("probes",),
-    ("lab",),
-    ("benchmarks",),
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}

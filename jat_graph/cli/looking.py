@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from jat_graph.checks.layers import is_layer
 from jat_graph.checks.pictures import check_most_tokens, check_pattern_tokens
 from jat_graph.cli.models import load_model
 from jat_graph.cli.options import (
@@ -171,17 +170,13 @@ def plot_command(
     (check_pattern_tokens if model is None else check_most_tokens)("--length", length)
     from jat_graph.config import JatConfig
     from jat_graph.inspection import view_graphs, view_head
-    from jat_graph.patterns import parse_pattern
     from jat_graph.viz import draw_graphs, draw_head, draw_patterns, save_figure
-    from jat_graph.viz.layers import parse_layer
 
     if model is None:
-        specs = str(pattern).split(",")
-        read = [parse_layer(spec) if is_layer(spec) else parse_pattern(spec) for spec in specs]
-        figure = draw_patterns(read, length)
+        figure = draw_patterns(str(pattern).split(","), length)
     else:
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
-        given = {"tokens": tokens, "special_tokens": special_tokens}
+        given: dict[str, Any] = {"tokens": tokens, "special_tokens": special_tokens}
         if layer and head and len(layer) == len(head) == 1:
             view = view_head(
                 loaded, tokenizer, texts[0], layer=layer[0], head=head[0], top=top, **given

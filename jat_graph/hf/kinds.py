@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.describing import numbers
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
-from jat_graph.hf.wording import numbers
 from jat_graph.patterns import Pattern
 
 
@@ -68,8 +68,8 @@ class LayerHeads(ABC):
 
     @classmethod
     def needs_rows(cls, config: Any) -> bool:
-        """Tell whether layers differ in more than in whether they have heads."""
-        return False
+        """Tell whether heads depend on their layer, by a table or a seed of its own."""
+        return True
 
     @classmethod
     def learns(cls, config: Any) -> bool:

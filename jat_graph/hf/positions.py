@@ -65,7 +65,7 @@ class PositionTable:
         if wanted > self.rows.num_embeddings:
             raise ValueError(
                 f"{type(self.part).__name__} has learned positions for {self.length} tokens, "
-                f"got {wanted - self.first}; jat_graph.hf.resize_position_embeddings makes the table longer"
+                f"got {wanted - self.first}; jat_graph.hf.resize_position_embeddings makes room"
             )
 
     def _rows_wanted(self, given: dict[str, Any], width: int, past: int) -> int:

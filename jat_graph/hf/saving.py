@@ -10,9 +10,9 @@ from torch import nn
 
 from jat_graph.files import write_text
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.describing import summary
 from jat_graph.hf.loading import HEADS_FILE
 from jat_graph.hf.modules import transformer_of
+from jat_graph.hf.reporting import summary
 
 if TYPE_CHECKING:
     pass

@@ -79,7 +79,9 @@ def tiny_deep_model(name: str, depth: int, **overrides: Any) -> PreTrainedModel:
     """Return a model with jump heads of few layers: tracing them is slow."""
     field = "n_layer" if name == "gpt2" else "num_hidden_layers"
     torch._dynamo.reset()
-    settings = {"backend": "dense", "threshold": 3.0 if name == "bert" else THRESHOLD}
+    settings: dict[str, Any] = {"backend": "dense"}
+    if "vote_rate" not in overrides:
+        settings["threshold"] = 3.0 if name == "bert" else THRESHOLD
     return attach(tiny_model(name, **{field: depth}), tiny_config(**settings | overrides))
 
 

@@ -11,6 +11,7 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import (
     TripletConfig,
@@ -22,7 +23,6 @@ from jat_graph.hf import (
     save_pretrained,
 )
 from jat_graph.hf.interface import run_heads
-from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
@@ -417,9 +417,9 @@ def test_a_tokenizer_says_what_is_silent(tmp_path: Path) -> None:
 
 def test_ids_go_to_pairs_too_and_a_tokenizer_does_not() -> None:
     def tokens(config: Any, tokenizer: Any) -> Any:
-        return attach(tiny_model("bert"), config, tokenizer).config.jat.get("excluded_token_ids")
+        return attach(tiny_model("bert"), config, tokenizer).config.jat["excluded_token_ids"]
 
-    assert tokens(JatConfig(), Marks()) is None
+    assert tokens(JatConfig(), Marks()) == []
     assert tokens(JatConfig(), [5, 2]) == [2, 5]
     assert tokens(stones(excluded_token_ids=(9,)), Marks()) == [9]
     attach(tiny_model("bert"), TripletConfig(), Marks())

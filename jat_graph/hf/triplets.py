@@ -1,0 +1,157 @@
+"""Triplet heads, A³, in pretrained models: the competitor of jump heads, for baseline rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from jat_graph.checks.numbers import check_choice, check_integer
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.layer_config import LayerConfig
+from jat_graph.hf.modules import AttentionModule
+
+
+@dataclass(frozen=True)
+class TripletConfig(LayerConfig):
+    """Settings of triplet heads; :func:`jat_graph.attach` takes them in place of a ``JatConfig``.
+
+    The defaults are those of the released code, but for what is wrong there:
+    :class:`jat_graph.nn.TripletAttention` says what.
+
+    Args:
+        heads: How many heads become triplet heads, the last ones; a multiple of 3. (default: 3)
+        layers: Indices from 0. (default: None, all)
+        pairs: How keys come together: ``"partner"``, with second keys from a linear layer that each
+            attention module gets, ``key2``; ``"sum"`` or ``"max"`` over all tokens, without.
+            (default: ``"partner"``)
+        seed: What random partners and the new weights are drawn from. (default: 0)
+
+    Raises:
+        ValueError: If a field does not fit.
+
+    Reference:
+        Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
+    """
+
+    heads: int = 3
+    pairs: str = "partner"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if check_integer("heads", self.heads, least=3) % 3 != 0:
+            raise ValueError(f"heads must be a multiple of 3, got {self.heads}")
+        check_choice("pairs", self.pairs, ("partner", "sum", "max"))
+        check_integer("seed", self.seed, least=0)
+
+    def head_indices(self, num_heads: int) -> tuple[int, ...]:
+        """Return the triplet heads of a layer of ``num_heads``, its last ones.
+
+        Args:
+            num_heads: Heads of the layer.
+
+        Returns:
+            Indices from 0.
+
+        Raises:
+            ValueError: If the layer has not as many.
+        """
+        if num_heads < self.heads:
+            raise ValueError(f"heads must be at most {num_heads}, got {self.heads}")
+        return tuple(range(num_heads - self.heads, num_heads))
+
+
+@dataclass(frozen=True)
+class TripletLayer(LayerHeads):
+    """The triplet heads of one attention module, and their second keys."""
+
+    config: TripletConfig
+
+    config_class = TripletConfig
+    name = "triplet"
+    word = "triplet"
+    on_features = False
+
+    @classmethod
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: TripletConfig
+    ) -> TripletLayer:
+        """Return the triplet heads of one module, which must not be causal."""
+        if entry.is_causal:
+            raise ValueError(
+                f"{type(entry.module).__name__} is causal: triplets take in later tokens"
+            )
+        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+
+    @classmethod
+    def learns(cls, config: TripletConfig) -> bool:
+        """Tell whether keys come together with partners."""
+        return config.pairs == "partner"
+
+    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+        """Return the layer of second keys, if there is one."""
+        return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
+
+    def way(self, module: nn.Module) -> str:
+        """Return how their keys come together."""
+        return f"pairs {self.config.pairs}"
+
+    def _second_keys(self, module: nn.Module) -> nn.Linear:
+        """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""
+        settings: Any = module.config
+        width, like = settings.hidden_size, next(module.parameters())
+        # On "meta" nothing is drawn, so that the global state stays as it is.
+        key2 = nn.Linear(
+            width, width // self.num_heads * len(self.heads), device="meta", dtype=like.dtype
+        ).to_empty(device=like.device)
+        generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
+        drawn = torch.empty(key2.weight.shape, device="cpu").normal_(
+            std=getattr(settings, "initializer_range", 0.02), generator=generator
+        )
+        with torch.no_grad():
+            key2.weight.copy_(drawn)
+            key2.bias.zero_()
+        return key2
+
+    def run(self, call: AttentionCall) -> HeadParts:
+        """Return the heads as readings of their own, three features of all of them at a time."""
+        from jat_graph.nn.triplet_attention import triplet_heads  # PyG takes seconds to load
+
+        second_key = None
+        if self.config.pairs == "partner":
+            flat = call.module.key2(call.hidden)  # type: ignore[operator]
+            second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
+        query, key, value = call.query, call.key, call.value
+        if not query.shape == key.shape == value.shape:
+            raise ValueError(
+                f"{type(call.module).__name__} must have as many keys and values as queries for "
+                f"triplet heads, got {list(key.shape)} and {list(value.shape)} for "
+                f"{list(query.shape)}"
+            )
+        output = triplet_heads(
+            query,
+            key,
+            value,
+            second_key,
+            pairs=self.config.pairs,
+            mask=_padding(call),
+            seed=self.config.seed + self.index,
+            dropout_p=call.dropout,
+        )
+        return [Reading(tuple(range(len(self.heads))), output)]
+
+
+def _padding(call: AttentionCall) -> Tensor | None:  # [B, L]
+    """Return the valid tokens; None if all are."""
+    mask = call.token_mask()
+    if mask.causal or mask.pairs is not None or mask.bias is not None:
+        raise ValueError(
+            f"{type(call.module).__name__} must have a mask of padding only for triplet heads, got "
+            "one of pairs"
+        )
+    return None if mask.valid is None else mask.valid[:, 0].expand(call.query.size(0), -1)
