@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach
-from jat_graph.hf import keep_graphs, stretch_positions
+from jat_graph.hf import keep_graphs, resize_position_embeddings
 
 
 class LongDocument(nn.Module):
@@ -50,7 +50,7 @@ class LongDocument(nn.Module):
         settings.attention_probs_dropout_prob = 0.0  # on the CPU no fused kernel has dropout
         encoder = AutoModel.from_pretrained(path, config=settings, add_pooling_layer=False)
         tokenizer = AutoTokenizer.from_pretrained(path)  # whose marks are no stones
-        self.encoder = attach(stretch_positions(encoder, max_length), config, tokenizer)
+        self.encoder = attach(resize_position_embeddings(encoder, max_length), config, tokenizer)
         if checkpointing:
             how = {"use_reentrant": False, "context_fn": keep_graphs}
             self.encoder.activation_checkpointing_enable(how)

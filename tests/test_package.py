@@ -161,10 +161,11 @@ def test_a_public_name_can_be_used(name: str) -> None:
 FORMER_PLACES = {
     "jat_graph.attention": ("jump_attention", "jump_operator"),
     "jat_graph.benchmarks": ("draw_results", "read_results", "refit_prices", "run_benchmark"),
-    "jat_graph.calibration": ("HeadStatistics", "calibrate", "graph_statistics"),
-    "jat_graph.inspection": ("inspect_text", "view_head"),
+    "jat_graph.inspection": (
+        *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"),
+        *("graph_statistics", "inspect_text", "view_head"),
+    ),
     "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
-    "jat_graph.reports": ("HeadReport", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"),
     "jat_graph.transforms": ("AttentionToGraph",),
 }
 

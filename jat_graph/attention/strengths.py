@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from jat_graph.config import JatConfig
@@ -118,3 +118,15 @@ def _has_entries(strength: Tensor) -> bool:
         found = bool(strength.detach().any())
         _seen[strength] = strength._version, found
     return found
+
+
+class JumpStrength(nn.Module):
+    """What jump heads learn: a module of its own, which PEFT can save, in layers and models."""
+
+    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
+        super().__init__()
+        self.theta = theta
+
+    def forward(self) -> Tensor:  # [3, hops, H]
+        """Return the strengths."""
+        return self.theta

@@ -12,7 +12,6 @@ import typer
 from jat_graph.cli.demo import demo_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command, view_command
 from jat_graph.cli.probing import probe_app
-from jat_graph.progress import has_terminal
 
 INTERRUPTED = 130  # what a shell is told by a command that Ctrl-C ended
 WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -82,22 +81,14 @@ def _set_up(
     messages = logging.getLogger("jat_graph")
     messages.setLevel(logging.INFO)
     if not messages.handlers:
-        messages.addHandler(_terminal() if has_terminal() else _Lines())
+        messages.addHandler(_Lines())
 
 
 class _Lines(logging.Handler):
-    """Each message on a line of its own, however long: a log has no width."""
+    """Each message on a line of its own, above a bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(self.format(record), err=True)
-
-
-def _terminal() -> logging.Handler:
-    from rich.console import Console
-    from rich.logging import RichHandler
-
-    console = Console(stderr=True)
-    return RichHandler(console=console, show_time=False, show_level=False, show_path=False)
 
 
 app.command("demo")(demo_command)

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from jat_graph.checks.layers import is_layer
 from jat_graph.checks.pictures import check_most_tokens, check_pattern_tokens
 from jat_graph.cli.models import load_model
 from jat_graph.cli.options import (
@@ -32,8 +31,6 @@ from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from jat_graph.probes import Sentence
 
 FIRST_SENTENCES = 3  # of a treebank, unless told which
@@ -57,7 +54,7 @@ def inspect_command(
         typer.Option("--json", help="Also write everything to this file; several texts as a list."),
     ] = None,
 ) -> None:
-    """Show what each jump head does on texts: density, mean weight, jumps, stepping stones.
+    """Show what each jump head does on texts: its density, jumps and stepping stones.
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it. With
@@ -106,7 +103,7 @@ def calibrate_command(
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 16,
     max_length: Annotated[int, typer.Option(min=1, help="Tokens kept of each text.")] = 128,
 ) -> None:
-    """Find the threshold of each head that joins the wanted share of pairs, and save the settings.
+    """Find thresholds that join the wanted share of pairs in each head; save the settings.
 
     Every fifth batch is held out, and the density reached on those is shown.
     """
@@ -157,7 +154,7 @@ def plot_command(
         str | None, typer.Option(help="Patterns to draw instead, commas between: window:6,local:8.")
     ] = None,
 ) -> None:
-    """Draw jump heads on a text: one with its jumps, or the graphs of all; or patterns alone.
+    """Draw one jump head on a text with its jumps, the graphs of all, or patterns.
 
     One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
     propagated scores; of a long text the tokens of the strongest jumps. Several heads are drawn as
@@ -167,18 +164,17 @@ def plot_command(
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
         raise ValueError("plot needs --model or --pattern, and takes one of them")
-    from jat_graph.viz import draw_graphs, draw_head, save_figure
+    texts = [] if model is None else read_texts(text, file)
+    if len(texts) > 1:
+        raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
+    (check_pattern_tokens if model is None else check_most_tokens)("--length", length)
+    from jat_graph.config import JatConfig
+    from jat_graph.inspection import view_graphs, view_head
+    from jat_graph.viz import draw_graphs, draw_head, draw_patterns, save_figure
 
     if model is None:
-        figure = _draw_patterns(str(pattern), length)
+        figure = draw_patterns(str(pattern).split(","), length)
     else:
-        from jat_graph.config import JatConfig
-        from jat_graph.inspection import view_graphs, view_head
-
-        check_most_tokens("--length", length)
-        texts = read_texts(text, file)
-        if len(texts) > 1:
-            raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
         given = {"tokens": tokens, "special_tokens": special_tokens}
         if layer and head and len(layer) == len(head) == 1:
@@ -192,19 +188,6 @@ def plot_command(
             )
     save_figure(figure, output)
     Console().print(f"The picture is in {output}.")
-
-
-def _draw_patterns(specs: str, length: int) -> Figure:
-    """Draw attention patterns, and layers that read something else than single tokens."""
-    from jat_graph.patterns import parse_pattern
-    from jat_graph.viz import draw_patterns
-    from jat_graph.viz.layers import parse_layer
-
-    check_pattern_tokens("--length", length)
-    return draw_patterns(
-        [parse_layer(own) if is_layer(own) else parse_pattern(own) for own in specs.split(",")],
-        length,
-    )
 
 
 def view_command(
@@ -234,7 +217,7 @@ def view_command(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title. Default: the model's name.")] = None,
 ) -> None:
-    """Write one page that shows heads on texts: all of them, one by one, jumps, stones and trees.
+    """Write one page for any browser that shows heads on texts, jumps, stones and trees.
 
     The page is one file that any browser opens, without a network. Of a model without jump heads it
     shows attention; with --config or --set, and of a model that was saved with such heads, also the

@@ -22,46 +22,33 @@ def parse_span(text: str) -> range:
     return range(int(first), int(end))
 
 
-ModelOption: TypeAlias = Annotated[
-    str, typer.Option("--model", help="Folder or Hub name of the model.")
-]
+ModelOption: TypeAlias = Annotated[str, typer.Option("--model", help="Folder or Hub name.")]
 ConfigOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help=f"Settings of jump heads: a JSON file, or {', '.join(PRESETS)}.",
-    ),
+    typer.Option("--config", metavar="FILE", help=f"Settings, as JSON; or {', '.join(PRESETS)}."),
 ]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A field of the settings, as heads=all or 'layers=[0,2]'; repeat for several.",
+        "--set", metavar="NAME=VALUE", help="A setting: heads=all, 'layers=[0,2]'; repeatable."
     ),
 ]
 TextOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--text", help="A text; repeat for several.")
+    list[str] | None, typer.Option("--text", help="A text; repeatable.")
 ]
 FileOption: TypeAlias = Annotated[
     Path | None, typer.Option("--file", help="File with one text a line, in UTF-8.")
 ]
 LayerOption: TypeAlias = Annotated[
-    list[int] | None,
-    typer.Option("--layer", min=0, help="A layer to show, from 0; repeat for several. [all]"),
+    list[int] | None, typer.Option("--layer", min=0, help="Layer to show, from 0; repeatable.")
 ]
 HeadOption: TypeAlias = Annotated[
-    list[int] | None,
-    typer.Option("--head", min=0, help="A head to show, from 0; repeat for several. [all]"),
+    list[int] | None, typer.Option("--head", min=0, help="Head to show, from 0; repeatable.")
 ]
 TokensOption: TypeAlias = Annotated[
     range | None,
     typer.Option(
-        "--tokens",
-        metavar="FIRST:END",
-        parser=parse_span,
-        help="Tokens to show: 40:90 are those from 40 to 89.",
+        "--tokens", metavar="FIRST:END", parser=parse_span, help="Show these: 40:90 is 40 to 89."
     ),
 ]
 SpecialOption: TypeAlias = Annotated[

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from jat_graph.config import JatConfig
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.training import parameter_groups
-from jat_graph.viz import new_figure, save_figure
-from jat_graph.viz.figures import COLOURS
+from jat_graph.viz import save_figure
+from jat_graph.viz.figures import COLOURS, new_figure
 
 VALUES, NAMES_PER_PAIR = 8, 4
 CHANNELS, HEADS = 64, 4
@@ -73,16 +73,9 @@ def draw_sequences(
     names *= np.arange(most)[:, None] < sizes[:, None, None]  # a smaller sequence has fewer
     values = source.integers(1, VALUES, names.shape, endpoint=True) * (names > 0)
     hubs = np.zeros_like(names[..., 0])
-    parts = (
-        (names, names[..., 0]),  # first name of a token
-        (0 * names, names[..., 1]),  # second, of a hub
-        (values, hubs),
-        (values[..., ::-1], hubs),  # what is asked
-    )
-    joined = np.stack(
-        [np.concatenate([part.reshape(len(sizes), -1) for part in own], axis=1) for own in parts],
-        axis=-1,
-    )
+    hub_names = np.stack([names[..., 0], names[..., 1], hubs, hubs], axis=-1)
+    name_rows = np.stack([names, 0 * names, values, values[..., ::-1]], axis=-1)  # last: answers
+    joined = np.concatenate([name_rows.reshape(len(sizes), -1, 4), hub_names], axis=1)
     order = (source.random(joined.shape[:2]) + (joined[..., 0] == 0)).argsort(1)  # padding last
     mixed = torch.from_numpy(np.take_along_axis(joined, order[..., None], 1))
     return mixed[..., :3], mixed[..., 3]
@@ -153,10 +146,7 @@ def draw_curves(
             axis.plot([p["step"] for p in curve], shares, "o-", ms=3, color=colour, label=name)
         axis.axhline(100 * lucky, color="#666666", ls=":", lw=1.0, label="the commonest value")
         axis.set_title(f"{size} pair{'s' * (size > 1)} of names", fontsize=9)
-        axis.set_xlabel("steps", fontsize=8)
-        axis.set_ylabel("right answers in percent", fontsize=8)
-        axis.set_ylim(0, 103)
-        axis.tick_params(labelsize=8)
+        axis.set(xlabel="steps", ylabel="right answers in percent", ylim=(0, 103))
         axis.grid(alpha=0.3)
     for axis in axes[len(by_chance) :]:
         axis.remove()

@@ -3,17 +3,17 @@
 Importing it registers the attention function "jat" with transformers, and changes nothing of it.
 """
 
-from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.adapter import attach, attached_config, detach, disabled
 from jat_graph.hf.capture import CapturedLayer, capture_scores
 from jat_graph.hf.checkpointing import keep_graphs
 from jat_graph.hf.depth import change_depth
-from jat_graph.hf.describing import summary
+from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.given_graphs import using_graphs
 from jat_graph.hf.loading import from_pretrained
-from jat_graph.hf.positions import stretch_positions
+from jat_graph.hf.positions import resize_position_embeddings
+from jat_graph.hf.reporting import summary
 from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
-from jat_graph.triplet_config import TripletConfig
+from jat_graph.hf.triplets import TripletConfig
 
 __all__ = [
     "CapturedLayer",
@@ -28,9 +28,9 @@ __all__ = [
     "from_pretrained",
     "keep_graphs",
     "model_card_text",
+    "resize_position_embeddings",
     "save_heads",
     "save_pretrained",
-    "stretch_positions",
     "summary",
     "using_graphs",
 ]

@@ -11,16 +11,16 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
-from jat_graph.filter_config import FilterConfig
 from jat_graph.hf.by_name import KINDS, asks_for_heads, check_without_weights, saved_configs
+from jat_graph.hf.describing import choice
+from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
 from jat_graph.hf.state import ROOT_ATTRIBUTE, STATE_ATTRIBUTE, Attachment, LayerState, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
-from jat_graph.hf.wording import choice
-from jat_graph.triplet_config import TripletConfig
+from jat_graph.hf.triplets import TripletConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
+
 
 def attach(
     model: ModelT,
@@ -129,7 +130,7 @@ def _attach(
     for module, name, made in learned:
         setattr(module, name, made)
     for module, heads in placed.items():
-        _state(module).heads += (heads,)
+        getattr(module, STATE_ATTRIBUTE).heads += (heads,)
     attachment.configs[kind] = config
     attachment.note_kinds()
     attachment.token_hooks += add_hooks(hooks)
@@ -295,11 +296,6 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     return attachment
 
 
-def _state(module: nn.Module) -> LayerState:
-    state: LayerState = getattr(module, STATE_ATTRIBUTE)
-    return state
-
-
 def _attached_modules(
     model: nn.Module, attachment: Attachment
 ) -> tuple[PreTrainedModel, list[nn.Module]]:
@@ -307,7 +303,8 @@ def _attached_modules(
     for base in model.modules():
         if vars(base).get(ROOT_ATTRIBUTE) is attachment:
             assert isinstance(base, PreTrainedModel)
-            return base, [module for module in base.modules() if layer_state(module) is not None]
+            states = ((module, layer_state(module)) for module in base.modules())
+            return base, [m for m, state in states if state and state.attachment is attachment]
     raise ValueError(
         "model must be the whole model that heads were attached to, got the "
         f"{type(model).__name__} inside it"
@@ -322,14 +319,12 @@ def _check_together(
     config: Any,
 ) -> None:
     """Refuse heads that those of other kinds leave no room for."""
-    own = set(_attached_modules(base, attachment)[1])
+    if _attached_modules(base, attachment)[0] is not base:
+        raise ValueError(
+            f"model must be the one that heads were attached to, got a {type(base).__name__} around it"
+        )
     for module, heads in placed.items():
-        if module not in own:
-            raise ValueError(
-                f"model must be the one that heads were attached to, got a {type(base).__name__} "
-                "around it"
-            )
-        for other in _state(module).heads:
+        for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))
             if both:
                 raise ValueError(
@@ -344,7 +339,7 @@ def _check_together(
 
 def _take_off(module: nn.Module, kind: type[LayerHeads]) -> None:
     """Take the heads of one kind off a module, and what they learned."""
-    state = _state(module)
+    state: LayerState = getattr(module, STATE_ATTRIBUTE)
     for heads in state.heads:
         if isinstance(heads, kind):
             for name in heads.parameters(module):

@@ -88,8 +88,8 @@ class AttentionCall:
             return past_tokens(self.cache, self.module, owner, self.query.size(2))
         if not self.is_whole:
             raise ValueError(
-                "jump heads that came by name need the queries of all tokens: pass use_cache=False, "
-                "or load the model with jat_graph.from_pretrained "
+                "jump heads that came by name need the queries of all tokens: load the model with "
+                "jat_graph.from_pretrained, or pass use_cache=False "
                 f"(got {self.sizes[0]} queries for {self.sizes[1]} keys)"
             )
         return None

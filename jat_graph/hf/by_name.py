@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
-from jat_graph.hf.filter_layer import FilterLayer
+from jat_graph.hf.filters import FilterLayer
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, why_left_alone
@@ -17,10 +18,11 @@ from jat_graph.hf.state import (
     Attachment,
     LayerState,
 )
-from jat_graph.hf.triplet_layer import TripletLayer
+from jat_graph.hf.triplets import TripletLayer
 
 KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
-OURS = {"heads", "layers"}  # what settings of ours always hold, and those of others hardly
+# What settings of ours always hold, filter heads the second, and those of others hardly.
+OURS = ({"heads", "layers"}, {"rule", "layers"})
 
 
 def saved_configs(settings: object) -> dict[type[LayerHeads], Any]:
@@ -33,7 +35,7 @@ def saved_configs(settings: object) -> dict[type[LayerHeads], Any]:
     return {
         kind: kind.config_class.from_dict(value)
         for kind, value in found.items()
-        if isinstance(value, dict) and set(value) >= OURS
+        if isinstance(value, dict) and any(set(value) >= own for own in OURS)
     }
 
 
@@ -51,6 +53,10 @@ def check_without_weights(configs: dict[type[LayerHeads], Any], what: str) -> No
         )
 
 
+# Once a layer has its state, it is traced like any other.
+@torch.compiler.disable(  # type: ignore[no-untyped-call, untyped-decorator]
+    reason="heads that came by name want one call before torch.compile"
+)
 def start_layer(module: nn.Module) -> LayerState:
     """Make the state of an attention module whose model was loaded by transformers alone."""
     name, settings = type(module).__name__, module.config

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
-from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.state import layer_state
+from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.state import layer_state
 from jat_graph.masks.tokens import TokenMask
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.attention.layers import HeadLayers
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.adapter import attach, attached_config, detach
-from jat_graph.hf.jump_layer import JumpStrength
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

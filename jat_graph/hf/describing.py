@@ -1,85 +1,69 @@
-"""Say which heads of a model jump, how, and how strongly."""
+"""Words for settings: what heads do, in a line."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-import warnings
-from itertools import groupby
+from collections.abc import Iterable
 
-from torch import nn
-from transformers import PreTrainedModel
+from torch import Tensor
 
-from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.by_name import saved_configs
-from jat_graph.hf.state import layer_state
-from jat_graph.hf.wording import numbers
+from jat_graph.attention.heads import neighbours
+from jat_graph.config import JatConfig
+from jat_graph.config_fields import LEARNED
 
-WIDTH = 80  # of a terminal
-_NO_BREAK = "\u00a0"  # a space that textwrap leaves
+SIDES = ("queries", "keys", "values")
 
 
-def summary(model: nn.Module) -> str:
-    """Say which layers and heads of a model jump, how, and with which strengths.
-
-    Args:
-        model: A model of transformers, or a wrapper around it, with heads of ours or without.
-
-    Returns:
-        A line on the model, and one for each layer with such heads; neighbours that are alike
-        share one. Lines are broken at 80 characters. A model without heads whose configuration has
-        settings for some is warned of.
-
-    Example:
-        >>> import jat_graph
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(layers=(2, 5), threshold=4.0))
-        >>> print(jat_graph.summary(model))
-        BertModel has heads of jat_graph
-          layers 2, 5: jump heads 0-3 of 4: pairs, threshold 4, hop weights (0, 1)
-    """
-    attachment, name = find_attachment(model), type(model).__name__
-    if attachment is None:
-        warn_of_silent_settings(model)
-        return f"{name} has no jump heads"
-    found: dict[int, list[str]] = {}
-    for module in model.modules():
-        state = layer_state(module)
-        for heads in () if state is None else state.heads:
-            found.setdefault(heads.index, []).append(heads.describe(module))
-    layers = {index: "; ".join(lines) for index, lines in sorted(found.items())}
-    off = "" if attachment.enabled else " (switched off)"
-    rows = [f"{name} has heads of jat_graph{off}"]
-    for line, alike in groupby(layers, key=layers.__getitem__):
-        places = tuple(alike)
-        row = f"layer{'s' if len(places) > 1 else ''} {numbers(places)}: {line}"
-        rows += _lines(row, WIDTH, "  ")
-    return "\n".join(rows)
+def numbers(indices: Iterable[int]) -> str:
+    """Return indices in rising order as few ranges: ``0-3, 6``."""
+    runs = neighbours(tuple(indices))
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
-def warn_of_silent_settings(model: nn.Module) -> None:
-    """Warn of a model that was loaded without the heads that its configuration is about."""
-    for part in model.modules():
-        if isinstance(part, PreTrainedModel) and saved_configs(part.config):
-            if find_attachment(model) is None:
-                warnings.warn(
-                    f"{type(part).__name__} was saved with heads of jat_graph, and runs without "
-                    "them: jat_graph.from_pretrained loads them",
-                    stacklevel=3,
-                )
-            return
+def choice(words: Iterable[str]) -> str:
+    """Return what may be chosen: ``one, another or a third``."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
-def _lines(text: str, width: int, margin: str = "") -> list[str]:
-    """Break a text into lines that fit, the later ones further in, and no brackets apart."""
-    kept = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), text)
-    lines = textwrap.wrap(
-        kept,
-        width,
-        initial_indent=margin,
-        subsequent_indent=f"{margin}  ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return [line.replace(_NO_BREAK, " ") for line in lines]
+def way_of_jumping(config: JatConfig, learned: Tensor | None) -> str:  # [3, hops, H]
+    """Return what jump heads go along, and how far; ``config`` is over them."""
+    graph = config.graph
+    said = [graph.kind]
+    if graph.vote_rate is not None:
+        said.append(f"vote rate {graph.vote_rate:g}")
+    else:
+        row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
+        said.append(f"threshold {_spread(row)}")
+    if graph.key_selection != "all":
+        said.append(f"{graph.key_selection} keys")
+    if config.conv is not None:
+        said.append(
+            f"layer {config.conv if isinstance(config.conv, str) else config.conv['layer']}"
+        )
+    if config.pattern is not None:
+        said.append(f"within {config.pattern}")
+    if config.strength is None:
+        groups = config.hop_weights
+        weights = groups.values() if isinstance(groups, dict) else (groups,)
+        said.append("hop weights " + " or ".join(f"({', '.join(map(_short, w))})" for w in weights))
+    elif learned is not None:
+        said.append("learned")
+    for side, name in enumerate(SIDES if config.strength is not None else ()):
+        hops = [
+            _spread(learned[side, hop].tolist())
+            if learned is not None and triple[side] == LEARNED
+            else _short(triple[side])
+            for hop, triple in enumerate(config.strengths())
+        ]
+        said.append(f"{name} {', then '.join(hops)}")
+    return ", ".join(said)
+
+
+def _short(value: float | str) -> str:
+    return f"{value:g}"
+
+
+def _spread(values: Iterable[float]) -> str:
+    """Return one number where all are equal, or the least and the largest."""
+    written = [f"{value:.3g}" for value in sorted(values)]
+    return " to ".join(dict.fromkeys((written[0], written[-1])))

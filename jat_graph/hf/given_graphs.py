@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
-from jat_graph.hf.state import Attachment
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.state import layer_state
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import layers_around
+from jat_graph.hf.state import Attachment, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.by_name import start_layer
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
-from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.hf.state import GRAPHS, NAME, NAMES, Attachment, LayerState, layer_state
+from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns import Pattern
 
@@ -43,9 +43,7 @@ def check_name(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         )
 
 
-def hand_inputs(
-    module: nn.Module, args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+def hand_inputs(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Hand on to an attention module's attention what only the module is told."""
     check_name(module, args, kwargs)
     hidden = args[0] if args else kwargs.get("hidden_states")

@@ -12,31 +12,19 @@ from torch import Tensor, nn
 from jat_graph.attention.given_graphs import read_graph
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import Given, Past, head_groups, new_past
-from jat_graph.attention.strengths import are_at_rest, new_strength
+from jat_graph.attention.strengths import JumpStrength, are_at_rest, new_strength
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import LEARNED
 from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.describing import way_of_jumping
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
-from jat_graph.hf.wording import way_of_jumping
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns import Pattern
 from jat_graph.voting.keys import unsupported_selection
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
-
-
-class JumpStrength(nn.Module):
-    """What the jump heads of a module learn; a module of its own, which PEFT can save."""
-
-    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
-        super().__init__()
-        self.theta = theta
-
-    def forward(self) -> Tensor:  # [3, hops, H]
-        """Return the strengths."""
-        return self.theta
 
 
 @dataclass(frozen=True)

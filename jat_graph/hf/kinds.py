@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.describing import numbers
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
-from jat_graph.hf.wording import numbers
 from jat_graph.patterns import Pattern
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from jat_graph.files import read_object
 from jat_graph.hf.adapter import attach, find_attachment, new_parameters, place, with_layers
 from jat_graph.hf.by_name import saved_configs
-from jat_graph.hf.describing import warn_of_silent_settings
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import attention_modules
+from jat_graph.hf.reporting import warn_of_silent_settings
 from jat_graph.hf.state import NAME, NAMES
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def _load_base(
 
 def _heads_beside(path: str | Path, kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Return the settings of heads beside an adapter, in its folder or on the Hub."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     names = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
     options = {name: kwargs[name] for name in names if name in kwargs}

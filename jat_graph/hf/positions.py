@@ -65,7 +65,7 @@ class PositionTable:
         if wanted > self.rows.num_embeddings:
             raise ValueError(
                 f"{type(self.part).__name__} has learned positions for {self.length} tokens, "
-                f"got {wanted - self.first}; jat_graph.hf.stretch_positions makes the table longer"
+                f"got {wanted - self.first}; jat_graph.hf.resize_position_embeddings makes room"
             )
 
     def _rows_wanted(self, given: dict[str, Any], width: int, past: int) -> int:
@@ -96,7 +96,7 @@ class PositionTable:
                 setattr(self.owner, name, _enlarged(name, counter, len(order)))
 
 
-def stretch_positions(
+def resize_position_embeddings(
     model: ModelT, max_length: int, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> ModelT:
     """Give a model's learned position table rows for longer inputs, in place.

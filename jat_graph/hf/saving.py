@@ -10,12 +10,12 @@ from torch import nn
 
 from jat_graph.files import write_text
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.describing import summary
 from jat_graph.hf.loading import HEADS_FILE
 from jat_graph.hf.modules import transformer_of
+from jat_graph.hf.reporting import summary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    pass
 
 CARD_FILE = "README.md"
 NOTE = """\
@@ -164,5 +164,7 @@ def _settings(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model's heads, by kind."""
     attachment = find_attachment(model)
     if attachment is None:
-        raise ValueError(f"model must have heads of jat_graph to save, got a {type(model).__name__}")
+        raise ValueError(
+            f"model must have heads of jat_graph to save, got a {type(model).__name__}"
+        )
     return {kind.name: config.to_dict() for kind, config in attachment.configs.items()}

@@ -2,6 +2,7 @@
 
 from jat_graph.kernels.counting import count_votes
 from jat_graph.kernels.ranking import Ranking, rank_tokens
+from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.significance import query_peaks
 from jat_graph.kernels.stone_walk import StoneScores, give_back, share_out
 from jat_graph.kernels.threshold_product import sum_joined
@@ -13,6 +14,7 @@ __all__ = [
     "give_back",
     "query_peaks",
     "rank_tokens",
+    "running_sums",
     "share_out",
     "sum_joined",
 ]

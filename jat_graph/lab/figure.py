@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

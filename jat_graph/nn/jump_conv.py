@@ -84,7 +84,9 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         super().__init__(aggr="add")
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.powers = _check_powers(powers)
+        self.powers = tuple(check_integer("powers", power, least=0) for power in powers)
+        if not self.powers or len(set(self.powers)) != len(self.powers):
+            raise ValueError(f"powers must be one or more different integers, got {self.powers}")
         filters = () if out_channels is None else self.powers
         self.lins = torch.nn.ModuleList(
             Linear(in_channels, out_channels, bias=False) for _ in filters
@@ -139,35 +141,11 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         return out if self.bias is None else out + self.bias
 
     def message(self, x_j: Tensor, edge_weight: OptTensor) -> Tensor:
-        """Return what goes along each edge: the road of an edge list.
-
-        Args:
-            x_j: Features of the sources.
-            edge_weight: Weights, or None for 1 each.
-
-        Returns:
-            The messages.
-
-        Shapes:
-            - **x_j, output:** ``[E, F]``
-            - **edge_weight:** ``[E]``
-        """
+        """Return what goes along each edge of an edge list, ``[E, F]``."""
         return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
-        """Return A x as one sparse product: the road of a sparse matrix.
-
-        Args:
-            adj_t: A, its rows the targets.
-            x: Node features.
-
-        Returns:
-            What arrives at each node.
-
-        Shapes:
-            - **adj_t:** ``[N, N]``
-            - **x, output:** ``[N, F]``
-        """
+        """Return A x, ``[N, F]``, as one product of a sparse matrix ``[N, N]``."""
         product: Tensor = spmm(adj_t, x)
         return product
 
@@ -204,7 +182,10 @@ def _without_loops(
     if is_torch_sparse_tensor(edge_index):
         _check_matrix(edge_index, edge_weight, (num_nodes, num_nodes))
         return _csr_without_loops(edge_index, dtype), None
-    _check_edges(edge_index)
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise ValueError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
+    if edge_index.is_floating_point():
+        raise ValueError(f"edge_index must hold integers, got {edge_index.dtype}")
     edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))
     edge_weight = None if edge_weight is None else edge_weight.to(dtype)
     edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
@@ -219,13 +200,6 @@ def _csr_without_loops(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.sparse_csr_tensor(first, column, value, matrix.shape)
 
 
-def _check_edges(edge_index: Tensor) -> None:
-    if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise ValueError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
-    if edge_index.is_floating_point():
-        raise ValueError(f"edge_index must hold integers, got {edge_index.dtype}")
-
-
 def _check_matrix(matrix: Adj, edge_weight: OptTensor, size: tuple[int, int]) -> None:
     if edge_weight is not None:
         raise ValueError(
@@ -237,10 +211,3 @@ def _check_matrix(matrix: Adj, edge_weight: OptTensor, size: tuple[int, int]) ->
             f"a sparse edge_index must be {list(size)} like the nodes of x, "
             f"got [{matrix.size(0)}, {matrix.size(1)}]"
         )
-
-
-def _check_powers(powers: Sequence[int]) -> tuple[int, ...]:
-    powers = tuple(check_integer("powers", power, least=0) for power in powers)
-    if not powers or len(set(powers)) != len(powers):
-        raise ValueError(f"powers must be one or more different integers, got {powers}")
-    return powers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -10,7 +12,7 @@ from jat_graph.attention.api import attend_heads, in_group
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.propagation import Given
-from jat_graph.attention.strengths import new_strength
+from jat_graph.attention.strengths import JumpStrength, new_strength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
@@ -35,9 +37,10 @@ class JumpSelfAttention(SelfAttention):
     layer trained from scratch the scores start near 0, so that a fixed threshold joins nothing:
     take ``vote_rate``, or stones, whose threshold fits scores of any size.
 
-    Where the config's ``strength`` is ``"learned"``, the module owns a parameter ``strength``
-    ``[3, hops, jump heads]``, for queries, keys and values, that begins at 0. Train it without
-    weight decay and with a learning rate of its own.
+    Where the config's ``strength`` is ``"learned"``, the module owns a parameter
+    ``strength.theta`` ``[3, hops, jump heads]``, for queries, keys and values, that begins at 0.
+    Train it without weight decay and with a learning rate of its own. A layer of PyG is
+    ``jump_conv``. Both names are those of attached models.
 
     Args:
         channels: Size C of each input and output sample.
@@ -99,19 +102,38 @@ class JumpSelfAttention(SelfAttention):
         self.config = config
         self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = () if config is None else config.head_indices(heads)
-        layer_config = JatConfig() if config is None else _only_layer(config, self.jump_heads)
+        layer_config = JatConfig()
+        if config is not None:
+            config.layer_indices(1)
+            threshold = config.graph.threshold
+            if isinstance(threshold, tuple) and len(threshold) != 1:
+                raise ValueError(
+                    f"threshold table must have one row for one layer, got {len(threshold)}"
+                )
+            layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
         self.group = group
-        self.strength = new_strength(layer_config, len(self.jump_heads))
-        self.conv: HeadLayers | None = None
+        theta = new_strength(layer_config, len(self.jump_heads))
+        self.strength = None if theta is None else JumpStrength(theta)
+        self.jump_conv: HeadLayers | None = None
         if layer_config.conv is not None:
-            self.conv = build_layers(layer_config, conv, self.head_channels)
+            self.jump_conv = build_layers(layer_config, conv, self.head_channels)
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew, and learn from no jump at all again."""
         super().reset_parameters()
         if self.strength is not None:
-            torch.nn.init.zeros_(self.strength)
+            torch.nn.init.zeros_(self.strength.theta)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Take the names of version 0.1 too, ``strength`` and ``conv``."""
+        for name in [name for name in state_dict if name.startswith(prefix)]:
+            own, _, rest = name.removeprefix(prefix).partition(".")
+            if own == "strength" and not rest:
+                state_dict[f"{prefix}strength.theta"] = state_dict.pop(name)
+            elif own == "conv":
+                state_dict[f"{prefix}jump_conv.{rest}"] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_input(self, x: Tensor, mask: Tensor | None, batch: Tensor | None) -> None:
         super()._check_input(x, mask, batch)
@@ -122,7 +144,6 @@ class JumpSelfAttention(SelfAttention):
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
         token_mask = in_group(self._jumping.config, token_mask, self.group, query)
-        scale = default_scale(self.head_channels)
         return attend_heads(
             query,
             key,
@@ -130,16 +151,6 @@ class JumpSelfAttention(SelfAttention):
             self._jumping,
             mask=token_mask,
             dropout_p=0.0,
-            scale=scale,
-            given=Given(self.strength, self.conv),
+            scale=default_scale(self.head_channels),
+            given=Given(None if self.strength is None else self.strength(), self.jump_conv),
         )
-
-
-def _only_layer(config: JatConfig, heads: tuple[int, ...]) -> JatConfig:
-    """Return the config of layer 0, the only one that this module is."""
-    config.layer_indices(1)
-    if isinstance(config.graph.threshold, tuple) and len(config.graph.threshold) != 1:
-        raise ValueError(
-            f"threshold table must have one row for one layer, got {len(config.graph.threshold)}"
-        )
-    return config.for_layer(0, heads)

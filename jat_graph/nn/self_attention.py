@@ -1,4 +1,4 @@
-"""What attention layers share: projections, graphs in dense or flat form, a softmax, checks."""
+"""What attention layers share: projections, graphs in dense or flat form, checks."""
 
 from __future__ import annotations
 
@@ -26,16 +26,22 @@ class MultiHeadProjections(torch.nn.Module):
         self,
         channels: int,
         heads: int,
-        head_channels: int | None,
-        qkv_bias: bool,
-        attn_out_bias: bool,
-        dropout: float,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
         memory_channels: int | None = None,  # of what keys and values come from; None means C
     ) -> None:
         super().__init__()
         self.channels = check_integer("channels", channels, least=1)
         self.heads = check_integer("heads", heads, least=1)
-        self.head_channels = _check_head_channels(channels, heads, head_channels)
+        if head_channels is None and channels % heads != 0:
+            raise ValueError(
+                f"channels must be a multiple of heads={heads} without head_channels, "
+                f"got {channels}"
+            )
+        head_channels = channels // heads if head_channels is None else head_channels
+        self.head_channels = check_integer("head_channels", head_channels, least=1)
         memory_channels = channels if memory_channels is None else memory_channels
         self.memory_channels = check_integer("memory_channels", memory_channels, least=1)
         inner_channels = heads * self.head_channels
@@ -82,9 +88,31 @@ class MultiHeadProjections(torch.nn.Module):
 
 
 class SelfAttention(MultiHeadProjections, ABC):
-    """Attention of the nodes of a graph, or the tokens of a sequence, to each other.
+    """Attention of the nodes of a graph, or the tokens of a sequence, to each other: a base class.
 
-    A subclass says in :meth:`_mix` what the heads read.
+    A subclass says in ``_mix(x, mask)`` what the heads read, ``[B, H, N, D]``, for features
+    ``[B, N, C]`` whose masked nodes are 0; ``self.project(x, x)`` gives queries, keys and values.
+    Graphs in dense or flat form, checks and the way back to one output are here.
+
+    Args:
+        channels: Size C of each input and output sample.
+        heads: Number of heads H.
+        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        qkv_bias: Add a bias to queries, keys and values. (default: False)
+        attn_out_bias: Add a bias to the output. (default: True)
+        dropout: Dropout probability of the output. (default: 0.0)
+        memory_channels: Size of what keys and values come from. (default: None, which means C)
+
+    Raises:
+        ValueError: If a size does not fit.
+
+    Shapes:
+        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
+          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
+        - **output:** as the input
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2.
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
@@ -139,10 +167,11 @@ class SelfAttention(MultiHeadProjections, ABC):
 
 
 class SequenceSelfAttention(SelfAttention):
-    """Self-attention that knows the places of its tokens.
+    """Self-attention that knows the places of its tokens: a base class.
 
-    Places count valid tokens only, so that padding changes nothing wherever it stands: the tokens
-    are brought together first, and taken apart again.
+    A subclass fills in ``_mix_sequence(x, mask)`` in the place of ``_mix``, for valid tokens that
+    come first. So places count valid tokens only, and padding changes nothing wherever it stands.
+    Arguments and shapes are those of :class:`SelfAttention`.
     """
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -156,15 +185,6 @@ class SequenceSelfAttention(SelfAttention):
     @abstractmethod
     def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return what the heads read of sequences that have no padding, or have it at the end."""
-
-
-def softmax_where(logits: Tensor, allowed: Tensor | None, dim: int) -> Tensor:
-    """Return the softmax over the allowed entries; where there is none, zeros and no gradient."""
-    if allowed is None:
-        return logits.softmax(dim)
-    # A finite fill: a row of infinities would be NaN, and so would its gradient.
-    filled = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-    return filled.softmax(dim).masked_fill(~allowed, 0.0)
 
 
 def clean_tokens(
@@ -216,13 +236,3 @@ def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
         )
     if bool((batch.diff() < 0).any()):
         raise ValueError("batch must be in rising order, got graphs that are interleaved")
-
-
-def _check_head_channels(channels: int, heads: int, head_channels: int | None) -> int:
-    if head_channels is not None:
-        return check_integer("head_channels", head_channels, least=1)
-    if channels % heads != 0:
-        raise ValueError(
-            f"channels must be a multiple of heads={heads} without head_channels, got {channels}"
-        )
-    return channels // heads

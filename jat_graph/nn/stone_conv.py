@@ -99,7 +99,12 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             - **output:** ``[N, F_out]``
         """
         refuse_bipartite(self, x)
-        _check_links(x, hyperedge_index)
+        if x.dim() != 2 or not x.is_floating_point():
+            raise ValueError(f"x must be floating point [N, F_in], got {x.dtype} {list(x.shape)}")
+        if hyperedge_index.dim() != 2 or hyperedge_index.size(0) != 2:
+            raise ValueError(f"hyperedge_index must be [2, E], got {list(hyperedge_index.shape)}")
+        if hyperedge_index.dtype != torch.long:
+            raise ValueError(f"hyperedge_index must be torch.int64, got {hyperedge_index.dtype}")
         link_weight = flat_weights("link_weight", link_weight, hyperedge_index.size(1))
         x = x if self.lin is None else self.lin(x)
         node, hyperedge = hyperedge_index
@@ -116,19 +121,7 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         return out
 
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
-        """Return what goes along each link.
-
-        Args:
-            x_j: Features of where it begins.
-            weight: What share of them it takes.
-
-        Returns:
-            The messages.
-
-        Shapes:
-            - **x_j, output:** ``[E, F]``
-            - **weight:** ``[E]``
-        """
+        """Return what goes along each link, ``[E, F]``."""
         return weight.unsqueeze(-1) * x_j
 
     def __repr__(self) -> str:
@@ -137,12 +130,3 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     def __prepare_scriptable__(self) -> NoReturn:
         refuse_script(self)
-
-
-def _check_links(x: Tensor, hyperedge_index: Tensor) -> None:
-    if x.dim() != 2 or not x.is_floating_point():
-        raise ValueError(f"x must be floating point [N, F_in], got {x.dtype} {list(x.shape)}")
-    if hyperedge_index.dim() != 2 or hyperedge_index.size(0) != 2:
-        raise ValueError(f"hyperedge_index must be [2, E], got {list(hyperedge_index.shape)}")
-    if hyperedge_index.dtype != torch.long:
-        raise ValueError(f"hyperedge_index must be torch.int64, got {hyperedge_index.dtype}")

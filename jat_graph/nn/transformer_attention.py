@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,26 +10,7 @@ from jat_graph.nn.jump_self_attention import JumpSelfAttention
 from jat_graph.nn.self_attention import MultiHeadProjections, checked_tokens
 
 
-class _TransformerSelfAttention(JumpSelfAttention):
-    """Self-attention of an encoder or a decoder, where jump heads are a choice."""
-
-    looks_ahead: ClassVar[bool]
-
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        config: JatConfig | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, config, *options, is_causal=not self.looks_ahead)
-
-
-class EncoderSelfAttention(_TransformerSelfAttention):
+class EncoderSelfAttention(JumpSelfAttention):
     """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
 
     :class:`JumpSelfAttention` where jump heads are a choice.
@@ -58,39 +37,39 @@ class EncoderSelfAttention(_TransformerSelfAttention):
         JAT paper.
     """
 
-    looks_ahead = True
+    _is_decoder = False
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        config: JatConfig | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, config, *options, is_causal=self._is_decoder)
 
 
-class DecoderSelfAttention(_TransformerSelfAttention):
+class DecoderSelfAttention(EncoderSelfAttention):
     """Masked self-attention of a decoder: a token reads itself and those before it.
 
-    The votes keep to the same rule, so that no token depends on later ones, whatever the number of
-    hops. The keys that vote must be chosen without looking ahead: ``key_selection="all"``, or
-    ``"strided"`` with a ``key_step``; and ``vote_rate`` raises.
-
-    Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
-        config: The settings of the jump heads. (default: None, no head jumps)
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
+    Arguments and shapes are those of :class:`EncoderSelfAttention`. The votes keep to the same
+    rule, so that no token depends on later ones, whatever the number of hops. The keys that vote
+    must be chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a
+    ``key_step``; and ``vote_rate`` raises.
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
-
-    Shapes:
-        - **input:** token features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
         the JAT paper.
     """
 
-    looks_ahead = False
+    _is_decoder = True
 
 
 class EncoderDecoderAttention(MultiHeadProjections):
@@ -156,14 +135,11 @@ class EncoderDecoderAttention(MultiHeadProjections):
             memory_mask: Bool ``[B, M]``, likewise. (default: None, all are)
 
         Returns:
-            Token features; zeros where the mask is False. What a token reads from a memory
-            without a valid token is 0, too.
+            Token features ``[B, N, C]``; zeros where the mask is False. What a token reads from a
+            memory without a valid token is 0, too.
 
         Raises:
             ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
-
-        Shapes:
-            - **output:** ``[B, N, C]``
         """
         x = checked_tokens(x, mask, self.channels)
         memory = checked_tokens(

@@ -20,12 +20,12 @@ class OperatorContract:
     A subclass, named ``Test...`` so that pytest finds it, gives :meth:`create_operator` and
     :meth:`dense_truth`, and :meth:`create_inputs` if its inputs are not queries and keys::
 
-        class TestDenseOperator(OperatorContract):
+        class TestMyOperator(OperatorContract):
             def create_operator(self, query, key):
-                return ...
+                return MyOperator(query, key)
 
             def dense_truth(self, query, key):
-                return reference_graph(query, key).adjacency
+                return ...  # the matrix by its definition, [B, H, L, L]
 
     Inputs are float64 and have the batch as their first axis. ``device`` is a class attribute.
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from jat_graph.config import JatConfig
-    from jat_graph.filter_config import FilterConfig
-    from jat_graph.triplet_config import TripletConfig
+    from jat_graph.hf.filters import FilterConfig
+    from jat_graph.hf.triplets import TripletConfig
 
 # Settings of the heads that a run places.
 Heads: TypeAlias = Union["JatConfig", "TripletConfig", "FilterConfig", "BothHeads"]
@@ -41,7 +41,7 @@ class BothHeads:
 
 def join_kinds(jump: JatConfig | None, other: Others | None) -> Heads | None:
     """Return the settings of heads of the kinds that there are."""
-    from jat_graph.triplet_config import TripletConfig
+    from jat_graph.hf.triplets import TripletConfig
 
     if jump is None or other is None:
         return jump or other
@@ -72,7 +72,7 @@ def attach_heads(
 
 def name_of(heads: Heads | None) -> str:
     """Return what an arm with these heads is called where nothing is said."""
-    from jat_graph.filter_config import FilterConfig
+    from jat_graph.hf.filters import FilterConfig
 
     if isinstance(heads, FilterConfig):
         return heads.rule

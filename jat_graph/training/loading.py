@@ -120,7 +120,7 @@ def _draw(config: PreTrainedConfig, objective: Objective[Any]) -> PreTrainedMode
 
 def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
     """Let model and tokenizer take as many tokens as the run has in a sequence; it is saved."""
-    from jat_graph.hf import stretch_positions
+    from jat_graph.hf import resize_position_embeddings
     from jat_graph.hf.positions import position_tables
 
     wanted, limit = objective.options.max_length, _length(model)
@@ -130,7 +130,7 @@ def _fit_length(model: PreTrainedModel, objective: Objective[Any]) -> None:
                 f"max_length must be at most {limit} for model {objective.options.model!r}, which "
                 f"has no learned table of positions to stretch, got {wanted}"
             )
-        stretch_positions(model, wanted)
+        resize_position_embeddings(model, wanted)
     tokenizer = objective.saved_tokenizer
     if tokenizer is not None:
         tokenizer.model_max_length = max(wanted, tokenizer.model_max_length)

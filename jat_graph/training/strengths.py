@@ -8,9 +8,8 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import Trainer
 
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.checks.numbers import check_finite
-from jat_graph.hf.jump_layer import JumpStrength
-from jat_graph.nn import JumpSelfAttention
 
 # A step of Adam moves a parameter by about its learning rate, however small the gradient: weights
 # are to move little, and strengths from 0 to where they jump.
@@ -75,7 +74,7 @@ def strength_parameters(model: nn.Module) -> list[nn.Parameter]:
     found = dict.fromkeys(
         parameter
         for module in model.modules()
-        if isinstance(module, JumpStrength | JumpSelfAttention)
+        if isinstance(module, JumpStrength)
         for parameter in module.parameters(recurse=False)
     )
     return [parameter for parameter in found if parameter.requires_grad]

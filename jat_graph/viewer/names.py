@@ -12,11 +12,11 @@ from torch import Tensor
 from jat_graph.config import JatConfig
 from jat_graph.data.reading import check_model
 from jat_graph.hf import CapturedLayer, attach, detach
-from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.state import Attachment
+from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.state import Attachment
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import encode_text
 from jat_graph.inspection.tracing import HeadTrace

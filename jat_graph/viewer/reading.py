@@ -12,8 +12,8 @@ from torch import Tensor
 
 from jat_graph.data.reading import attention_heads, check_model
 from jat_graph.hf import CapturedLayer, capture_scores
-from jat_graph.hf.capture import jumping_heads
 from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.capture import jumping_heads
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import StoneLinks

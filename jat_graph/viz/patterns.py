@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from jat_graph.attention.patterns.dense import pattern_rows
+from jat_graph.checks.layers import is_layer
 from jat_graph.checks.pictures import check_pattern_tokens
-from jat_graph.patterns import Pattern, Union
+from jat_graph.patterns import Pattern, Union, parse_pattern
 from jat_graph.viz.figures import Panel, colours_of, draw_panel, new_figure
-from jat_graph.viz.layers import Layer, layer_panels
+from jat_graph.viz.layers import layer_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,24 +21,25 @@ PANEL, MARGIN = 3.0, 1.1  # inches; the margin is for titles and names
 MAX_TITLE = 40
 
 
-def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
+def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
     """Draw patterns beside each other, one panel for each of a pattern's kinds of heads.
 
     Rows are queries, columns keys. The members of a union have a colour each; a pair that several
-    of them allow is black. A layer that does not read token by token can stand for a pattern, too:
-    of a :class:`~jat_graph.nn.MemoryCompressedAttention` the picture shows the tokens in the
-    windows of the slots that a query reads, of an :class:`~jat_graph.nn.AreaAttention` the areas,
-    and of a :class:`~jat_graph.nn.BlockSelfAttention` tokens and blocks, in both directions.
+    of them allow is black. A layer that does not read token by token can stand for a pattern, too,
+    as a text: of ``"memory-compressed:3:3:causal"`` the picture shows the tokens in the windows of
+    the slots that a query reads, of ``"area:3"`` the areas, and of ``"block:5"`` tokens and blocks,
+    in both directions.
 
     Args:
-        patterns: The patterns, or layers.
+        patterns: The patterns, or texts of patterns and of layers.
         length: Number of tokens.
 
     Returns:
         A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
 
     Raises:
-        ValueError: If there is no pattern, or the length is below 1 or too large to be seen.
+        ValueError: If there is no pattern, a text means none, or the length is below 1 or too large
+            to be seen.
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
 
     Reference:
@@ -46,15 +48,7 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
     check_pattern_tokens("length", length)
     if not patterns:
         raise ValueError("patterns must be at least one, got none")
-    panels = [
-        panel
-        for pattern in patterns
-        for panel in (
-            _pattern_panels(pattern, length)
-            if isinstance(pattern, Pattern)
-            else layer_panels(pattern, length)
-        )
-    ]
+    panels = [panel for pattern in patterns for panel in _panels(pattern, length)]
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
@@ -66,8 +60,12 @@ def draw_patterns(patterns: Sequence[Pattern | Layer], length: int) -> Figure:
     return figure
 
 
-def _pattern_panels(pattern: Pattern, length: int) -> list[Panel]:
+def _panels(pattern: Pattern | str, length: int) -> list[Panel]:
     """Show which member allows each pair, for each kind of heads."""
+    if isinstance(pattern, str):
+        if is_layer(pattern):
+            return layer_panels(pattern, length)
+        pattern = parse_pattern(pattern)
     members = pattern.members if isinstance(pattern, Union) else (pattern,)
     spec = pattern.spec
     name = spec if len(spec) <= MAX_TITLE else spec[: MAX_TITLE - 1] + "…"

@@ -59,7 +59,7 @@ def module(settings, conv=None, **options) -> JumpSelfAttention:
     made = JumpSelfAttention(CHANNELS, HEADS, config, conv=conv, **options).double()
     if made.strength is not None:
         with torch.no_grad():
-            made.strength.copy_(torch.rand(made.strength.shape) + 0.3)
+            made.strength.theta.copy_(torch.rand(made.strength.theta.shape) + 0.3)
     return made
 
 
@@ -124,11 +124,11 @@ def test_our_layer_gets_a_matrix_that_is_the_list_of_edges(seed, length, causal,
     by_matrix, by_edges = (
         module(settings, lambda dim: Seeing(dim, dim), is_causal=causal) for _ in range(2)
     )
-    by_edges.conv.layers[0].takes_matrix = False
+    by_edges.jump_conv.layers[0].takes_matrix = False
     x, mask = inputs(seed, length)
     assert_equal_with_gradients(by_matrix, by_edges, x, mask)
     (matrix, no_weight), (edge_index, weight) = (
-        made.conv.layers[0].seen for made in (by_matrix, by_edges)
+        made.jump_conv.layers[0].seen for made in (by_matrix, by_edges)
     )
     assert matrix.layout == torch.sparse_csr and no_weight is None
     assert torch.equal(matrix.to_sparse_coo().indices(), edge_index.flip(0))
@@ -143,11 +143,11 @@ def test_layers_of_pyg_that_multiply_get_a_matrix_and_give_the_same(name, causal
     conv = {"layer": name, **options.get(name, {})}
     settings = PAIRS | {"strength": (0.7, 0.6, 0.5), "conv": conv}
     by_matrix, by_edges = (module(settings, is_causal=causal) for _ in range(2))
-    by_edges.conv.layers[0].takes_matrix = False
+    by_edges.jump_conv.layers[0].takes_matrix = False
     x, mask = inputs(3)
     layouts = []
     note = lambda _, args: layouts.append(args[1].layout)  # noqa: E731
-    by_matrix.conv.layers[0].register_forward_pre_hook(note)
+    by_matrix.jump_conv.layers[0].register_forward_pre_hook(note)
     assert_equal_with_gradients(by_matrix, by_edges, x, mask)
     assert set(layouts) == {torch.sparse_csr}
     layouts.clear()
@@ -160,10 +160,10 @@ def test_our_layer_gets_edges_where_their_weights_have_gradients() -> None:
     made = module(PAIRS | {"soft_temperature": 0.5}, lambda dim: Seeing(dim, dim))
     x, _ = inputs(0)
     made(x)
-    assert made.conv.layers[0].seen[1].requires_grad
+    assert made.jump_conv.layers[0].seen[1].requires_grad
     with torch.no_grad():
         made(x)
-    assert made.conv.layers[0].seen[0].layout == torch.sparse_csr
+    assert made.jump_conv.layers[0].seen[0].layout == torch.sparse_csr
 
 
 @given(st.integers(0, 2**20), st.integers(1, 14), st.sampled_from((0.0, 0.1)))
@@ -194,7 +194,7 @@ def test_hypergraph_conv_is_a_walk_where_every_token_has_a_stone() -> None:
     settings = STONES | {"incidence": "hard", "self_weight": 0.0, "threshold": 0.0}
     fast, layered = twins(settings, partial(HypergraphConv, bias=False))
     with torch.no_grad():
-        layered.conv.layers[0].lin.weight.copy_(torch.eye(CHANNELS // HEADS))
+        layered.jump_conv.layers[0].lin.weight.copy_(torch.eye(CHANNELS // HEADS))
     x, mask = inputs(5)
     assert_close(layered(x, mask), fast(x, mask), **CLOSE)
 
@@ -203,9 +203,9 @@ def test_the_filter_of_equation_4_learns() -> None:
     x, mask = inputs(0)
     made = module(PAIRS, JumpConv)
     assert made.config.conv == {"layer": "JumpConv"}
-    assert made.conv.layers[0].lins[0].weight.shape == (CHANNELS // HEADS,) * 2
+    assert made.jump_conv.layers[0].lins[0].weight.shape == (CHANNELS // HEADS,) * 2
     made(x, mask).square().sum().backward()
-    assert made.conv.layers[0].lins[0].weight.grad.abs().max() > 1e-8
+    assert made.jump_conv.layers[0].lins[0].weight.grad.abs().max() > 1e-8
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -242,7 +242,7 @@ def test_layers_train_in_mixed_precision(name: str) -> None:
     out.float().square().sum().backward()
     gradients = [p.grad for p in made.parameters() if p.grad is not None]
     assert out[mask].any() and all(gradient.isfinite().all() for gradient in gradients)
-    assert made.strength.grad.any()
+    assert made.strength.theta.grad.any()
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name != "HypergraphConv"])
@@ -258,7 +258,7 @@ def test_without_strength_it_is_plain_attention_bit_for_bit() -> None:
     made = module(PAIRS, GCNConv).eval()
     plain = JumpSelfAttention(CHANNELS, HEADS, None).double()
     plain.load_state_dict(made.state_dict(), strict=False)
-    torch.nn.init.zeros_(made.strength)
+    torch.nn.init.zeros_(made.strength.theta)
     x, mask = inputs(4)
     with torch.no_grad():
         assert torch.equal(made(x, mask), plain(x, mask))
@@ -267,11 +267,11 @@ def test_without_strength_it_is_plain_attention_bit_for_bit() -> None:
 def test_queries_and_keys_may_have_a_layer_each() -> None:
     strength = (0.5, 0.5, 0.0)
     made = module(PAIRS | {"strength": strength}, lambda d: [GCNConv(d, d), GCNConv(d, d)])
-    assert len(made.conv.layers) == 2
+    assert len(made.jump_conv.layers) == 2
     x, mask = inputs(0)
     before = made(x, mask)
     with torch.no_grad():
-        made.conv.layers[1].lin.weight.add_(1.0)
+        made.jump_conv.layers[1].lin.weight.add_(1.0)
     assert not torch.allclose(made(x, mask), before)
     with pytest.raises(ValueError, match=r"strength of values must be 0, got 'learned'"):
         module(PAIRS, lambda d: [GCNConv(d, d), GCNConv(d, d)])
@@ -323,7 +323,7 @@ def test_a_layer_with_weights_of_edges_gets_them() -> None:
     made = module(PAIRS, lambda d: Weighed())
     x, mask = inputs(0)
     made(x, mask)
-    edge_index, edge_weight = made.conv.layers[0].seen
+    edge_index, edge_weight = made.jump_conv.layers[0].seen
     nodes = 2 * int(mask.sum())  # two heads
     assert 0 <= int(edge_index.min()) <= int(edge_index.max()) < nodes
     assert edge_weight.shape == edge_index.shape[1:]

@@ -137,7 +137,7 @@ def check_module(count):
     lengths, config = LENGTHS[count], JatConfig.stones(heads=2, hops=2, threshold=0.5)
     torch.manual_seed(0)
     module = JumpSelfAttention(12, 3, config, group=dist.group.WORLD).double()
-    torch.nn.init.normal_(module.strength)
+    torch.nn.init.normal_(module.strength.theta)
     alone = JumpSelfAttention(12, 3, config).double()
     alone.load_state_dict(module.state_dict())
     x, far = torch.randn(2, 2, sum(lengths), 12, dtype=torch.float64)

@@ -217,17 +217,17 @@ def test_short_sequences_are_finite_and_so_are_their_gradients(length):
 def test_a_layer_owns_its_strengths_and_begins_without_a_jump():
     torch.manual_seed(0)
     layer, plain = JumpSelfAttention(16, 2, JatConfig.stones()), JumpSelfAttention(16, 2, None)
-    assert layer.strength.shape == (3, 1, 2)
-    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "strength"})
+    assert layer.strength.theta.shape == (3, 1, 2)
+    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "strength.theta"})
     x = torch.randn(2, 11, 16)
     assert torch.equal(layer(x), plain(x))
     layer(x).square().sum().backward()
-    assert (layer.strength.grad != 0).all()
+    assert (layer.strength.theta.grad != 0).all()
     with torch.no_grad():
-        layer.strength.fill_(0.3)
+        layer.strength.theta.fill_(0.3)
     assert not torch.equal(layer(x), plain(x))
     layer.reset_parameters()
-    assert not layer.strength.any()
+    assert not layer.strength.theta.any()
     assert JumpSelfAttention(16, 2, JatConfig.stones(strength=0.5)).strength is None
 
 

@@ -76,4 +76,4 @@ def test_training_learns_a_few_lists_by_heart(conv: str | None) -> None:
     model = JatEncoder(len(jat_encoder.WORDS), 10, config, channels=32, layers=1)
     jat_encoder.fit(model, tokens, labels, steps=80, batch=20, rate=1e-2)
     assert (jat_encoder.evaluate(model, tokens).argmax(-1) == labels).float().mean() > 0.9
-    assert (model.layers[0].attention.strength != 0).any()
+    assert (model.layers[0].attention.strength.theta != 0).any()

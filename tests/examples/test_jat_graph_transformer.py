@@ -89,7 +89,7 @@ def test_a_layer_in_the_heads_begins_at_nothing_and_keeps_graphs_apart() -> None
     plain.load_state_dict(layer.state_dict(), strict=False)
     with torch.no_grad():
         assert torch.equal(layer(*inputs), plain(*inputs))
-        layer.attention.strength.fill_(0.5)
+        layer.attention.strength.theta.fill_(0.5)
     out = layer(*inputs)
     assert (out - plain(*inputs)).abs().max() > 1e-4
     first = layer(x[:4], edge_index[:, :4], batch[:4])

@@ -139,7 +139,8 @@ def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTra
 
 def tiny_config(**overrides: Any) -> JatConfig:
     """Return settings under which a good half of a tiny model's pairs join in two heads."""
-    return JatConfig.paper(**{"threshold": THRESHOLD, "heads": (0, 2)} | overrides)
+    fixed = {} if "vote_rate" in overrides else {"threshold": THRESHOLD}
+    return JatConfig.paper(**fixed | {"heads": (0, 2)} | overrides)
 
 
 def tiny_jump_model(name: str, **overrides: Any) -> hf.PreTrainedModel:

@@ -175,7 +175,7 @@ REFUSED = [
     ("llama", {"key_selection": "strided"}, "LlamaAttention is causal: .* key_step"),
     (
         "bart",
-        {"vote_rate": 0.1, "threshold": None},
+        {"vote_rate": 0.1},
         "BartAttention is causal: vote_rate looks at later tokens",
     ),
     ("bert", {"hop_weights": {(0,): (0.0, 1.0)}}, "hop_weights must name each jump head once"),

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, capture_scores, disabled
-from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import (
     LENGTH,
     assert_joins,

@@ -11,9 +11,9 @@ from torch import nn
 
 import jat_graph
 from jat_graph import JatConfig, PairGraph, attach, detach, disabled
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.hf import TripletConfig
-from jat_graph.hf.jump_layer import JumpStrength
-from tests.hf.models import tiny_config, tiny_model
+from tests.hf.models import tiny_model
 from tests.hf.test_adapter import lora
 
 TABLE = ((1.0, 2.0), (3.0, 3.0))

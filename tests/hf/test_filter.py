@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.attention.filters import filter_heads
 from jat_graph.config import JatConfig
 from jat_graph.hf import FilterConfig, attach, detach, disabled, from_pretrained, summary
+from jat_graph.hf.filters import filter_heads
 from jat_graph.training import parameter_groups
 from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_model
 from tests.oracles import reference_gfsa, reference_ppr

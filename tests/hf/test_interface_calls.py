@@ -25,7 +25,7 @@ def test_arguments_that_change_scores_are_refused(name: str) -> None:
 def test_a_module_that_was_never_attached_is_refused() -> None:
     module = tiny_model("bert").encoder.layer[0].attention.self
     query = torch.randn(1, 4, LENGTH, 8)
-    with pytest.raises(ValueError, match="jat_graph.from_pretrained"):
+    with pytest.raises(ValueError, match=r"jat_graph\.from_pretrained"):
         jat_attention_forward(module, query, query, query, None)
 
 

@@ -5,8 +5,8 @@ from torch import nn
 
 from jat_graph.hf import attached_config
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.state import layer_state
 from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.state import layer_state
 from tests.hf.models import tiny_config, tiny_jump_model, tiny_model
 
 

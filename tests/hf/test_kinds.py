@@ -136,7 +136,7 @@ def test_only_the_whole_model_gets_another_kind() -> None:
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
     attach(model, tiny_config(layers=(1,)))
-    with pytest.raises(ValueError, match=r"must be the whole model .* with 2 of its 6"):
+    with pytest.raises(ValueError, match="must be the whole model"):
         attach(model.model.encoder, TripletConfig(layers=(0,)))
     attach(model, TripletConfig(layers=(0,)))
     with pytest.raises(ValueError, match="BartAttention is causal: triplets"):
@@ -205,6 +205,6 @@ def test_folders_that_name_the_kind_as_their_attention_load(config: Any, tmp_pat
     (tmp_path / "config.json").write_text(json.dumps(settings))
     loaded = from_pretrained(hf.AutoModel, tmp_path)
     assert torch.equal(run(loaded, inputs), run(model, inputs))
-    by_transformers = hf.AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(run(by_transformers, inputs), run(model, inputs))
+    if config is JUMP:  # triplets have weights of their own
+        assert torch.equal(run(hf.AutoModel.from_pretrained(tmp_path), inputs), run(model, inputs))
     assert detach(loaded).config._attn_implementation == "sdpa"

@@ -204,7 +204,11 @@ def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path
         ("bert", TripletConfig(), {}),
         ("bert", tiny_config(conv="GCNConv"), {}),
         ("distilbert", tiny_config(layers=(1,)), {}),  # whose modules do not know their layer
-        ("bert", tiny_config(graph="stones", threshold=0.5, strength=0.5, excluded_token_ids=(1,)), {}),
+        (
+            "bert",
+            tiny_config(graph="stones", threshold=0.5, strength=0.5, excluded_token_ids=(1,)),
+            {},
+        ),
     ]
     for number, (name, config, kwargs) in enumerate(cases):
         model, inputs = attach(tiny_model(name), config), tiny_inputs(name)

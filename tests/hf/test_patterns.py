@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.attention.patterns.dense import pattern_rows
-from jat_graph.hf import attach, detach, disabled, from_pretrained, stretch_positions
+from jat_graph.hf import attach, detach, disabled, from_pretrained, resize_position_embeddings
 from jat_graph.patterns import parse_pattern
 from tests.hf.decoders import SETTINGS
 from tests.hf.models import (
@@ -193,7 +193,7 @@ def test_the_pattern_is_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_a_long_padded_batch_stores_nothing_of_its_squared_length() -> None:
     length = 2048
-    model = stretch_positions(tiny_model("bert"), length)
+    model = resize_position_embeddings(tiny_model("bert"), length)
     strided = {"key_selection": "strided", "num_keys": 8, "backend": "threshold"}
     attach(model, tiny_config(pattern="window:16+global:1", **strided))
     generator = torch.Generator().manual_seed(1)

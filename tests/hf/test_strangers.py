@@ -109,7 +109,7 @@ def test_what_somebody_else_keeps_in_a_configuration_stays(
         assert torch.equal(run(again, inputs), jumping)
         assert getattr(detach(again).config, name) == value
     else:
-        with pytest.raises(ValueError, match="config.jat must be free"):
+        with pytest.raises(ValueError, match=r"config\.jat must be free"):
             attach(loaded, tiny_config())
 
 

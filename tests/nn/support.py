@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from jat_graph.nn.self_attention import MultiHeadProjections, SelfAttention
+from jat_graph.nn import EncoderDecoderAttention, SelfAttention
 from jat_graph.testing import assert_within_budget
 from tests.inputs import random_padding_mask
 from tests.support import assert_equal
@@ -17,10 +17,10 @@ CHANNELS, HEADS = 12, 3
 Oracle = Callable[[SelfAttention, Tensor], list[Tensor]]
 
 
-def features(*shape: int, seed: int = 0) -> Tensor:
+def features(*shape: int, width: int = CHANNELS, seed: int = 0) -> Tensor:
     """Return Gaussian float64 features."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, CHANNELS, dtype=torch.float64, generator=generator)
+    return torch.randn(*shape, width, dtype=torch.float64, generator=generator)
 
 
 @st.composite
@@ -33,7 +33,9 @@ def padded_features(draw: st.DrawFn) -> tuple[Tensor, Tensor | None]:
     return x, None if side is None else random_padding_mask(batch, length, side=side, seed=seed)
 
 
-def split(layer: MultiHeadProjections, x: Tensor, memory: Tensor) -> list[tuple[Tensor, ...]]:
+def split(
+    layer: SelfAttention | EncoderDecoderAttention, x: Tensor, memory: Tensor
+) -> list[tuple[Tensor, ...]]:
     """Return query, key and value of each head of one sequence: [n, D], [M, D], [M, D]."""
     projected = (layer.q(x), layer.k(memory), layer.v(memory))
     return list(zip(*(tensor.chunk(layer.heads, dim=-1) for tensor in projected), strict=True))
@@ -55,14 +57,15 @@ def by_oracle(layer: SelfAttention, x: Tensor, mask: Tensor | None, oracle: Orac
 def assert_follows(layer: SelfAttention, x: Tensor, mask: Tensor | None, oracle: Oracle) -> None:
     """Compare values, and the gradients of features and parameters, with the oracle's."""
     x = x.clone().requires_grad_()
-    got, want = layer(x, mask), by_oracle(layer, x, mask, oracle)
+    assert_same(layer(x, mask), by_oracle(layer, x, mask, oracle), (x, *layer.parameters()))
+
+
+def assert_same(got: Tensor, want: Tensor, leaves: tuple[Tensor, ...]) -> None:
+    """Compare values and the gradients of the leaves, whatever a later layer asks for."""
     assert_equal(got, want)
-    cotangent = features(*x.shape[:2], seed=1)
-    leaves = (x, *layer.parameters())
-    pairs = zip(
-        _gradients(got, leaves, cotangent), _gradients(want, leaves, cotangent), strict=True
-    )
-    for ours, theirs in pairs:
+    cotangent = features(*got.shape[:-1], width=got.size(-1), seed=1)
+    gradients = [_gradients(out, leaves, cotangent) for out in (got, want)]
+    for ours, theirs in zip(*gradients, strict=True):
         assert_equal(ours, theirs)
 
 
@@ -102,7 +105,7 @@ def assert_ignores_padding(layer: SelfAttention, x: Tensor) -> None:
             assert_equal(got, clean)
 
 
-def assert_finite_without_tokens(layer: SelfAttention, x: Tensor) -> None:
+def assert_finite_without_tokens(layer: nn.Module, x: Tensor) -> None:
     """Mask a whole sequence: zeros and finite gradients."""
     mask = torch.ones(x.shape[:2], dtype=torch.bool)
     mask[0] = False

@@ -1,4 +1,4 @@
-"""JumpSelfAttention against the reference and stock attention, and inside a graph transformer."""
+"""Self-attention with jump heads, an encoder's and a decoder's, against the oracles."""
 
 import pytest
 import torch
@@ -12,228 +12,260 @@ from torch_geometric.nn import Sequential, global_mean_pool
 from torch_geometric.utils import erdos_renyi_graph, to_dense_batch
 
 from jat_graph import JatConfig
-from jat_graph.nn import JumpConv, JumpSelfAttention
-from tests.oracles import reference_jump_attention
+from jat_graph.nn import (
+    DecoderSelfAttention,
+    EncoderSelfAttention,
+    JumpConv,
+    JumpSelfAttention,
+    SelfAttention,
+)
+from jat_graph.patterns import Window
+from tests.nn.support import (
+    CHANNELS,
+    HEADS,
+    assert_finite_without_tokens,
+    assert_follows,
+    assert_ignores_padding,
+    assert_leaks_nothing,
+    assert_precise,
+    features,
+    padded_features,
+    split,
+)
+from tests.oracles import reference_attention, reference_graph, reference_jump_attention
 
-CHANNELS, HEADS = 12, 3
-TWO_HEADS = JatConfig.paper(heads=2)
-
-
-def _heads(attention: JumpSelfAttention, x: Tensor) -> list[Tensor]:
-    """Return queries, keys and values of dense features: [B, H, N, D] each."""
-    sizes = (attention.heads, attention.head_channels)
-    return [
-        lin(x).unflatten(-1, sizes).transpose(1, 2)
-        for lin in (attention.q, attention.k, attention.v)
-    ]
-
-
-def _critical(attention: JumpSelfAttention, x: Tensor, mask: Tensor) -> Tensor:
-    """Return, for each pair of nodes in the jump heads, the ρ below which it is joined: [P]."""
-    query, key, _ = _heads(attention, x)
-    scores = query @ key.mT * attention.head_channels**-0.5
-    jumping = scores[:, list(attention.jump_heads)]
-    jumping = jumping.masked_fill(~mask[:, None, None, :], torch.nan)
-    products = (jumping.unsqueeze(-2) * jumping.unsqueeze(-3)).nan_to_num(-torch.inf).amax(-1)
-    off_diagonal = ~torch.eye(x.size(1), dtype=torch.bool, device=x.device)
-    pairs = mask.unsqueeze(1) & mask.unsqueeze(2) & off_diagonal  # [B, N, N]
-    return products[pairs.unsqueeze(1).expand_as(products)]
-
-
-@torch.no_grad()
-def _module(
-    x: Tensor, mask: Tensor | None = None, config: JatConfig = TWO_HEADS, **options: bool
-) -> JumpSelfAttention:
-    """Return a module that joins about half of the nodes of ``x`` at a threshold of 6."""
-    torch.manual_seed(0)
-    attention = JumpSelfAttention(CHANNELS, HEADS, config, **options).to(x.device, x.dtype)
-    mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-    products = _critical(attention, x, mask).unique()
-    middle = products[len(products) // 2 - 1 :][:2].mean()  # between two pairs: none is at ρ
-    for lin in (attention.q, attention.k):
-        lin.weight *= (6 / middle) ** 0.25  # products grow with the fourth power
-    joined = (_critical(attention, x, mask) > 6).double().mean()
-    assert 0.1 <= joined <= 0.9, f"{joined:.0%} of the pairs are joined"
-    return attention
+LENGTH = 11
+THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+# What may serve a decoder: keys that are chosen without looking ahead.
+CAUSAL_CONFIGS = [
+    {},
+    {"hop_weights": (0.5, 0.5)},
+    {"hop_weights": (0, 0, 1)},
+    {"key_selection": "strided", "key_step": 2},
+    {"pattern": "window:3"},
+]
+both_kinds = pytest.mark.parametrize("kind", (EncoderSelfAttention, DecoderSelfAttention))
 
 
-def _features(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, CHANNELS, dtype=torch.float64, generator=generator)
+def rule(layer: SelfAttention, length: int) -> Tensor:
+    everything = torch.ones(length, length, dtype=torch.bool)
+    return everything.tril() if layer.is_causal else everything
 
 
-def _stock(attention: JumpSelfAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return what ordinary attention gives with the module's weights."""
-    allowed = None if mask is None else mask[:, None, None, :]
-    out = F.scaled_dot_product_attention(*_heads(attention, x), allowed)
-    return attention.attn_out(out.transpose(1, 2).flatten(2))
+def plain_oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
+    """Return what ordinary heads read of one sequence."""
+    return [reference_attention(*heads, rule(layer, len(x))) for heads in split(layer, x, x)]
 
 
-def test_jump_heads_are_the_references_and_the_rest_are_stock(device: torch.device) -> None:
-    x = _features(2, 9).to(device)
-    mask = torch.tensor([[True] * 9, [True] * 6 + [False] * 3], device=device)
-    attention = _module(x, mask, JatConfig.paper(heads=(0, 2)))
-    query, key, value = _heads(attention, x)
-    jumping = reference_jump_attention(
-        query, key, value, threshold=6.0, hop_weights=(0.0, 1.0), attention_mask=mask
+def window_oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
+    """Return what ordinary heads read of a window of three."""
+    place = torch.arange(len(x))
+    visible = rule(layer, len(x)) & ((place[:, None] - place).abs() < 3)
+    return [reference_attention(*heads, visible) for heads in split(layer, x, x)]
+
+
+def jump_oracle(threshold: float, layer: SelfAttention, x: Tensor) -> list[Tensor]:
+    """Return what the heads read where heads 0 and 2 jump by one hop."""
+    heads = split(layer, x, x)
+    first, last = (
+        reference_jump_attention(
+            *(tensor[None, None] for tensor in heads[head]),
+            threshold=threshold,
+            is_causal=layer.is_causal,
+        )[0, 0]
+        for head in (0, 2)
     )
-    stock = F.scaled_dot_product_attention(query, key, value, mask[:, None, None, :])
-    heads = torch.stack([jumping[:, 0], stock[:, 1], jumping[:, 2]], dim=1)
-    truth = attention.attn_out(heads.transpose(1, 2).flatten(2))
-    out = attention(x, mask)
-    assert_close(out[mask], truth[mask], rtol=1e-10, atol=1e-10)
-    assert not out[~mask].any()
-    assert not torch.allclose(out[mask], _stock(attention, x, mask)[mask])
+    return [first, plain_oracle(layer, x)[1], last]
 
 
-def test_hop_zero_is_stock_attention_bit_for_bit() -> None:
-    x = _features(2, 9).float()
-    attention = _module(x, config=JatConfig(heads=2, hop_weights=(1,)))
-    assert torch.equal(attention(x), _stock(attention, x))
+def make(
+    config: JatConfig | None = None, kind: type[JumpSelfAttention] = JumpSelfAttention
+) -> JumpSelfAttention:
+    torch.manual_seed(0)
+    return kind(CHANNELS, HEADS, config).double()
+
+
+def joining(is_causal: bool = False, **changes: object) -> float:
+    """Return a threshold at which heads 0 and 2 join 10 to 90 % of the pairs of ``features``."""
+    layer, x = make(kind=DecoderSelfAttention if is_causal else EncoderSelfAttention), FEATURES
+    query, key, _ = layer.project(x, x)
+    votes = {name: changes[name] for name in ("key_selection", "key_step") if name in changes}
+    pairs = 2 * rule(layer, LENGTH).fill_diagonal_(False).sum()
+    for threshold in THRESHOLDS:
+        graph = reference_graph(query, key, threshold=threshold, is_causal=is_causal, **votes)
+        joined = (graph.adjacency > 0).sum((0, 2, 3)) / pairs  # [H]
+        if ((joined >= 0.1) & (joined <= 0.9)).all():
+            return threshold
+    raise AssertionError("no threshold joins some pairs, but not all")
+
+
+def jumping(
+    kind: type[JumpSelfAttention] = EncoderSelfAttention, **changes: object
+) -> JumpSelfAttention:
+    threshold = joining(kind is DecoderSelfAttention, **changes)
+    return make(JatConfig.paper(**{"heads": (0, 2), "threshold": threshold} | changes), kind)
+
+
+FEATURES = features(2, LENGTH)
+
+
+@both_kinds
+@given(case=padded_features())
+def test_heads_are_the_oracles(
+    kind: type[JumpSelfAttention], case: tuple[Tensor, Tensor | None]
+) -> None:
+    plain, threshold = make(kind=kind), joining(kind is DecoderSelfAttention)
+    assert plain.jump_heads == ()
+    assert_follows(plain, *case, plain_oracle)
+    pattern = JatConfig(heads=1, hop_weights=(1,), pattern=Window(3))
+    assert_follows(make(pattern, kind), *case, window_oracle)
+    assert_follows(jumping(kind), *case, lambda layer, x: jump_oracle(threshold, layer, x))
+
+
+@both_kinds
+def test_jumps_matter_and_hop_zero_is_plain_to_the_bit(kind: type[JumpSelfAttention]) -> None:
+    plain = make(kind=kind)
+    assert not torch.allclose(jumping(kind)(FEATURES), plain(FEATURES), atol=1e-3)
+    stays = make(JatConfig(heads=2, hop_weights=(1,)), kind)
+    assert torch.equal(stays(FEATURES), plain(FEATURES))
+
+
+@both_kinds
+def test_lower_precision_stays_within_the_budget(kind: type[JumpSelfAttention]) -> None:
+    assert_precise(make(kind=kind), FEATURES, plain_oracle)
+
+
+@pytest.mark.parametrize("changes", CAUSAL_CONFIGS, ids=str)
+def test_nothing_leaks_from_later_tokens(changes: dict[str, object]) -> None:
+    assert_leaks_nothing(jumping(DecoderSelfAttention, **changes), FEATURES)
+    assert_leaks_nothing(make(kind=DecoderSelfAttention), FEATURES)
+
+
+@both_kinds
+@pytest.mark.parametrize("changes", [{}, {"pattern": "window:3"}], ids=str)
+def test_padding_changes_nothing(kind: type[JumpSelfAttention], changes: dict[str, object]) -> None:
+    assert_ignores_padding(make(kind=kind), FEATURES)
+    assert_ignores_padding(jumping(kind, **changes), FEATURES)
+    assert_finite_without_tokens(jumping(kind, **changes), FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key_selection": "significance"}, "key_selection"),
+        ({"key_selection": "sampled"}, "key_selection"),
+        ({"key_selection": "strided"}, "key_step"),
+        ({"vote_rate": 0.1}, "vote_rate"),
+    ],
+)
+def test_keys_that_look_ahead_are_refused(changes: dict[str, object], message: str) -> None:
+    layer = make(JatConfig.paper(heads=1, **changes), DecoderSelfAttention)
+    with pytest.raises(ValueError, match=message):
+        layer(features(1, 4))
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.integers(0, 2**31))
 def test_a_batch_gives_what_its_graphs_give(sizes: list[int], seed: int) -> None:
     sizes = [8, *sizes]
-    x = _features(sum(sizes), seed=seed)
+    x, attention = features(sum(sizes), seed=seed), jumping()
     batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    attention = _module(*to_dense_batch(x, batch))
     out = attention(x, batch=batch)
     alone = torch.cat([attention(graph) for graph in x.split(sizes)])
     assert_close(out, alone, rtol=1e-10, atol=1e-10)
     dense, mask = to_dense_batch(x, batch)
     assert_close(out, attention(dense, mask)[mask], rtol=1e-10, atol=1e-10)
-    first = attention(x[:8], batch=torch.zeros(8, dtype=torch.long))
-    assert_close(out[:8], first, rtol=1e-10, atol=1e-10)
+    assert_close(attention(x, batch), out)  # as Sequential passes it
 
 
-@given(st.permutations(range(9)))
+@given(st.permutations(range(LENGTH)))
 def test_nodes_may_come_in_any_order(order: list[int]) -> None:
-    x = _features(9)
-    attention = _module(x.unsqueeze(0))
+    x, attention = FEATURES[0], jumping()
     assert_close(attention(x[order]), attention(x)[order], rtol=1e-10, atol=1e-10)
 
 
-def test_what_is_masked_changes_nothing() -> None:
-    x = _features(2, 9).float()
-    mask = torch.ones(2, 9, dtype=torch.bool)
-    mask[1, 5:] = False
-    attention = _module(x, mask, qkv_bias=True)
-    spoilt = x.masked_fill(~mask.unsqueeze(-1), torch.nan)
-    results = []
-    for features in (x, spoilt):
-        out = attention(features, mask)
-        results.append((out, *torch.autograd.grad(out.square().sum(), attention.parameters())))
-    for clean, got in zip(*results, strict=True):
-        assert torch.equal(clean, got)
-
-
-def test_empty_graphs_and_masked_rows_are_finite() -> None:
-    x = _features(9)
-    attention = _module(x.unsqueeze(0))
-    batch = torch.tensor([0] * 5 + [2] * 4)  # graph 1 has no node
-    out = attention(x, batch=batch)
+def test_graphs_without_nodes_are_finite() -> None:
+    x, attention = FEATURES[0], jumping()
+    out = attention(x, batch=torch.tensor([0] * 5 + [2] * 6))  # graph 1 has no node
     out.sum().backward()
-    assert out.isfinite().all()
+    assert out.isfinite().all() and attention(x[:1]).isfinite().all()
     assert all(p.grad.isfinite().all() for p in attention.parameters())
-    assert not attention(x[None], torch.zeros(1, 9, dtype=torch.bool)).any()
-    assert attention(x[:1]).isfinite().all()
 
 
 def test_a_table_and_a_mapping_are_by_jump_head() -> None:
-    x = _features(1, 9)
-    plain = JatConfig.paper(heads=(0, 2))
-    attention = _module(x, config=plain)
-    infinite = JumpSelfAttention(
-        CHANNELS, HEADS, JatConfig.paper(heads=(0, 2), threshold=((6.0, float("inf")),))
-    ).double()
-    mapped = JumpSelfAttention(
-        CHANNELS, HEADS, JatConfig.paper(heads=(0, 2), hop_weights={(0,): (0, 1), (2,): (1,)})
-    ).double()
-    for other in (infinite, mapped):
-        other.load_state_dict(attention.state_dict())
-    only_first = JumpSelfAttention(CHANNELS, HEADS, JatConfig.paper(heads=(0,))).double()
-    only_first.load_state_dict(attention.state_dict())
-    assert_close(infinite(x), only_first(x))
-    assert_close(mapped(x), only_first(x))
-    assert not torch.allclose(attention(x), only_first(x))
+    threshold = joining()
+    first = jumping(heads=(0,))(FEATURES)
+    assert_close(jumping(threshold=((threshold, float("inf")),))(FEATURES), first)
+    assert_close(jumping(hop_weights={(0,): (0, 1), (2,): (1,)})(FEATURES), first)
+    assert not torch.allclose(jumping()(FEATURES), first)
 
 
-class _GraphTransformer(torch.nn.Module):
-    """One layer as GPSConv has it: local convolution and global attention, summed."""
-
-    def __init__(self, config: JatConfig) -> None:
-        super().__init__()
-        self.local = JumpConv(CHANNELS, CHANNELS)
-        self.attention = JumpSelfAttention(CHANNELS, HEADS, config, dropout=0.1)
-        self.head = torch.nn.Linear(CHANNELS, 2)
-
-    def forward(self, data: Batch) -> Tensor:
-        local = self.local(data.x, data.edge_index) + data.x
-        everywhere = self.attention(data.x, batch=data.batch) + data.x
-        return self.head(global_mean_pool(local + everywhere, data.batch))
+def graph_transformer(config: JatConfig) -> Sequential:
+    """Return a layer as GPSConv has it: local convolution and global attention, summed."""
+    layers = [
+        (JumpConv(CHANNELS, CHANNELS), "x, edge_index -> near"),
+        (JumpSelfAttention(CHANNELS, HEADS, config, dropout=0.1), "x, batch -> far"),
+        (lambda x, near, far: x + near + far, "x, near, far -> x"),
+        (global_mean_pool, "x, batch -> x"),
+        (torch.nn.Linear(CHANNELS, 2), "x -> x"),
+    ]
+    return Sequential("x, edge_index, batch", layers)
 
 
-def _random_graphs(count: int) -> Batch:
-    sizes = torch.randint(6, 12, (count,)).tolist()
+def test_a_graph_transformer_trains_and_its_jumps_matter(device: torch.device) -> None:
+    torch.manual_seed(0)
+    sizes = torch.randint(6, 12, (8,)).tolist()
     graphs = [
         Data(x=torch.randn(n, CHANNELS), edge_index=erdos_renyi_graph(n, 0.3), y=n % 2)
         for n in sizes
     ]
-    return Batch.from_data_list(graphs)
-
-
-def test_a_graph_transformer_trains(device: torch.device) -> None:
-    torch.manual_seed(0)
-    data = _random_graphs(8).to(device)
-    dense, mask = to_dense_batch(data.x, data.batch)
-    model = _GraphTransformer(JatConfig.paper(heads=2, vote_rate=0.05)).to(device)
-    joined = _critical(model.attention, dense, mask)
-    assert (joined > 0).float().mean() > 0.1
+    data = Batch.from_data_list(graphs).to(device)
+    given = (data.x, data.edge_index, data.batch)
+    model = graph_transformer(JatConfig.paper(heads=2, vote_rate=0.05)).to(device)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
     for _ in range(2):
-        loss = F.cross_entropy(model(data), data.y)
+        loss = F.cross_entropy(model(*given), data.y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     assert losses[1] < losses[0]
     assert not [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
-
-
-def test_the_jumps_of_a_graph_transformer_matter() -> None:
-    torch.manual_seed(0)
-    data = _random_graphs(4)
-    model = _GraphTransformer(JatConfig.paper(heads=2, vote_rate=0.05)).eval()
-    base = _GraphTransformer(JatConfig(heads=2, hop_weights=(1,))).eval()
+    base = graph_transformer(JatConfig(heads=2, hop_weights=(1,))).to(device)
     base.load_state_dict(model.state_dict())
-    assert not torch.allclose(model(data), base(data), atol=1e-6)
-
-
-def test_in_sequential() -> None:
-    x = _features(9)
-    attention = _module(x.unsqueeze(0))
-    batch = torch.tensor([0] * 5 + [1] * 4)
-    model = Sequential("x, batch", [(attention, "x, batch -> x"), torch.nn.ReLU()])
-    assert_close(model(x, batch), attention(x, batch=batch).relu())
+    assert not torch.allclose(model.eval()(*given), base.eval()(*given), atol=1e-6)
 
 
 def test_bfloat16_autocast() -> None:
-    x = _features(1, 9).float()
-    attention = _module(x)
+    attention, x = jumping().float(), FEATURES.float()
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(x)
     assert_close(out.float(), attention(x), rtol=0, atol=0.2)
 
 
 def test_reset_draws_all_parameters_anew() -> None:
-    attention = JumpSelfAttention(CHANNELS, HEADS, TWO_HEADS, qkv_bias=True)
+    attention = JumpSelfAttention(CHANNELS, HEADS, JatConfig.paper(heads=2), qkv_bias=True)
     before = {name: p.detach().clone() for name, p in attention.named_parameters()}
     assert len(before) == 8
     attention.reset_parameters()
     assert not [name for name, p in attention.named_parameters() if torch.equal(p, before[name])]
+
+
+def test_what_heads_learn_has_the_names_of_attached_models_and_old_files_load() -> None:
+    stones = JatConfig.stones(heads=2, conv="StoneConv")
+    pairs = JatConfig.paper(heads=2, strength="learned", conv="GATv2Conv")
+    for own in (torch.nn.Sequential(make(config)) for config in (stones, pairs)):
+        state = {name: torch.randn_like(value) for name, value in own.state_dict().items()}
+        learned = [name.split(".", 1)[1] for name in state if name.startswith(("0.s", "0.j"))]
+        assert learned[0] == "strength.theta"
+        assert all(name.startswith("jump_conv.") for name in learned[1:])
+        old = {
+            name.replace("strength.theta", "strength").replace("jump_conv", "conv"): value
+            for name, value in state.items()
+        }
+        own.load_state_dict(old)
+        assert_close(dict(own.state_dict()), state)
 
 
 def test_sizes_and_repr() -> None:
@@ -245,57 +277,53 @@ def test_sizes_and_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "word"),
     [
-        ({"heads": 5}, "heads=5 needs head 4"),
-        ({"heads": 2, "layers": (0, 1)}, "needs layer 1, but the model has 1 layers"),
-        ({"heads": 2, "threshold": ((1.0, 2.0), (3.0, 4.0))}, "one row for one layer, got 2"),
-        ({"heads": 2, "threshold": ((1.0,),)}, "row 0 must have 2 entries"),
+        ({"heads": 5}, "heads"),
+        ({"heads": 2, "layers": (0, 1)}, "layer"),
+        ({"heads": 2, "threshold": ((1.0, 2.0), (3.0, 4.0))}, "one row"),
+        ({"heads": 2, "threshold": ((1.0,),)}, "2 entries"),
     ],
 )
-def test_configs_that_do_not_fit(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        JumpSelfAttention(CHANNELS, HEADS, JatConfig.paper(**changes))
+def test_configs_that_do_not_fit(changes: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        make(JatConfig.paper(**changes))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "word"),
     [
-        ((0, 3), "channels must be at least 1, got 0"),
-        ((12, 0), "heads must be at least 1, got 0"),
-        ((10, 4), "channels must be a multiple of heads=4 without head_channels, got 10"),
-        ((10, 4, TWO_HEADS, 0), "head_channels must be at least 1, got 0"),
-        ((10, 4, 6.0), "config must be a JatConfig, got float"),
+        ({"channels": 0}, "channels"),
+        ({"heads": 0}, "heads"),
+        ({"channels": 10, "heads": 4}, "channels"),
+        ({"head_channels": 0}, "head_channels"),
+        ({"config": 6.0}, "config"),
     ],
 )
-def test_bad_arguments(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        JumpSelfAttention(*arguments, *([TWO_HEADS] if len(arguments) == 2 else []))
+def test_bad_arguments(options: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=f"^{word} must be"):
+        JumpSelfAttention(**{"channels": CHANNELS, "heads": HEADS, "config": None} | options)
 
 
-X = torch.zeros(2, 5, CHANNELS)
-FLAT = torch.zeros(5, CHANNELS)
+X, FLAT = torch.zeros(2, 5, CHANNELS), torch.zeros(5, CHANNELS)
+MASK, BATCH = torch.ones(5, dtype=torch.bool), torch.zeros(5, dtype=torch.long)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "word"),
     [
-        ({"x": X[..., 1:]}, r"x must be \[B, N, 12\] or \[N_total, 12\]"),
-        ({"x": X[:, :0]}, "and not empty, got"),
-        ({"x": X, "mask": torch.ones(2, 4, dtype=torch.bool)}, r"mask must be bool \[2, 5\]"),
-        ({"x": X, "mask": torch.ones(2, 5)}, "mask must be bool"),
-        ({"x": X, "batch": torch.zeros(5, dtype=torch.long)}, "batch needs flat x"),
-        ({"x": FLAT, "batch": torch.zeros(4, dtype=torch.long)}, r"batch must be .* \[5\]"),
-        ({"x": FLAT, "mask": torch.ones(5, dtype=torch.bool)}, "batch must be torch.int64"),
-        ({"x": FLAT, "batch": torch.tensor([0, 1, 0, 1, 1])}, "batch must be in rising order"),
-        (
-            {"x": FLAT, "batch": torch.zeros(5).long(), "mask": torch.ones(5).bool()},
-            "mask needs dense x",
-        ),
-        ({"x": X + torch.nan}, "x must be finite in valid tokens"),
+        ((X[..., 1:],), "x"),
+        ((X[:, :0],), "x"),
+        ((X + torch.nan,), "x"),
+        ((X, MASK[:4].expand(2, -1)), "mask"),
+        ((X, MASK.float().expand(2, -1)), "mask"),
+        ((X, None, BATCH), "batch"),
+        ((FLAT, None, BATCH[1:]), "batch"),
+        ((FLAT, MASK), "batch"),
+        ((FLAT, None, torch.tensor([0, 1, 0, 1, 1])), "batch"),
+        ((FLAT, MASK, BATCH), "mask"),
     ],
 )
-def test_bad_input(arguments: dict[str, Tensor], message: str) -> None:
-    attention = JumpSelfAttention(CHANNELS, HEADS, TWO_HEADS)
-    with pytest.raises(ValueError, match=message):
-        attention(**arguments)
+def test_bad_input(arguments: tuple[Tensor | None, ...], word: str) -> None:
+    with pytest.raises(ValueError, match=f"^{word} "):
+        make().float()(*arguments)

@@ -28,34 +28,22 @@ class Net(nn.Module):
         return out
 
 
-def _refusal(layer: nn.Module, name: str) -> str:
-    """Return what a layer says to features of sources and of targets, with another name in it."""
-    x = torch.randn(4, 3)
-    with pytest.raises(ValueError, match="received a tuple of node features") as refused:
-        layer((x, x), EDGES)
-    return str(refused.value).replace(type(layer).__name__, name)
-
-
-@pytest.mark.parametrize("make", LAYERS)
-def test_a_tuple_is_refused_in_the_words_of_pyg(make: type[nn.Module]) -> None:
-    words = _refusal(make(3, 2), "layer")
-    assert words == _refusal(GCNConv(3, 2), "layer")
-    with pytest.raises(ValueError, match=f"^{re.escape(words.replace('layer', make.__name__, 1))}"):
-        make(3, 2)([torch.randn(4, 3)] * 2, EDGES)
-
-
 @pytest.mark.parametrize("make", LAYERS)
 def test_edges_between_kinds_of_nodes_are_refused_in_the_words_of_pyg(
     make: type[nn.Module],
 ) -> None:
-    x, edges = {kind: torch.randn(4, 3) for kind in "ab"}, {TO: EDGES, FRO: EDGES}
-    said = f"'{make.__name__}' received a tuple .* does not support bipartite message passing"
-    for net in (
-        to_hetero(Net(make(3, 2)), (["a", "b"], [TO, FRO])),
-        HeteroConv({TO: make(3, 2), FRO: make(3, 2)}),
+    x = torch.randn(4, 3)
+    with pytest.raises(ValueError, match="received a tuple") as theirs:
+        GCNConv(3, 2)((x, x), EDGES)
+    words = re.escape(str(theirs.value).replace("GCNConv", make.__name__, 1))
+    nodes, edges = {kind: x for kind in "ab"}, {TO: EDGES, FRO: EDGES}
+    for net, given in (
+        (make(3, 2), ([x, x], EDGES)),
+        (to_hetero(Net(make(3, 2)), (["a", "b"], [TO, FRO])), (nodes, edges)),
+        (HeteroConv({TO: make(3, 2), FRO: make(3, 2)}), (nodes, edges)),
     ):
-        with pytest.raises(ValueError, match=said):
-            net(x, edges)
+        with pytest.raises(ValueError, match=words):
+            net(*given)
 
 
 @pytest.mark.parametrize("make", LAYERS)
@@ -85,10 +73,10 @@ def test_weights_may_be_a_column(make: type[nn.Module]) -> None:
 
 
 @pytest.mark.parametrize("make", LAYERS)
-@pytest.mark.parametrize("shape", [(5, 2), (1, 5), (5, 1, 1), ()])
-def test_other_shapes_of_weights_are_refused(make: type[nn.Module], shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"_weight must be \[5\] or \[5, 1\], got \["):
-        make(3, 2)(torch.randn(4, 3), EDGES, torch.ones(shape))
+def test_other_shapes_of_weights_are_refused(make: type[nn.Module]) -> None:
+    for shape in ((5, 2), (1, 5), (5, 1, 1), ()):
+        with pytest.raises(ValueError, match="_weight must be"):
+            make(3, 2)(torch.randn(4, 3), EDGES, torch.ones(shape))
 
 
 @pytest.mark.parametrize("make", LAYERS)

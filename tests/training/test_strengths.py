@@ -50,7 +50,7 @@ def test_each_parameter_that_is_trained_is_in_one_group(
     weights, others, strengths = (
         {names[parameter] for parameter in group["params"]} for group in groups
     )
-    assert strengths == trained.keys() & ({"attention.strength"} if learned else set())
+    assert strengths == trained.keys() & ({"attention.strength.theta"} if learned else set())
     assert all(name.endswith("weight") and "norm" not in name for name in weights)
     assert all("bias" in name or "norm" in name for name in others)
 
@@ -84,7 +84,7 @@ def test_an_optimizer_takes_the_groups() -> None:
     optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-5, strength_lr=0.1))
     model.attention(torch.randn(2, 16, 8)).square().sum().backward()
     optimizer.step()
-    strength = model.attention.strength
+    strength = model.attention.strength.theta
     assert strength is not None
     torch.testing.assert_close(strength.abs(), torch.full_like(strength, 0.1))
 

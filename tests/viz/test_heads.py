@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from jat_graph.inspection.reports import HeadReport, HeadView, Jump, SteppingStone, Token
 from jat_graph.viz import draw_head, save_figure
-from jat_graph.viz import new_figure
+from jat_graph.viz.figures import new_figure
 
 
 def made_up_view(length: int, jumps: int = 3) -> HeadView:

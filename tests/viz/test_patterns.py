@@ -7,10 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 
 from jat_graph.attention.patterns.dense import pattern_rows
-from jat_graph.checks.layers import is_layer
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.layers import parse_layer
 from jat_graph.viz.figures import COLOURS, SEVERAL
 
 
@@ -23,10 +21,7 @@ from jat_graph.viz.figures import COLOURS, SEVERAL
     ],
 )
 def test_every_label_lies_inside_the_picture_and_apart(specs: str, length: int) -> None:
-    read = (
-        parse_layer(spec) if is_layer(spec) else parse_pattern(spec) for spec in specs.split(",")
-    )
-    figure = draw_patterns(list(read), length)
+    figure = draw_patterns(specs.split(","), length)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     used = figure.get_tightbbox(renderer)  # inches, every text included

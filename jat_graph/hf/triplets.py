@@ -9,11 +9,61 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.triplets import triplet_heads
+from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.layer_config import LayerConfig
 from jat_graph.hf.modules import AttentionModule
-from jat_graph.triplet_config import TripletConfig
+
+
+@dataclass(frozen=True)
+class TripletConfig(LayerConfig):
+    """Settings of triplet heads; :func:`jat_graph.attach` takes them in place of a ``JatConfig``.
+
+    The defaults are those of the released code, but for what is wrong there:
+    :class:`jat_graph.nn.TripletAttention` says what.
+
+    Args:
+        heads: How many heads become triplet heads, the last ones; a multiple of 3. (default: 3)
+        layers: Indices from 0. (default: None, all)
+        pairs: How keys come together: ``"partner"``, with second keys from a linear layer that each
+            attention module gets, ``key2``; ``"sum"`` or ``"max"`` over all tokens, without.
+            (default: ``"partner"``)
+        seed: What random partners and the new weights are drawn from. (default: 0)
+
+    Raises:
+        ValueError: If a field does not fit.
+
+    Reference:
+        Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
+    """
+
+    heads: int = 3
+    pairs: str = "partner"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if check_integer("heads", self.heads, least=3) % 3 != 0:
+            raise ValueError(f"heads must be a multiple of 3, got {self.heads}")
+        check_choice("pairs", self.pairs, ("partner", "sum", "max"))
+        check_integer("seed", self.seed, least=0)
+
+    def head_indices(self, num_heads: int) -> tuple[int, ...]:
+        """Return the triplet heads of a layer of ``num_heads``, its last ones.
+
+        Args:
+            num_heads: Heads of the layer.
+
+        Returns:
+            Indices from 0.
+
+        Raises:
+            ValueError: If the layer has not as many.
+        """
+        if num_heads < self.heads:
+            raise ValueError(f"heads must be at most {num_heads}, got {self.heads}")
+        return tuple(range(num_heads - self.heads, num_heads))
 
 
 @dataclass(frozen=True)
@@ -70,6 +120,8 @@ class TripletLayer(LayerHeads):
 
     def run(self, call: AttentionCall) -> HeadParts:
         """Return the heads as readings of their own, three features of all of them at a time."""
+        from jat_graph.nn.triplet_attention import triplet_heads  # PyG takes seconds to load
+
         second_key = None
         if self.config.pairs == "partner":
             flat = call.module.key2(call.hidden)  # type: ignore[operator]

@@ -4,14 +4,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.nn import BlockSelfAttention, SourceToToken, feature_attention
-from jat_graph.nn.biblosa import least_memory
-from jat_graph.nn.feature_attention import FeatureSelfAttention
 from jat_graph.testing import assert_within_budget
+from models import biblosa
+from models.biblosa import (
+    BiBloSAN,
+    BlockSelfAttention,
+    FeatureSelfAttention,
+    SourceToToken,
+    least_memory,
+)
 from tests.inputs import random_padding_mask
+from tests.nn.support import assert_finite_without_tokens, assert_same, features
 from tests.oracles import (
     reference_block_attention,
     reference_block_length,
@@ -24,8 +30,7 @@ LENGTHS = [1, 2, 5, None]
 
 
 def tokens(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(*shape, CHANNELS, dtype=torch.float64, generator=generator)
+    return 2 * features(*shape, width=CHANNELS, seed=seed)
 
 
 def make_layer(block_length: int | None = 2, dropout: float = 0.0) -> BlockSelfAttention:
@@ -49,33 +54,11 @@ def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tens
     assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["as on the CPU", "as on CUDA"])
-def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
-    if wide:  # autocast's softmax gives float32 there
-        wrapped = feature_attention.softmax_where
-        monkeypatch.setattr(
-            feature_attention, "softmax_where", lambda *a, **k: wrapped(*a, **k).float()
-        )
-    layer, x = make_layer().float(), tokens(2, 11).float()
-    with torch.autocast("cpu", torch.bfloat16):
-        got = layer(x)
-    assert got.dtype == torch.bfloat16
-    assert_close(got.float(), layer(x), rtol=0, atol=0.05)
-
-
 @pytest.mark.parametrize("block_length", LENGTHS)
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
 def test_values_and_gradients_are_the_oracles(length: int, block_length: int | None) -> None:
     layer, x = make_layer(block_length), tokens(length).requires_grad_()
-    got, want = layer(x[None])[0], oracle(layer, x)
-    assert_all_close(got, want)
-    inputs = [x, *layer.parameters()]
-    weight = torch.randn(want.shape, generator=torch.Generator().manual_seed(1)).double()
-    gradients = [
-        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True, materialize_grads=True)
-        for out in (got, want)
-    ]
-    assert_all_close(*gradients)
+    assert_same(layer(x[None])[0], oracle(layer, x), (x, *layer.parameters()))
 
 
 @given(
@@ -96,17 +79,6 @@ def test_padding_changes_nothing_whatever_it_holds(
         assert_all_close(out[valid], oracle(layer, row[valid]))
 
 
-def test_blocks_of_padding_are_not_read() -> None:
-    """In the released code they are: the backward direction sees elu(b) in each of them."""
-    layer, x = make_layer(2), tokens(1, 4)
-    with torch.no_grad():
-        layer.backward_blocks.block_hidden.bias.fill_(3.0)
-    longer = torch.cat([x, torch.zeros_like(x)], dim=1)
-    mask = torch.arange(8)[None] < 4
-    assert_all_close(layer(longer, mask)[:, :4], layer(x))
-    assert not torch.allclose(layer(longer)[:, :4], layer(x))
-
-
 def test_tokens_reach_across_blocks_in_their_direction() -> None:
     layer, x = make_layer(3), tokens(1, 6).requires_grad_()
     out = layer(x)
@@ -119,13 +91,7 @@ def test_tokens_reach_across_blocks_in_their_direction() -> None:
 
 
 def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
-    layer, x = make_layer(None), tokens(2, 5).requires_grad_()
-    mask = torch.tensor([[True] * 5, [False] * 5])
-    out = layer(x, mask)
-    assert not out[1].any()
-    gradients = torch.autograd.grad(out.square().sum(), [x, *layer.parameters()])
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    assert gradients[0][0].any() and not gradients[0][1].any()
+    assert_finite_without_tokens(make_layer(None), tokens(2, 5))
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -166,53 +132,36 @@ def test_single_precision_is_within_its_budget() -> None:
     assert_within_budget(single(x.float()[None])[0], oracle(single, x.float()), truth, ulps=16)
 
 
-def test_dropout_is_for_training_only() -> None:
-    layer, x = make_layer(dropout=0.5), tokens(2, 7)
-    assert not torch.allclose(layer(x), layer(x))
-    assert torch.equal(layer.eval()(x), make_layer()(x))
+@pytest.mark.parametrize("wide", [False, True], ids=["as on the CPU", "as on CUDA"])
+def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    if wide:  # autocast's softmax gives float32 there
+        wrapped = biblosa.softmax_where
+        monkeypatch.setattr(biblosa, "softmax_where", lambda *a: wrapped(*a).float())
+    layer, x = make_layer().float(), tokens(2, 11).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        got = layer(x)
+    assert got.dtype == torch.bfloat16
+    assert_close(got.float(), layer(x), rtol=0, atol=0.05)
 
 
-def test_it_learns_which_marker_came_first() -> None:
+def test_the_classifier_learns_which_word_came_first() -> None:
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.zeros(256, 12, CHANNELS)
-    places = torch.stack(
-        [torch.randperm(12, generator=generator)[:2] for _ in range(256)]
-    )  # of the two markers, mostly in different blocks
-    rows = torch.arange(256)
-    for marker in (0, 1):
-        x[rows, places[:, marker], marker] = 1.0
+    words, rows = torch.zeros(256, 12, dtype=torch.long), torch.arange(256)
+    # Where words 1 and 2 are: mostly in different blocks.
+    places = torch.stack([torch.randperm(12)[:2] for _ in range(256)])
+    for column in (0, 1):
+        words[rows, places[:, column]] = column + 1
     label = (places[:, 0] < places[:, 1]).long()
-    model = nn.ModuleList([BlockSelfAttention(CHANNELS, 8, 4), SourceToToken(16), nn.Linear(16, 2)])
+    model = BiBloSAN(3, 2, channels=8, hidden_channels=8, block_length=4, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
-        logits = model[2](model[1](model[0](x)))
-        loss = nn.functional.cross_entropy(logits, label)
+        loss = torch.nn.functional.cross_entropy(model(words), label)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert (logits.argmax(-1) == label).float().mean() > 0.95
+    assert (model(words).argmax(-1) == label).float().mean() > 0.95
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"channels": 0}, "channels must be at least 1, got 0"),
-        ({"hidden_channels": 0}, "hidden_channels must be at least 1, got 0"),
-        ({"block_length": 0}, "block_length must be at least 1, got 0"),
-        ({"dropout": 2.0}, "dropout probability has to be between 0 and 1, but got 2.0"),
-    ],
-)
-def test_bad_settings_are_one_line(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BlockSelfAttention(**{"channels": 3} | options)
-
-
-@pytest.mark.parametrize("layer", [make_layer(), SourceToToken(CHANNELS).double()])
-def test_bad_calls_are_one_line(layer: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"x must be \[B, N, 3\] and not empty, got \[4, 3\]"):
-        layer(tokens(4))
-    with pytest.raises(ValueError, match=r"mask must be bool \[1, 4\], got torch.int64 \[1, 4\]"):
-        layer(tokens(1, 4), torch.ones(1, 4, dtype=torch.int64))
-    with pytest.raises(ValueError, match="x must be finite in valid tokens"):
-        layer(tokens(1, 4) / 0)
+def test_a_block_has_tokens() -> None:
+    with pytest.raises(ValueError, match="block_length"):
+        make_layer(0)

@@ -1,0 +1,180 @@
+"""Filter heads, GFSA's and those of attention diffusion: settings, formulas, pretrained models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from jat_graph.attention.strengths import JumpStrength, are_at_rest
+from jat_graph.checks.numbers import check_choice, check_integer, check_number
+from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.layer_config import LayerConfig
+from jat_graph.hf.modules import AttentionModule
+
+RULES = ("gfsa", "ppr")
+RESTART = 0.15
+
+
+@dataclass(frozen=True)
+class FilterConfig(LayerConfig):
+    """Settings of filter heads; :func:`jat_graph.attach` takes them in place of a ``JatConfig``.
+
+    Such a head reads its values by a polynomial of its own attention probabilities P, and leaves
+    queries and keys as they are. All heads of a layer are filter heads.
+
+    Args:
+        rule: ``"gfsa"``: w₀ I + w₁ P + w_K [P + (K − 1)(P² − P)], the bracket standing for P to the
+            power of K; each head learns its three weights, which begin at 0, 1 and 0, so that the
+            model is its base. ``"ppr"``: Z ← (1 − α) P Z + α V, K times, from Z = V, which learns
+            nothing and is not the base. (default: ``"gfsa"``)
+        order: K, at least 1. (default: 3)
+        restart: α of ``"ppr"``, from 0 to 1; ``"gfsa"`` has none. (default: None, 0.15 for
+            ``"ppr"``)
+        layers: Indices from 0. (default: None, all)
+
+    Raises:
+        ValueError: If a field does not fit.
+
+    Reference:
+        Choi et al., *Graph Convolutions Enrich the Self-Attention in Transformers!*, NeurIPS 2024,
+        and Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021 (MAGNA), whose
+        layer norm and feed-forward are those that a transformer has anyway.
+    """
+
+    rule: str = "gfsa"
+    order: int = 3
+    restart: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("rule", self.rule, RULES)
+        check_integer("order", self.order, least=1)
+        if self.rule == "gfsa" and self.restart is not None:
+            raise ValueError(f"restart must be None for gfsa, got {self.restart!r}")
+        if self.rule == "ppr":
+            restart = RESTART if self.restart is None else self.restart
+            if check_number("restart", restart, least=0.0) > 1:
+                raise ValueError(f"restart must be at most 1, got {restart}")
+            object.__setattr__(self, "restart", restart)
+
+    def head_indices(self, num_heads: int) -> tuple[int, ...]:
+        """Return the filter heads of a layer: all of them.
+
+        Args:
+            num_heads: Heads of the layer.
+
+        Returns:
+            Indices from 0.
+        """
+        return tuple(range(num_heads))
+
+
+def filter_heads(
+    read: Callable[[Tensor], Tensor],  # takes values to what one reading makes of them, P x
+    value: Tensor,  # [B, H, L, Dv]
+    config: FilterConfig,
+    theta: Tensor | None,  # of "gfsa": w₀, w₁ − 1 and w_K, [3, H]
+) -> Tensor:  # [B, H, L, Dv]
+    """Return what filter heads read: those of small models and of attached ones; P is never formed.
+
+    Sums are in float32 at least. With dropout each reading drops probabilities of its own, as
+    MAGNA's released code does; GFSA's drops them once for both.
+    """
+    start = _wide(value)
+    if theta is None:
+        assert config.restart is not None
+        state = value
+        for _ in range(config.order):
+            near = _wide(read(state))
+            state = ((1 - config.restart) * near + config.restart * start).to(value.dtype)
+        return state
+    first = read(value)
+    once, twice = _wide(first), _wide(read(first))
+    itself, more, high = theta.to(start.dtype)[:, :, None, None]
+    far = once + (config.order - 1) * (twice - once)
+    result: Tensor = once + more * once + itself * start + high * far
+    return result.to(first.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class FilterLayer(LayerHeads):
+    """The filter heads of one attention module."""
+
+    config: FilterConfig
+
+    config_class = FilterConfig
+    name = "attention_filter"
+    word = "filter"
+    on_features = False
+
+    @classmethod
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: FilterConfig
+    ) -> FilterLayer:
+        """Return the filter heads of one module; what its mask hides, no power of P sees."""
+        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+
+    @classmethod
+    def learns(cls, config: FilterConfig) -> bool:
+        """Tell whether each head has weights of its own."""
+        return config.rule == "gfsa"
+
+    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+        """Return the weights, less those of the base, if there are any."""
+
+        def make() -> nn.Module:
+            like = next(module.parameters())
+            dtype = like.dtype if like.is_floating_point() else torch.float32
+            theta = torch.zeros(3, len(self.heads), device=like.device, dtype=dtype)
+            return JumpStrength(nn.Parameter(theta))
+
+        return {"filter": make} if self.learns(self.config) else {}
+
+    def at_rest(self, module: nn.Module) -> bool:
+        """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
+        theta = self._theta(module)
+        if theta is None:
+            return self.config.order == 1 and self.config.restart == 0
+        return are_at_rest(theta)
+
+    def _theta(self, module: nn.Module) -> Tensor | None:
+        return module.filter() if self.learns(self.config) else None  # type: ignore[operator]
+
+    def way(self, module: nn.Module) -> str:
+        """Return the rule, and how far the weights are from the base's."""
+        theta = self._theta(module)
+        if theta is None:
+            return f"ppr, {self.config.order} steps, restart {self.config.restart:g}"
+        moved = theta.detach().abs().amax().item()
+        return f"gfsa, order {self.config.order}, at most {moved:.2g} from the base"
+
+    def run(self, call: AttentionCall) -> HeadParts:
+        """Return the heads as readings of their own: some attention calls, and nothing L×L."""
+        if not call.is_whole:
+            raise ValueError(
+                "filter heads need the queries of all tokens: pass use_cache=False "
+                f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+            )
+        attn_mask, is_causal = call.sdpa_mask(None)
+        read = partial(
+            F.scaled_dot_product_attention,
+            call.query,
+            call.key,
+            attn_mask=attn_mask,
+            dropout_p=call.dropout,
+            is_causal=is_causal,
+            scale=call.scale,
+        )
+        value, theta = call.value, self._theta(call.module)
+        output = filter_heads(lambda x: read(x.to(value.dtype)), value, self.config, theta)
+        return [Reading(self.heads, output)]

@@ -1,0 +1,172 @@
+"""The command line as a whole: help, version, and one line for what went wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from jat_graph import __version__, cli
+from jat_graph.cli import app as commands
+from tests.cli.conftest import Run
+
+COMMANDS = ("demo", "inspect", "calibrate", "plot", "view", "probe")
+
+
+def start(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the program as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "jat_graph.cli", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    shown = run("--help").output
+    for command in COMMANDS:
+        assert command in shown
+        assert run(command, "--help").exit_code == 0
+    assert run("--version").output.strip() == f"jat-graph {__version__}"
+
+
+def test_help_is_there_before_torch(tmp_path: Path) -> None:
+    code = "import sys, jat_graph.cli.app; sys.exit('torch' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ValueError("heads must be 1, got 2\nmore"), 2, "heads must be 1, got 2"),
+        (ImportError("pictures need matplotlib"), 2, "pictures need matplotlib"),
+        (FileNotFoundError(2, "No such file", "a.txt"), 2, "a.txt: No such file"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (RuntimeError("CUDA out of memory. Tried"), 1, "out of memory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_errors_are_one_line(
+    error: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        raise error
+
+    app = typer.Typer()
+    app.command()(fail)
+    monkeypatch.setattr(commands, "app", app)
+    monkeypatch.setattr(sys, "argv", ["jat-graph"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    shown = capsys.readouterr().err.strip()
+    assert line in shown
+    assert "\n" not in shown
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("a shape is wrong")
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(fail)
+    monkeypatch.setattr(commands, "app", app)
+    monkeypatch.setattr(sys, "argv", ["jat-graph"])
+    with pytest.raises(RuntimeError, match="a shape is wrong"):
+        cli.main()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("trian", "No such command 'trian'"),
+        ("inspect --modle x", "No such option: --modle"),
+        ("inspect", "Missing option '--model'"),
+        ("inspect --model x --layer two", "got 'two'"),
+        ("inspect --model x --tokens 5", "must be FIRST:END"),
+        ("inspect --model x", "text must be given"),
+        ("inspect --model x --file missing.txt", "missing.txt: No such file"),
+        ("inspect --model x --file latin.txt", "latin.txt must be UTF-8"),
+        ("inspect --model x --file empty.txt", "got an empty file"),
+        (
+            "inspect --model x --text book --json none/x.json",
+            "none/x.json must be a file in a fold",
+        ),
+        ("inspect --model a/b/c --text book", "model must be a folder or a Hub name"),
+        ("inspect --model MODEL --text book --config newer.json", "version must be at most"),
+        ("inspect --model MODEL --text book --set heads", "--set must be NAME=VALUE"),
+        ("inspect --model MODEL --text book --set nonsense=1", "unknown config field 'nonsense'"),
+        ("inspect --model MODEL --text book --set heads=[9]", "head 9"),
+        ("inspect --model MODEL --text book --layer 7", "layer 7"),
+        ("inspect --model MODEL --text book --tokens 1:90", "tokens must lie in a text of 3"),
+        ("calibrate --model MODEL --text book --density 3", "density must be in (0, 1)"),
+        ("calibrate --model MODEL --text book --config stones", "to calibrate, got 'stones'"),
+        ("plot -o x.png", "plot needs --model or --pattern"),
+        ("plot -o x.gif --pattern causal", "--output must be a file name ending in"),
+        ("plot -o x.png --pattern nonsense:3", "pattern must be one of"),
+        ("plot -o x.png --pattern causal --length 99999", "--length must be at most"),
+        ("plot -o none/x.png --model MODEL --text book", "none/x.png must be a file in a folder"),
+        ("plot -o x.png --model MODEL --text book --text more", "plot draws one text, got 2"),
+        ("view --model x", "text must be given"),
+        ("view --model x --treebank missing.conllu", "missing.conllu: No such file"),
+        ("view --model x --treebank tree.conllu --sentences 1:9", "--sentences must be of 1 to 1"),
+        ("view --model x --text book -o none/x.html", "none/x.html must be a file in a folder"),
+        ("demo --output latin.txt", "--output must be a folder, got the file"),
+        ("demo --steps 0", "got '0'"),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(
+    words: str,
+    line: str,
+    tiny_model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "newer.json").write_text('{"version": 99}')
+    (tmp_path / "tree.conllu").write_text("1\tbook\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    given = [tiny_model if word == "MODEL" else word for word in words.split()]
+    monkeypatch.setattr(sys, "argv", ["jat-graph", *given])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    shown = capsys.readouterr()
+    assert caught.value.code == 2
+    assert not shown.out
+    assert shown.err.count("\n") == 1
+    assert shown.err.startswith("jat-graph: error: ")
+    assert line in shown.err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("broken", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_broken_model_is_one_line(broken: str, tiny_model: str, tmp_path: Path, run: Run) -> None:
+    for file in Path(tiny_model).iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / broken).write_bytes(b"cut off")
+    with pytest.raises(ValueError, match=r"^model ") as caught:
+        run("inspect", "--model", tmp_path, "--text", "book")
+    assert "\n" not in str(caught.value)
+
+
+def test_no_traceback_from_a_real_process(tmp_path: Path, tiny_model: str) -> None:
+    wrong = start("inspect", "--model", tiny_model, "--file", "missing.txt", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert wrong.stderr == "jat-graph: error: missing.txt: No such file or directory\n"
+    right = start("inspect", "--model", tiny_model, "--text", "the book", folder=tmp_path)
+    assert right.returncode == 0
+    assert "density" in right.stdout
+    assert right.stderr == ""
