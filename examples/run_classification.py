@@ -25,22 +25,17 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
+from examples.data import load_splits, load_task, own_columns
+from examples.heads import place_heads
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_classes, score_numbers
 from examples.training import (
     Answers,
-    DataArguments,
     Encoded,
-    check_columns,
-    finished_run,
     load_config,
     load_model,
-    load_splits,
-    load_task,
     load_tokenizer,
-    parse_arguments,
-    place_heads,
-    run_script,
     run_trainer,
     tokenize,
 )
@@ -114,18 +109,8 @@ def standard_columns(
 
     Classes are those of the training rows; without such, those that the model was trained with.
     """
-    names = {
-        data.text_column: "text",
-        data.text_pair_column: "text_pair",
-        data.label_column: "label",
-    }
-    check_columns(splits, names)
-    made = {
-        name: rows.select_columns([*filter(None, names)]).rename_columns(
-            {old: new for old, new in names.items() if old not in (None, new)}
-        )
-        for name, rows in splits.items()
-    }
+    names: dict[str | None, str] = {data.text_column: "text", data.label_column: "label"}
+    made = own_columns(splits, {**names, data.text_pair_column: "text_pair"})
     kind = next(iter(made.values())).features["label"]
     is_float = isinstance(kind, Value) and kind.dtype.startswith(("float", "double"))
     if is_float if data.do_regression is None else data.do_regression:

@@ -22,23 +22,11 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
+from examples.data import draw_rows, load_splits, load_task, own_columns
+from examples.heads import place_heads
 from examples.tasks.metrics import score_losses
-from examples.training import (
-    DataArguments,
-    Encoded,
-    check_columns,
-    draw_rows,
-    finished_run,
-    load_config,
-    load_model,
-    load_splits,
-    load_task,
-    load_tokenizer,
-    parse_arguments,
-    place_heads,
-    run_script,
-    run_trainer,
-)
+from examples.training import Encoded, load_config, load_model, load_tokenizer, run_trainer
 
 _NO_LABEL = -100
 
@@ -62,12 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     other = data.max_eval_samples
     data.max_train_samples = data.max_eval_samples = None
     splits = load_splits(data, task, args)
-    check_columns(splits, () if task else (data.text_column,))
+    if task is None:
+        splits = own_columns(splits, {data.text_column: "text"})
     size = task.vocabulary_size if task else None
     tokenizer = load_tokenizer(model) if size is None else None
-    column = "text" if task else data.text_column
     encoded = {
-        name: encode_blocks(rows, column, tokenizer, data.max_length, limits.get(name, other))
+        name: encode_blocks(rows, tokenizer, data.max_length, limits.get(name, other))
         for name, rows in splits.items()
     }
     wanted = size or len(tokenizer or ())
@@ -108,7 +96,6 @@ def check_decoder(model: PreTrainedModel) -> None:
 
 def encode_blocks(
     rows: Dataset,
-    column: str,
     tokenizer: PreTrainedTokenizerBase | None,
     max_length: int,
     limit: int | None,
@@ -118,7 +105,7 @@ def encode_blocks(
         documents = [(tokens, [1] * len(tokens)) for tokens in rows["tokens"]]
     else:
         found = tokenizer(
-            [*rows[column]], add_special_tokens=False, return_offsets_mapping=True, verbose=False
+            [*rows["text"]], add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
         # White space between two tokens is the second one's.
         ends = [[end for _, end in offsets] for offsets in found["offset_mapping"]]

@@ -19,24 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
+from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
+from examples.data import load_splits, load_task, own_columns
+from examples.heads import place_heads
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_answers, score_doubted_answers
-from examples.training import (
-    Answers,
-    DataArguments,
-    Encoded,
-    check_columns,
-    finished_run,
-    load_config,
-    load_model,
-    load_splits,
-    load_task,
-    load_tokenizer,
-    parse_arguments,
-    place_heads,
-    run_script,
-    run_trainer,
-)
+from examples.training import Answers, Encoded, load_config, load_model, load_tokenizer, run_trainer
 
 _NOT_HERE = 0  # a window without the answer points at its first token, which BERT's is for
 _NOWHERE = (-1, -1)  # where an answer stands that no window holds, in characters
@@ -93,18 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
 def standard_columns(splits: Splits, data: QuestionArguments) -> Splits:
     """Own rows with the columns question, context and answers."""
-    names = {
-        data.question_column: "question",
-        data.context_column: "context",
-        data.answer_column: "answers",
-    }
-    check_columns(splits, names)
-    made = {
-        name: rows.select_columns([*names]).rename_columns(
-            {old: new for old, new in names.items() if old != new}
-        )
-        for name, rows in splits.items()
-    }
+    names: dict[str | None, str] = {data.question_column: "question"}
+    names |= {data.context_column: "context", data.answer_column: "answers"}
+    made = own_columns(splits, names)
     for name, rows in made.items():
         for number, answers in enumerate(rows["answers"]):
             if not isinstance(answers, dict) or not {"text", "answer_start"} <= set(answers):

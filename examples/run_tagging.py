@@ -23,23 +23,18 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
+from examples.data import load_splits, load_task, own_columns
+from examples.heads import place_heads
 from examples.tasks import Splits, Task
 from examples.tasks.base import tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans
 from examples.training import (
     Answers,
-    DataArguments,
     Encoded,
-    check_columns,
-    finished_run,
     load_config,
     load_model,
-    load_splits,
-    load_task,
     load_tokenizer,
-    parse_arguments,
-    place_heads,
-    run_script,
     run_trainer,
     tokenize,
 )
@@ -97,19 +92,12 @@ def standard_columns(splits: Splits, data: TaggingArguments, config: PreTrainedC
 
     Without such, they are those that the model was trained with.
     """
-    check_columns(splits, (data.text_column, data.label_column))
-    kind = next(iter(splits.values())).features[data.label_column]
-    if isinstance(getattr(kind, "feature", None), ClassLabel):
-        names = {data.text_column: "tokens", data.label_column: "tags"}
-        renamed = {old: new for old, new in names.items() if old != new}
-        return {name: rows.rename_columns(renamed) for name, rows in splits.items()}
+    made = own_columns(splits, {data.text_column: "tokens", data.label_column: "tags"})
+    if isinstance(getattr(next(iter(made.values())).features["tags"], "feature", None), ClassLabel):
+        return made
     read = {
-        name: [
-            *zip(
-                *(map(_words, rows[c]) for c in (data.text_column, data.label_column)), strict=True
-            )
-        ]
-        for name, rows in splits.items()
+        name: [*zip(map(_words, rows["tokens"]), map(_words, rows["tags"]), strict=True)]
+        for name, rows in made.items()
     }
     for name, sentences in read.items():
         wrong = next(

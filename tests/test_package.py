@@ -162,10 +162,11 @@ FORMER_PLACES = {
     "jat_graph.attention": ("jump_attention", "jump_operator"),
     "jat_graph.benchmarks": ("draw_results", "read_results", "refit_prices", "run_benchmark"),
     "jat_graph.inspection": (
-        *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone", "Token"),
+        *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone"),
         *("graph_statistics", "inspect_text", "view_head"),
     ),
     "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
+    "jat_graph.training": ("JatTrainerMixin", "parameter_groups"),
     "jat_graph.transforms": ("AttentionToGraph",),
 }
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from jat_graph import progress
-from jat_graph.progress import silent, watched
+from jat_graph.progress import track_progress
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def test_a_bar_counts_where_someone_watches(
 ) -> None:
     monkeypatch.setattr(progress, "has_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, stderr is a terminal
-    assert list(watched(iter("abc"), "heads", 3)) == ["a", "b", "c"]
+    assert list(track_progress(iter("abc"), "heads", 3)) == ["a", "b", "c"]
     shown = capsys.readouterr()
     assert "heads" in shown.err
     assert shown.out == ""
@@ -34,30 +34,12 @@ def test_a_log_has_a_line_now_and_then(
     monkeypatch.setattr(progress, "has_terminal", lambda: False)
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
-        assert list(watched(iter("abcde"), "heads", 5)) == list("abcde")
+        assert list(track_progress(iter("abcde"), "heads", 5)) == list("abcde")
     assert caplog.messages == [
         "heads: 2 of 5, about 60 s left",
         "heads: 4 of 5, about 20 s left",
     ]
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_nothing_is_said_of_a_trial(
-    terminal: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(progress, "has_terminal", lambda: terminal)
-    monkeypatch.setattr(progress, "EVERY", 0.0)
-    with caplog.at_level(logging.INFO, logger="jat_graph"), silent():
-        assert list(watched(iter("abc"), "heads", 3)) == list("abc")
-    assert capsys.readouterr() == ("", "")
-    assert not caplog.messages
-    with caplog.at_level(logging.INFO, logger="jat_graph"):
-        list(watched(iter("abc"), "heads", 3))
-    assert terminal or len(caplog.messages) == 2
 
 
 def test_nobody_knows_how_long_it_takes_before_the_first_is_done(
@@ -67,5 +49,5 @@ def test_nobody_knows_how_long_it_takes_before_the_first_is_done(
     monkeypatch.setattr(progress, "has_terminal", lambda: False)
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
-        assert list(watched(iter("ab"), "heads", 2)) == ["a", "b"]
+        assert list(track_progress(iter("ab"), "heads", 2)) == ["a", "b"]
     assert caplog.messages == ["heads: 1 of 2, about 50 s left"]

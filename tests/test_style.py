@@ -30,7 +30,7 @@ LAYERS = (
     ("transforms",),
     ("nn",),
     ("hf",),
-    ("inspection", "tasks"),
+    ("inspection",),
     ("data", "training", "viz"),
     ("viewer",),
     ("probes",),

@@ -22,10 +22,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.tasks import get_task
-from examples.training import draw_rows
 from jat_graph import attach, from_pretrained
 from jat_graph.hf import attached_config
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.sweeps.heads import build_heads
@@ -25,7 +26,6 @@ from examples.sweeps.small_models import (
     write_model,
 )
 from examples.tasks import Task, get_task
-from examples.training import draw_rows
 
 
 def check(run: Run) -> None:

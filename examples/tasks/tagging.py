@@ -95,7 +95,10 @@ def read_trees(
             raise ValueError(f"{path} must be CoNLL-U: {error}") from None
         found[name] = tag_rows(
             [
-                ([word["form"] for word in tree], [(word[column] or "_").partition(":")[0] for word in tree])
+                (
+                    [word["form"] for word in tree],
+                    [(word[column] or "_").partition(":")[0] for word in tree],
+                )
                 for tree in trees
             ],
             tags,

@@ -14,7 +14,7 @@ from rich.table import Table
 from jat_graph.cli.models import default_model, load_model
 from jat_graph.cli.tables import jump_cells
 from jat_graph.files import write_text
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     from jat_graph.inspection import HeadReport
@@ -60,7 +60,9 @@ def demo_command(
     from jat_graph.cli.partners import chance, draw_curves, learning_curve
 
     curves = {
-        name: learning_curve(config, pairs, watched(range(1, steps + 1), name, steps), steps, seed)
+        name: learning_curve(
+            config, pairs, track_progress(range(1, steps + 1), name, steps), steps, seed
+        )
         for name, config in variants.items()
     }
     by_chance = {size: chance(2 * size - 1) for size in range(1, pairs + 1)}

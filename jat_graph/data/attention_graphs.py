@@ -26,7 +26,7 @@ from jat_graph.data.reading import (
 from jat_graph.data.storage import digest, is_jumping, model_digest, read_graphs, write_graphs
 from jat_graph.data.texts import EncodedTexts, Texts, encode_texts
 from jat_graph.files import write_text
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -182,7 +182,7 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
             folder = Path(self.processed_dir)
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / SETTINGS_FILE, json.dumps(self._settings, indent=2) + "\n")
-        for path, rows in watched(missing, "Reading texts", len(missing)):
+        for path, rows in track_progress(missing, "Reading texts", len(missing)):
             write_graphs(path, self._graphs(model, texts, rows, batch_size))
 
     def _graphs(

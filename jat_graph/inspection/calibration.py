@@ -19,7 +19,7 @@ from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 from jat_graph.voting.ballot import Ballot
 from jat_graph.voting.scores import BLOCK
 
@@ -197,7 +197,7 @@ def _measure_table(
     attach_again(model, config.replace(threshold=math.inf), learned)
     relay = Relay(model, batches)
     table: list[tuple[float, ...]] = []
-    for row in watched(range(len(relay.heads)), "Calibrating", len(relay.heads)):
+    for row in track_progress(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -38,24 +37,10 @@ class UsedStone(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LayerGraph(ABC):
-    """The graph of a layer's jump heads; single jumps are those of the first sequence and head."""
+class _Scored:
+    """What both kinds of graphs have; single jumps are those of the first sequence and head."""
 
     ballot: Ballot
-
-    @property
-    @abstractmethod
-    def weights(self) -> Tensor:  # [B, H, L, L]
-        """What is mixed into each token of every other."""
-
-    @property
-    @abstractmethod
-    def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, m] bool, [B, H, L, m]
-        """Where the graph may have something, and what it has."""
-
-    @abstractmethod
-    def votes(self, query: int, key: int) -> list[Vote]:
-        """Return what joins a pair, strongest first."""
 
     @cached_property
     def scores(self) -> Tensor:  # [B, H, L, L]
@@ -64,7 +49,7 @@ class LayerGraph(ABC):
 
 
 @dataclass(frozen=True)
-class PairVotes(LayerGraph):
+class PairVotes(_Scored):
     """The graph A of hard votes."""
 
     @cached_property
@@ -96,7 +81,7 @@ class PairVotes(LayerGraph):
 
 
 @dataclass(frozen=True)
-class StoneLinks(LayerGraph):
+class StoneLinks(_Scored):
     """How tokens stand on stones, and the walk P from token to token that this gives."""
 
     rule: LinkRule
@@ -160,6 +145,9 @@ class StoneLinks(LayerGraph):
     def _places(self) -> tuple[Tensor, Tensor]:  # [m] each
         places, sides = stone_places(self.ballot, self.rule)
         return places[0, 0], sides
+
+
+LayerGraph: TypeAlias = PairVotes | StoneLinks
 
 
 def layer_ballot(layer: CapturedLayer) -> Ballot:

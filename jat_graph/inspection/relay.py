@@ -35,8 +35,11 @@ class Relay:
         whole = capture_batch(model, batches[0])
         self.heads = [(layer.layer, layer.heads) for layer in whole]
         self._chain, self._places = _chain(model, len(whole))
-        if self._chain and not self._agrees(whole):
-            self._chain = []
+        if self._chain:
+            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
+            self._given[0] = None
+            if not all(map(_same, found, whole)):
+                self._chain = []
 
     def captured(self, row: int) -> Iterator[CapturedLayer]:
         """Yield what the jump layer in a row sees of each batch; rows are taken in order.
@@ -46,44 +49,33 @@ class Relay:
         for number, batch in enumerate(self.batches):
             yield self._capture(row, number, batch)
 
-    def _agrees(self, whole: list[CapturedLayer]) -> bool:
-        """Tell whether runs of parts show what a whole run of the first batch shows."""
-        found = [self._capture(row, 0, self.batches[0]) for row in range(len(whole))]
-        self._given[0] = None
-        return all(_same(part, layer) for part, layer in zip(found, whole, strict=True))
-
     def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
         if not self._chain:
             return capture_batch(self.model, batch)[row]
         first, last = self._places[row - 1] if row else 0, self._places[row]
-        leg = _Leg(first, last, self._given[number])
-        with _running(self._chain, leg):
+        with _running(self._chain, first, last, self._given[number]) as latest:
             (*_, layer) = capture_batch(self.model, batch)
-        self._given[number] = leg.before_last
+        self._given[number] = latest[0]
         return layer
 
 
-class _Leg:
-    """One run from the first to the last of some layers; others hand on what there is."""
-
-    def __init__(self, first: int, last: int, given: Any) -> None:
-        self.first, self.last = first, last
-        self.before_last = self.latest = given
-
-    def forward(self, place: int, own: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run one layer of the chain, if it lies on the way."""
-        if self.first <= place <= self.last:
-            self.before_last, self.latest = self.latest, own(*args, **kwargs)
-        return self.latest
-
-
 @contextmanager
-def _running(chain: list[nn.Module], leg: _Leg) -> Iterator[None]:
-    """Let layers run only on the leg."""
+def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
+    """Let layers run only from the first to the last; others hand on what there is.
+
+    What the last layer was given is the first entry then, what it gave the second.
+    """
+    latest = [given, given]
+
+    def forward(place: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+        if first <= place <= last:
+            latest[:] = latest[1], own(*args, **kwargs)
+        return latest[1]
+
     for place, layer in enumerate(chain):
-        layer.forward = partial(leg.forward, place, layer.forward)
+        layer.forward = partial(forward, place, layer.forward)
     try:
-        yield
+        yield latest
     finally:
         for layer in chain:
             del layer.forward

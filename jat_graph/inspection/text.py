@@ -30,7 +30,7 @@ from jat_graph.inspection.selection import (
     strongest_edges,
 )
 from jat_graph.inspection.tracing import HeadTrace, capture_batch
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -211,7 +211,7 @@ def _traces(
 ) -> Iterator[HeadTrace]:
     """Run the model, and yield what one head after the other did."""
     layers = {layer.layer: layer for layer in capture_batch(model, encoded.inputs)}
-    for layer, head in watched(heads, "heads", len(heads), transient=True):
+    for layer, head in track_progress(heads, "heads", len(heads), transient=True):
         yield HeadTrace(layers[layer].of_head(head))
 
 

@@ -20,7 +20,7 @@ from jat_graph.probes.corpora import WordNet
 from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers
 from jat_graph.probes.pictures import COLOURS, MARKERS, new_figure
 from jat_graph.probes.words import WordReader, check_layers
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, PageContent
 
@@ -133,7 +133,7 @@ def context_atlas(
     points = [directions(found.values[layer, kept].astype(np.float64)) for layer in chosen]
     placed, method = lay_out(points, seed)
     maps: list[LayerMap] = []
-    for index, layer in enumerate(watched(chosen, "Clustering layers", len(chosen))):
+    for index, layer in enumerate(track_progress(chosen, "Clustering layers", len(chosen))):
         clusters, silhouette = find_clusters(points[index], seed)
         if maps:
             clusters = renamed(clusters, maps[-1].clusters)

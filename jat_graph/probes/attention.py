@@ -15,7 +15,7 @@ from jat_graph.probes.findings import Findings, Floats, Integers, resampled_rati
 from jat_graph.probes.pictures import QUIET, draw_rows, new_figure
 from jat_graph.probes.treebank import Sentence, frequent_relations
 from jat_graph.probes.words import ATTENTION, WordReader, check_sentences, random_weights
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,7 @@ def attention_probe(
 
     classes = {JOINED: 2, WHICH: len(names)}
     answers = []
-    for (task, seed), pairs in watched(drawn.items(), "Fitting probes", len(drawn)):
+    for (task, seed), pairs in track_progress(drawn.items(), "Fitting probes", len(drawn)):
         learned, asked = pairs
         given = {maps: own[task, seed], RANDOM: random[task, seed]}
         given[DISTANCE] = [(np.arange(len(part)), _one_hot_distances(part)) for part in pairs]

@@ -23,7 +23,7 @@ from jat_graph.probes.structural import DISTANCE, TreeStudy
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.trees import Tree, squared_distances
 from jat_graph.probes.words import WordReader, check_layers
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ def tree_distances(
     trees, squares = study.test.trees, _squares(study, chosen, seed)
     known = {UNPROBED: _squares(study, chosen), SQUARED: squares}
     rows = []
-    for power in watched(asked, "Fitting powers", len(asked)):
+    for power in track_progress(asked, "Fitting powers", len(asked)):
         own = squares if power == SQUARE else _squares(study, chosen, seed, power)
         for name, one in (known | {OWN: own}).items():
             rows.append({"map": name, "power": power, **fit_row(fit_sums(trees, one, power))})

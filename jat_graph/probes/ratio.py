@@ -15,7 +15,7 @@ from jat_graph.probes.findings import Findings, Floats, Integers, resampled_rati
 from jat_graph.probes.pictures import add_legend, draw_layers, new_figure
 from jat_graph.probes.senses import MarkedStates, check_rank, split_triples, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ def similarity_ratio(
     senses = np.array([learned.number[key] for key in keys]).reshape(-1, 2)
     count = learned.counts[senses][..., None]
     triples, rows = split_triples(learned, seed), []
-    for layer in watched(chosen, "Comparing senses", len(chosen)):
+    for layer in track_progress(chosen, "Comparing senses", len(chosen)):
         states = learned.after(layer)
         own, middle = states[words], learned.centroids(states)[senses]  # [P, 2, D]
         others = (count * middle - own) / (count - 1)  # the centroid without the word

@@ -19,7 +19,7 @@ from jat_graph.probes.corpora import MarkedSentence, MarkedWord, WordNet
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
 from jat_graph.probes.pictures import add_legend, draw_layers, new_figure
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +128,7 @@ def sense_probe(
         both = [MarkedStates.read(other, own.sentences) for own in (asked, learned)]
         rows += [row(RANDOM, layer, choices.nearest(*both, layer)) for layer in chosen]
     mapped = []
-    for layer in watched(chosen if seeds else (), "Training semantic probes", len(chosen)):
+    for layer in track_progress(chosen if seeds else (), "Training semantic probes", len(chosen)):
         states = learned.after(layer)
         maps = [train_map(states, *split_triples(learned, seed), rank, seed) for seed in seeds]
         for name, own in zip((PROBE, RANDOM_MAP), zip(*maps, strict=True), strict=True):

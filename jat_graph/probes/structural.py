@@ -30,7 +30,7 @@ from jat_graph.probes.trees import (
     squared_distances,
 )
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +133,7 @@ def structural_probe(
             epochs=epochs,
         )
         studies[name] = study
-        for layer in watched(asked, f"Training probes, {name}", len(asked)):
+        for layer in track_progress(asked, f"Training probes, {name}", len(asked)):
             means[name, layer] = study.scores(layer, chosen)
     study = studies[MODEL]
     rows = means | {(CHAIN, None): chain_scores(study.test.trees)}

@@ -35,7 +35,7 @@ from jat_graph.hf import attach, attached_config
 from jat_graph.hf.modules import attention_modules
 from jat_graph.probes.findings import Floats
 from jat_graph.probes.treebank import Sentence
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -132,7 +132,7 @@ class WordReader:
             size = shape[0], starts[-1], *shape[1:]
             with replacing(path) as temporary:
                 kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
-                for row, states, maps in watched(found, "Reading sentences", len(rows)):
+                for row, states, maps in track_progress(found, "Reading sentences", len(rows)):
                     words = torch.tensor(encoded.words[row], device=states.device)
                     _, states, maps = pool_words(words, states, maps, both_mean=scores)
                     if hides:  # scores of words that a decoder never looks at

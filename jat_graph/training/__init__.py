@@ -1,48 +1,25 @@
-"""Fine-tune and evaluate models with and without jump heads."""
+"""Training models with heads of ours: a learning rate for strengths, and a Trainer that knows them.
 
-from importlib import import_module
+The scripts that train on tasks and on files of one's own are in ``examples/`` of a clone.
+"""
+
 from typing import TYPE_CHECKING, Any
-
-from jat_graph.training.heads import BothHeads
-from jat_graph.training.options import TrainingOptions
-from jat_graph.training.results import Metrics, RunResult
 
 if TYPE_CHECKING:
     from jat_graph.training.mixin import JatTrainerMixin
-    from jat_graph.training.measuring import calibrate_on_task, evaluate
-    from jat_graph.training.processes import leave
-    from jat_graph.training.runner import train
     from jat_graph.training.strengths import parameter_groups
 
-__all__ = [
-    "BothHeads",
-    "JatTrainerMixin",
-    "Metrics",
-    "RunResult",
-    "TrainingOptions",
-    "calibrate_on_task",
-    "evaluate",
-    "leave",
-    "parameter_groups",
-    "train",
-]
-
-# Imported at their first use.
-_MODULE_OF = {
-    "JatTrainerMixin": "jat_graph.training.mixin",
-    "calibrate_on_task": "jat_graph.training.measuring",
-    "evaluate": "jat_graph.training.measuring",
-    "leave": "jat_graph.training.processes",
-    "parameter_groups": "jat_graph.training.strengths",
-    "train": "jat_graph.training.runner",
-}
+__all__ = ["JatTrainerMixin", "parameter_groups"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+    # Imported at their first use: transformers' Trainer takes seconds.
+    if name == "JatTrainerMixin":
+        from jat_graph.training.mixin import JatTrainerMixin
 
+        return JatTrainerMixin
+    if name == "parameter_groups":
+        from jat_graph.training.strengths import parameter_groups
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+        return parameter_groups
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

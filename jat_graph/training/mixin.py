@@ -90,5 +90,5 @@ class JatTrainerMixin(_Base):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
-        if find_attachment(self.model) is not None:
+        if self.args.should_save and find_attachment(self.model) is not None:
             save_heads(self.model, output_dir or str(self.args.output_dir))

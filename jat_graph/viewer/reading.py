@@ -26,7 +26,7 @@ from jat_graph.inspection.tracing import (
     giving_attention,
     model_inputs,
 )
-from jat_graph.progress import watched
+from jat_graph.progress import track_progress
 from jat_graph.viewer.content import (
     AFTER,
     BEFORE,
@@ -113,7 +113,7 @@ def _read_text(
 ) -> TextContent:
     rows, layers = run_heads(model, text.inputs, bool(enabled_jumps(model)))
     heads = []
-    for layer, head in watched(chosen, "heads", len(chosen), transient=True):
+    for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
         if layer in layers and head in layers[layer].heads:
             trace = HeadTrace(layers[layer].of_head(head))
             heads.append(_jump_head(trace, text, most_links, most_jumps))

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize, one_hot, scaled_dot_product_attention
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_attention
-from jat_graph.tasks import PartnersTask
+from examples.tasks.recall import PartnersTask
 
 
 def share_of_right_answers(

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import Trainer
 
 import jat_graph
-from examples import training
+from examples.data import draw_groups
 from examples.run_classification import main
 from examples.tasks import get_task
 from jat_graph import JatConfig
@@ -306,7 +306,7 @@ def test_a_mistake_is_one_line_of_the_command(files: tuple[str, ...], tiny_model
         "--text_column",
         "words",
     ]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert found.returncode == 1
     assert found.stderr.splitlines()[-1].startswith(
         "run_classification: error: the train data must"
@@ -322,18 +322,20 @@ def test_two_processes_learn_what_one_does(
     base[1] = without_dropout(tiny_model, tmp_path / "still")
     one, two = tmp_path / "one", tmp_path / "two"
     main([*base, "--output_dir", str(one), "--per_device_train_batch_size", "8"])
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [sys.executable, *launcher, "-m", "examples.run_classification", *base]
     command += ["--output_dir", str(two), "--per_device_train_batch_size", "4"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr[-2000:]
     ours, theirs = weights(one), weights(two)
-    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in ours)
+    # What biases of keys get is rounding alone: they change no probability.
+    told = [name for name in ours if not name.endswith("key.bias")]
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in told)
 
 
 def test_draws_are_the_same_in_every_run() -> None:
     groups = [0, 0, 1, 1, 1, 2, 3, 3]
-    drawn, left = training.draw_groups(groups, 3)
-    assert training.draw_groups(groups, 3) == (drawn, left)
+    drawn, left = draw_groups(groups, 3)
+    assert draw_groups(groups, 3) == (drawn, left)
     assert sorted(drawn + left) == [*range(8)] and len(drawn) >= 3
     assert not {groups[row] for row in drawn} & {groups[row] for row in left}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from examples.data import draw_rows
 from examples.run_question_answering import encode_windows, find_best, main
-from examples.training import draw_rows
 from tests.examples.conftest import WORDS, Rows, Write, sentences
 
 SHORT = ("--max_length", "24", "--doc_stride", "8", "--use_cpu", "--disable_tqdm", "true")

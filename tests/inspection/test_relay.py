@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -20,14 +19,14 @@ from tests.inspection.test_calibration import random_batches, tiny_bert
 @pytest.mark.parametrize("name", TEXT)
 def test_every_layer_sees_what_a_whole_run_shows(name: str) -> None:
     model, batches = tiny_model(name), [tiny_inputs(name), tiny_inputs(name, (LENGTH, LENGTH - 3))]
-    closed = replace(tiny_config(), threshold=math.inf)
+    closed = tiny_config().replace(threshold=math.inf)
     relay = Relay(attach(model, closed), batches)
     numbers = tuple(layer for layer, _ in relay.heads)
     for row, _ in enumerate(numbers):
         # The rows before jump now.
         table = (*((THRESHOLD,) * 2 for _ in numbers[:row]), (math.inf,) * 2)
         layers = None if row == len(numbers) - 1 else numbers[: row + 1]
-        attach_again(model, replace(closed, threshold=table, layers=layers), {})
+        attach_again(model, closed.replace(threshold=table, layers=layers), {})
         for batch, part in zip(batches, relay.captured(row), strict=True):
             whole = capture_batch(model, batch)[row]
             assert part.layer == whole.layer == numbers[row]

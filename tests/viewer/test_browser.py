@@ -15,6 +15,8 @@ from jat_graph.viewer.content import PageContent
 from jat_graph.viewer.links import FILE_BYTES
 from tests.viewer.conftest import HOSTILE, Opened, made_up_atlas, made_up_page
 
+pytestmark = pytest.mark.browser
+
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ("the", "book", "costs", "more")
 

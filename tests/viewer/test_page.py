@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph.viewer import AtlasPoint, Page, head_view, map_view
+from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, Page, head_view, map_view
 from tests.viewer.conftest import HOSTILE, made_up_atlas, made_up_page
 
 
@@ -161,3 +161,25 @@ def test_attention_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=wanted):
         head_view(attention, tokens, start)
+
+
+POINTS = (AtlasPoint("bank", "the bank of the river"), AtlasPoint("bank", "a bank lends"))
+PLACES = ((0.0, 1.0), (2.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("layers", "wanted"),
+    [
+        ((), "layers must be at least one, got none"),
+        (
+            (AtlasLayer("layer 0", PLACES[:1]),),
+            "'layer 0' must have a place.*2 points, got 1 and 0",
+        ),
+        ((AtlasLayer("layer 0", PLACES, ("NOUN",)),), "got 2 and 1"),
+        ((AtlasLayer("layer 0", (PLACES[0], (0.0, float("nan")))),), r"finite \(x, y\), got \(0.0"),
+        ((AtlasLayer("layer 0", (PLACES[0], (0.0,))),), r"finite \(x, y\), got \(0.0,\)"),  # type: ignore[arg-type]
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(layers: tuple[AtlasLayer, ...], wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        AtlasView("bank", POINTS, layers)
