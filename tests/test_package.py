@@ -112,8 +112,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.py")}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
-    tables = ("operators/costs.json", "lab/speed/known.json")
-    data = {"jat_graph/py.typed", *(f"jat_graph/{name}" for name in tables)}
+    data = {"jat_graph/py.typed", "jat_graph/operators/costs.json"}
     assets = {str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/viewer/assets").iterdir()}
     assert shipped == sources | grids | data | assets
 
@@ -160,7 +159,6 @@ def test_a_public_name_can_be_used(name: str) -> None:
 # Where names stood before the modules were put into rooms; whoever imports them there still may.
 FORMER_PLACES = {
     "jat_graph.attention": ("jump_attention", "jump_operator"),
-    "jat_graph.benchmarks": ("draw_results", "read_results", "refit_prices", "run_benchmark"),
     "jat_graph.inspection": (
         *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone"),
         *("graph_statistics", "inspect_text", "view_head"),

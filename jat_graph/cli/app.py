@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -31,7 +31,7 @@ def run() -> None:
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
-        given = getattr(error.__cause__, "errors", list)()  # a value of the wrong type
+        given: list[Any] = getattr(error.__cause__, "errors", list)()  # a value of the wrong type
         got = f", got {given[0]['input']!r}" if given else ""
         _fail(" ".join(error.format_message().split()).rstrip(".") + got, error.exit_code)
     except OSError as error:

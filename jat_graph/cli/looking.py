@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -176,7 +176,7 @@ def plot_command(
         figure = draw_patterns(str(pattern).split(","), length)
     else:
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
-        given = {"tokens": tokens, "special_tokens": special_tokens}
+        given: dict[str, Any] = {"tokens": tokens, "special_tokens": special_tokens}
         if layer and head and len(layer) == len(head) == 1:
             view = view_head(
                 loaded, tokenizer, texts[0], layer=layer[0], head=head[0], top=top, **given

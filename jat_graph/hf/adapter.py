@@ -321,7 +321,8 @@ def _check_together(
     """Refuse heads that those of other kinds leave no room for."""
     if _attached_modules(base, attachment)[0] is not base:
         raise ValueError(
-            f"model must be the one that heads were attached to, got a {type(base).__name__} around it"
+            "model must be the one that heads were attached to, got a "
+            f"{type(base).__name__} around it"
         )
     for module, heads in placed.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:

@@ -18,12 +18,10 @@ from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.by_name import start_layer
 from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
-from jat_graph.hf.state import GRAPHS, NAME, NAMES, Attachment, LayerState, layer_state
+from jat_graph.hf.state import GRAPHS, NAME, NAMES, LayerState, layer_state
 from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns import Pattern
-
-__all__ = ["Attachment", "jat_attention_forward", "layer_state"]
 
 INPUTS = "jat_inputs"  # what a module hands on to its attention: hidden states and cache
 

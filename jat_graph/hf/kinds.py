@@ -68,8 +68,8 @@ class LayerHeads(ABC):
 
     @classmethod
     def needs_rows(cls, config: Any) -> bool:
-        """Tell whether layers differ in more than in whether they have heads."""
-        return False
+        """Tell whether heads depend on their layer, by a table or a seed of its own."""
+        return True
 
     @classmethod
     def learns(cls, config: Any) -> bool:

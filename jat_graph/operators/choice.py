@@ -223,7 +223,7 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
 def prices_of(device: str) -> tuple[dict[str, float], str]:
     """Return the measured prices of a kind of device, and a phrase: where they were measured.
 
-    ``jat-graph bench costs`` measures them again.
+    ``python -m examples.bench costs`` measures them again.
     """
     if device in _TABLE:
         return _TABLE[device]["nanoseconds"], f"measured on {_TABLE[device]['machine']}"

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from jat_graph.inspection.reports import Jump, Stone, StoneReport, Token
+    from jat_graph.inspection import Jump, Stone, StoneReport, Token
 
 JUMP_COLOUR = "#d81b60"
 SIDE_COLOURS = {1: "#0072b2", -1: "#e69f00"}  # of stones of high and of low scores

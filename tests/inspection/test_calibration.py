@@ -138,7 +138,7 @@ def test_a_quantile_below_zero_becomes_zero() -> None:
     config = JatConfig(
         PairGraph(key_selection="significance", num_keys=1, same_sign_only=True), layers=(0,)
     )
-    table = calibrate(model, random_batches(1), density=0.99, config=config).threshold
+    table = calibrate(model, random_batches(1), density=0.99, config=config).graph.threshold
     assert table == ((0.0,) * 4,)
 
 

@@ -68,22 +68,6 @@ def test_scores_of_a_base_make_its_probabilities(
         assert bool((scores == -torch.inf).any()) is isinstance(model, GPT2Model)
 
 
-def test_scores_are_products_of_queries_and_keys(tokenizer: BertTokenizer) -> None:
-    model = encoder()
-    own = model.encoder.layer[0].attention.self
-    outputs = {}
-    hooks = [
-        part.register_forward_hook(lambda _, __, out, name=name: outputs.update({name: out}))
-        for name, part in (("query", own.query), ("key", own.key))
-    ]
-    found = hooked_tensors(model, tokenizer, TEXT)
-    for hook in hooks:
-        hook.remove()
-    query, key = (outputs[name].view(1, -1, 4, 8).transpose(1, 2) for name in ("query", "key"))
-    wanted = query @ key.mT / 8**0.5
-    torch.testing.assert_close(found["blocks.0.attn.hook_attn_scores"], wanted)
-
-
 def test_jumps_of_pairs_are_scores_between_two_graphs(tokenizer: BertTokenizer) -> None:
     model = encoder()
     config = JatConfig(PairGraph(vote_rate=0.2), heads=(1, 3), layers=(0, 2))

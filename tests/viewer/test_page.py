@@ -103,12 +103,6 @@ def test_links_come_back_as_they_were() -> None:
                 np.testing.assert_allclose(values, links.values.numpy(), rtol=0, atol=bound)
 
 
-def test_a_head_without_links_is_there() -> None:
-    page = head_view([torch.zeros(1, 2, 3, 3)], ["a", "b", "c"])
-    rows, keys, values = unpacked(data_of(page)["texts"][0]["heads"][1]["links"]["attention"])
-    assert rows == keys == values.tolist() == []
-
-
 def test_a_notebook_gets_a_frame_with_the_page() -> None:
     page = made_up_page()
     shown = page._repr_html_()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from jat_graph.inspection.reports import GraphView, HeadReport, Token
+from jat_graph.inspection import GraphView, HeadReport, Token
 from jat_graph.viz import draw_graphs
 from tests.viz.test_heads import texts
 

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from jat_graph.inspection.reports import (
+from jat_graph.inspection import (
     HeadView,
     Jump,
     Link,
@@ -105,24 +105,6 @@ def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
     assert "Stones (4 more not drawn)" in shown
     notes = next(text for text in shown if text.startswith("Jumps by gain"))
     assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in notes
-
-
-def test_stones_of_the_jumps_are_drawn_before_others() -> None:
-    view = made_up_view(8, stones=14)
-    assert isinstance(view.report, StoneReport)
-    last_first = replace(view.report, stones=view.report.stones[::-1])
-    shown = texts(draw_head(replace(view, report=last_first)))
-    assert {"book 1 +", "book 1 −"} <= set(shown)
-    assert "Stones (6 more not drawn)" in shown
-
-
-def test_a_head_without_stones_is_drawn_and_said() -> None:
-    view = made_up_view(6, stones=0)
-    report = replace(view.report, jumps=())
-    figure = draw_head(replace(view, report=report, weights=torch.zeros(6, 6)))
-    figure.draw_without_rendering()
-    assert not figure.axes[1].collections
-    assert any("No pair of shown tokens is joined" in text for text in texts(figure))
 
 
 def test_links_of_tokens_that_are_not_shown_are_left_out() -> None:

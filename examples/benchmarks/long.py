@@ -1,0 +1,106 @@
+"""A training step on long inputs, side by side with the field's long encoders."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from examples.benchmarks import measure
+from examples.benchmarks.inputs import HEADS
+from examples.benchmarks.measure import Outcome, Settings, agree, backward, leaves
+from examples.benchmarks.models import TrainingStep, random_batch, widen
+from jat_graph import JatConfig, attach, detach
+from jat_graph.hf import attached_config
+from jat_graph.patterns import parse_pattern, pattern_attention
+
+# MiniLM. Nothing is dropped out, so that fused kernels really run.
+SHAPE: dict[str, Any] = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6}
+SHAPE |= {"num_attention_heads": 12, "intermediate_size": 1536}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+WINDOW = 256  # to each side, the token itself included
+PATTERN = f"window:{WINDOW}+global:1"
+# A step on so many tokens compiles kernels and fills the optimizer's state. With fewer than 705,
+# BigBird would give up its sparse attention for good. The pattern is checked on as many.
+WARM_UP_TOKENS = 1024
+
+_common = {"heads": HEADS, "pattern": PATTERN}
+CONFIGS = {
+    "significance": JatConfig.paper(key_selection="significance", **_common),
+    "sampled": JatConfig.paper(key_selection="sampled", **_common),
+    "window": JatConfig.paper(hop_weights=(1.0,), **_common),
+    "stones": JatConfig.stones(key_selection="sampled", strength=0.1, **_common),
+}
+# What transformers calls an encoder, and settings of its own; all other sides are BERT.
+KINDS: dict[str, dict[str, Any]] = {
+    "longformer": {"attention_window": 2 * WINDOW},  # both sides together
+    "big_bird": {"attention_type": "block_sparse"},
+    "modernbert": {f"{n}_token_id": int(n != "pad") for n in ("cls", "sep", "bos", "eos", "pad")},
+}
+
+
+def encoder_step(length: int, settings: Settings, ours: str, theirs: str) -> Outcome:
+    """A whole training step of two encoders of one shape, and the peaks of both."""
+    sides, device = (ours, theirs), settings.device
+    peaks = [measure.peak(_build, side, length, settings, device=device) for side in sides]
+    step, facts = _open(ours, length, settings)
+    other, config = _build(theirs, length, settings), attached_config(step.model)
+    attach(detach(step.model), CONFIGS["window"])
+    plain = step.loss()
+    attach(detach(step.model), config)
+    if ours != "window":
+        step.require_change(plain)
+    found = measure.in_turns(step, other, settings, heavy=True, **facts)
+    # BigBird turns itself dense on short inputs.
+    if getattr(other.model.base_model, "attention_type", "block_sparse") != "block_sparse":
+        raise measure.NotMeasured("on so short an input it gives up its sparse attention")
+    memory = {"our_bytes": peaks[0], "their_bytes": peaks[1], "memory_ratio": peaks[0] / peaks[1]}
+    return found | {"facts": found["facts"] | memory}
+
+
+def _open(side: str, length: int, settings: Settings) -> tuple[TrainingStep, dict[str, float]]:
+    """A step of one sequence, after one on its beginning, and what its graphs have to do."""
+    positions = length + 2 if side == "longformer" else length  # counted from 2, as RoBERTa's
+    options = {**SHAPE, **NO_DROPOUT, **KINDS.get(side, {}), "max_position_embeddings": positions}
+    config = AutoConfig.for_model(side if side in KINDS else "bert", **options)
+    torch.manual_seed(0)
+    model = widen(AutoModelForSequenceClassification.from_config(config)).to(settings.device)
+    batch = random_batch(1, length, SHAPE["vocab_size"], settings.device)
+    if side == "longformer":
+        batch["global_attention_mask"] = torch.zeros_like(batch["input_ids"])
+        batch["global_attention_mask"][:, 0] = 1
+    step, facts = TrainingStep(model, batch), {}
+    if side in ("significance", "sampled"):
+        facts = step.jump(CONFIGS[side], tokens=2048)
+    elif side in CONFIGS:
+        attach(model, CONFIGS[side])
+    step.batch = step.begun(WARM_UP_TOKENS)
+    step()
+    step.batch = batch
+    return step, facts
+
+
+def _build(side: str, length: int, settings: Settings) -> TrainingStep:
+    return _open(side, length, settings)[0]
+
+
+def layer(length: int, settings: Settings) -> Outcome:
+    """The attention of one layer within the window against all pairs."""
+    generator = torch.Generator().manual_seed(0)
+    heads, width = SHAPE["num_attention_heads"], SHAPE["hidden_size"]
+    drawn = torch.randn(3, 1, heads, length, width // heads, generator=generator)
+    query, key, value = drawn.to(settings.device, settings.dtype)
+    within = partial(pattern_attention, pattern=parse_pattern(PATTERN))
+    rows = torch.arange(0, length, -(-length // 16), device=query.device)
+    keys, zero = torch.arange(length, device=query.device), rows[:1] * 0
+    allowed = parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)
+    wanted = F.scaled_dot_product_attention(query[:, :, rows], key, value, attn_mask=allowed)
+    agree(within(query, key, value)[:, :, rows], wanted)
+    return measure.in_turns(
+        lambda: backward(within(*leaves(query, key, value))),
+        lambda: backward(F.scaled_dot_product_attention(*leaves(query, key, value))),
+        settings,
+    )

@@ -1,0 +1,176 @@
+"""Whole models with jump heads against the same without: training steps, and new tokens."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from examples.benchmarks import measure
+from examples.benchmarks.inputs import HEADS, WANTED
+from examples.benchmarks.measure import Outcome, Settings, agree
+from jat_graph import JatConfig, attach, calibrate, detach
+from jat_graph.inspection import graph_statistics
+
+# RoBERTa-base, and the tokens of a step, which has at least one sequence.
+SHAPE: dict[str, Any] = {"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12}
+SHAPE |= {"num_attention_heads": 12, "intermediate_size": 3072, "type_vocab_size": 1}
+TOKENS = {"cpu": 1024, "cuda": 32768}
+UNFUSED = "not meaningful: with dropout, SDPA on the CPU is not fused and several times slower"
+SPREAD = 4.0  # of queries and keys, whose products are next to nothing in an untrained model
+LLAMA: dict[str, Any] = {"vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 2}
+LLAMA |= {"num_attention_heads": 4, "intermediate_size": 512}
+
+
+class TrainingStep:
+    """A classifier with its optimizer and one batch; on the GPU under autocast to bfloat16."""
+
+    def __init__(self, model: PreTrainedModel, batch: dict[str, Tensor]) -> None:
+        self.model, self.batch = model.train(), batch
+        # Small steps, so that the graphs stay what was checked.
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+
+    def __call__(self) -> None:
+        """Run one step: forward, backward, AdamW."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self._loss().backward()
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def loss(self) -> Tensor:
+        """The loss in training mode, with the same dropout every time."""
+        torch.manual_seed(0)
+        return self._loss()
+
+    def begun(self, tokens: int) -> dict[str, Tensor]:
+        """The beginning of at most 8 sequences of the batch."""
+        first = {name: entry[:8] for name, entry in self.batch.items()}
+        return {name: e[:, :tokens] if e.dim() == 2 else e for name, e in first.items()}
+
+    def jump(self, config: JatConfig, tokens: int = 512) -> dict[str, float]:
+        """Attach jump heads whose thresholds join the wanted share of the pairs, and return it."""
+        batch = self.begun(tokens)
+        config = calibrate(self.model, [batch], density=WANTED[0], config=config)
+        found = graph_statistics(attach(self.model, config), [batch])
+        self.model.train()
+        return {"joined": min(head.density for head in found)}
+
+    def require_change(self, base: Tensor) -> None:
+        """Refuse to go on unless jump heads change the loss."""
+        loss = self.loss()
+        if not loss.isfinite() or loss == base:
+            raise AssertionError(f"loss must be finite and not {base:.9g}, got {loss:.9g}")
+
+    def _loss(self) -> Tensor:
+        device = self.model.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            return self.model(**self.batch).loss
+
+
+def random_batch(sequences: int, length: int, vocabulary: int, device: str) -> dict[str, Tensor]:
+    """Random tokens, and labels of two classes."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(3, vocabulary, (sequences, length), generator=generator)
+    labels = torch.randint(2, (sequences,), generator=generator)
+    return {"input_ids": tokens.to(device), "labels": labels.to(device)}
+
+
+def widen(model: PreTrainedModel) -> PreTrainedModel:
+    """Scale queries and keys, so that attention and graphs have something to tell apart."""
+    ends = ("query.weight", "key.weight", "q_proj.weight", "k_proj.weight")
+    for name, parameter in model.named_parameters():
+        if name.endswith(ends):
+            parameter.data.mul_(SPREAD)
+    return model
+
+
+def _steps(length: int, settings: Settings, dropout: float) -> list[TrainingStep]:
+    """Two steps of one RoBERTa with random weights, each with a copy of its own."""
+    torch.manual_seed(0)
+    options = {"attention_probs_dropout_prob": dropout, "attn_implementation": "sdpa"}
+    positions = {"max_position_embeddings": length + 2}  # RoBERTa counts them from 2
+    config = transformers.RobertaConfig(**SHAPE, **positions, **options)
+    model = widen(transformers.RobertaForSequenceClassification(config)).to(settings.device)
+    sequences = max(1, TOKENS[settings.device] // length)
+    batch = random_batch(sequences, length, SHAPE["vocab_size"], settings.device)
+    return [TrainingStep(each, batch) for each in (model, copy.deepcopy(model))]
+
+
+def step_with_pairs(
+    length: int, settings: Settings, selection: str, dropout: float = 0.0
+) -> Outcome:
+    """A training step with jump heads in the first layers against one without."""
+    jumping, stock = _steps(length, settings, dropout)
+    common = {"heads": HEADS, "layers": tuple(range(6)), "key_selection": selection}
+    attach(jumping.model, JatConfig.paper(**common, threshold=math.inf))  # which joins nothing
+    agree(jumping.loss(), stock.loss(), rtol=0.0, atol=0.0)
+    detach(jumping.model)
+    facts = jumping.jump(JatConfig.paper(**common))
+    jumping.require_change(stock.loss())
+    note = UNFUSED if dropout and settings.device == "cpu" else ""
+    sequences = len(jumping.batch["labels"])
+    return measure.in_turns(jumping, stock, settings, note=note, **facts, sequences=sequences)
+
+
+def step_with_stones(
+    length: int, settings: Settings, heads: int, layers: int, selection: str
+) -> Outcome:
+    """A training step with stones in some heads against one without."""
+    ours, stock = _steps(length, settings, 0.0)
+    options = {"heads": heads, "layers": tuple(range(layers)), "key_selection": selection}
+    attach(ours.model, JatConfig.stones(**options))
+    agree(ours.loss(), stock.loss(), rtol=0.0, atol=0.0)
+    for name, parameter in ours.model.named_parameters():
+        if "strength" in name:
+            parameter.data.fill_(0.1)  # as if training had begun
+    ours.require_change(stock.loss())
+    return measure.in_turns(ours, stock, settings, sequences=len(ours.batch["labels"]))
+
+
+def new_token(
+    length: int, settings: Settings, graph: str | None = None, selection: str = "all"
+) -> Outcome:
+    """One more token with a cache, against all of them again; with stones, against no jumps."""
+    chosen = {"key_selection": selection, "key_step": 64 if selection == "strided" else None}
+    config = None
+    if graph is not None:
+        own = {"strength": 0.5} if graph == "stones" else {}
+        config = getattr(JatConfig, graph)(heads=LLAMA["num_attention_heads"], **chosen, **own)
+    ours, theirs = _decoder(length, settings.device, config)
+    if graph == "stones":
+        theirs, _ = _decoder(length, settings.device, None)
+    return measure.in_turns(ours, theirs, settings, layers=LLAMA["num_hidden_layers"])
+
+
+def _decoder(length: int, device: str, config: JatConfig | None) -> tuple[Any, Any]:
+    """The logits of the next token after a prompt in a cache, and the same without a cache."""
+    torch.manual_seed(0)
+    llama = transformers.LlamaConfig(max_position_embeddings=2 * length, **LLAMA)
+    model = widen(transformers.LlamaForCausalLM(llama)).eval().to(device)
+    tokens = random_batch(1, length + 1, LLAMA["vocab_size"], device)["input_ids"]
+    if config is not None and config.strength is None:  # that of stones fits all heads as it is
+        batch = {"input_ids": tokens.flip(-1)[:, :256]}
+        config = calibrate(model, [batch], density=0.5, config=config)
+    if config is not None:
+        attach(model, config)
+    with torch.no_grad():
+        cache = model(tokens[:, :-1], use_cache=True).past_key_values
+
+    @torch.no_grad()
+    def next_token() -> Tensor:
+        spare = cache.get_seq_length() - length
+        if spare > length // 16:  # a cache grows by so much before it is cropped
+            cache.crop(-spare)
+        return model(tokens[:, -1:], past_key_values=cache).logits[:, -1]
+
+    @torch.no_grad()
+    def all_tokens() -> Tensor:
+        return model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
+
+    agree(next_token().argmax(-1), all_tokens().argmax(-1))
+    return next_token, all_tokens
