@@ -22,16 +22,15 @@ MOST_TREES = 4000  # to train on; all 12,544 of a large treebank take three time
 TREEBANK, SEMCOR, EVALUATION, TEXTS, WORD = "treebank", "semcor", "evaluation", "texts", "word"
 # What each command asks, and the data that it needs.
 KINDS = {
-    "attention": ("what all heads give two words: are they related, and how?", [TREEBANK]),
-    "heads": ("which head knows each relation best, beside the best fixed offset?", [TREEBANK]),
-    "graphs": ("are words that jump heads join related more often than by chance?", [TREEBANK]),
-    "tree": ("does a linear map of the states hold the tree?", [TREEBANK]),
-    "distance": ("which power of their distance is that in the tree?", [TREEBANK]),
-    "senses": ("does the nearest centroid of a sense find that of a word?", [SEMCOR, EVALUATION]),
-    "ratio": ("does another sense in the sentence draw a word from its own?", [SEMCOR]),
-    "atlas": ("where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
+    "attention": ("What all heads give two words: are they related, and how?", [TREEBANK]),
+    "heads": ("Which head knows each relation best, beside the best fixed offset?", [TREEBANK]),
+    "graphs": ("Are words that jump heads join related more often than by chance?", [TREEBANK]),
+    "tree": ("Does a linear map of the states hold the tree?", [TREEBANK]),
+    "distance": ("Which power of their distance is that in the tree?", [TREEBANK]),
+    "senses": ("Does the nearest centroid of a sense find that of a word?", [SEMCOR, EVALUATION]),
+    "ratio": ("Does another sense in the sentence draw a word from its own?", [SEMCOR]),
+    "atlas": ("Where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
 }
-
 SPLITS = {"attention": ("train", "test"), "heads": ("dev",), "graphs": ("dev",)}
 
 probe_app = typer.Typer(
@@ -94,7 +93,7 @@ def probe_command(
         raise NotADirectoryError(f"--output must be a folder, got the file {folder}")
     from jat_graph import probes
 
-    probe: Callable[..., Any] = {
+    known: dict[str, Callable[..., Any]] = {
         "attention": probes.attention_probe,
         "heads": probes.best_heads,
         "graphs": probes.graphs_and_trees,
@@ -103,7 +102,8 @@ def probe_command(
         "senses": probes.sense_probe,
         "ratio": probes.similarity_ratio,
         "atlas": probes.context_atlas,
-    }[kind]
+    }
+    probe = known[kind]
     asked = _read_options(options, probe)
     data, more = _read_data(kind, given, sentences, wordnet)
     asked = more | asked
@@ -125,7 +125,7 @@ def _read_data(
         if kind not in ("tree", "distance"):
             return [evenly(own, sentences) for own in data], {}
         train = evenly(data[0], sentences or MOST_TREES)
-        return [train, *(evenly(own, sentences) for own in data[1:])], {"most": None}
+        return [train, *(evenly(own, sentences) for own in data[1:])], {}
     if TEXTS in KINDS[kind][1]:
         contexts = list(probes.read_contexts(given[TEXTS]))
         known = any(own.senses for own in contexts)
@@ -167,7 +167,7 @@ def _report(found: Sequence[Findings], folder: Path) -> None:
 
 
 for _kind, (_asks, _data) in KINDS.items():
-    probe_app.command(_kind, help=f"Ask {_asks} Needs --{' and --'.join(_data)}.")(probe_command)
+    probe_app.command(_kind, help=f"{_asks} Needs --{' and --'.join(_data)}.")(probe_command)
 
 
 @probe_app.command("compare")

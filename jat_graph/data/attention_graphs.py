@@ -136,7 +136,7 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         if y is not None and len(y) != len(texts):
             raise ValueError(f"y must have an entry for each of {len(texts)} texts, got {len(y)}")
         super().__init__(str(root), transform)
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "version": VERSION,
             "model": model_digest(model),
             "heads_of_ours": is_jumping(model),

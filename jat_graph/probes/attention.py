@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.numbers import check_indices, check_integer
+from jat_graph.data.reading import ATTENTION
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pictures import QUIET, draw_rows, new_figure
+from jat_graph.probes.pairs import Pairs, joined_or_not, of_each_relation, random_labels
+from jat_graph.probes.pictures import QUIET, draw_rows
 from jat_graph.probes.treebank import Sentence, frequent_relations
-from jat_graph.probes.words import ATTENTION, WordReader, check_sentences, random_weights
+from jat_graph.probes.words import WordReader, check_sentences, random_weights
 from jat_graph.progress import track_progress
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,6 @@ def attention_probe(
     relations: int = 30,
     examples: int = 6000,
     seeds: Sequence[int] = (0, 1, 2),
-    batch_size: int = 32,
 ) -> Findings:
     """Tell from what all heads give two words whether they have a relation, and which.
 
@@ -78,7 +78,6 @@ def attention_probe(
         examples: Most pairs that are drawn of ``train``, and of ``test``, for each task and seed.
             (default: 6000)
         seeds: Each draws its own pairs, labels and weights. (default: (0, 1, 2))
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         The accuracies of all seeds together, with 95 % intervals over sentences, and those of the
@@ -95,10 +94,7 @@ def attention_probe(
     check_sentences(train=train, test=test)
     check_integer("relations", relations, least=2)
     check_integer("examples", examples, least=2)
-    if not seeds:
-        raise ValueError(f"seeds must be one or more integers, got {seeds!r}")
-    for seed in seeds:
-        check_integer("seeds", seed, least=0)
+    seeds = check_indices("seeds", seeds)
     there = dict(frequent_relations(test))
     names = [name for name, _ in frequent_relations(train) if name in there][:relations]
     if len(names) < 2:
@@ -113,13 +109,13 @@ def attention_probe(
         for task, draw in draws.items():
             chance = np.random.default_rng(seed)
             drawn[task, seed] = [draw(part, chance) for part in (train, test)]
-    reader = WordReader(model, tokenizer, folder, maps, batch_size)
+    reader = WordReader(model, tokenizer, folder, maps)
     own = _describe(reader, (train, test), drawn)
     random: dict[tuple[str, int], list[Described]] = {}
     for seed in seeds:
         twin = random_weights(model, seed, jumping=True)
         some = {place: pairs for place, pairs in drawn.items() if place[1] == seed}
-        twin_reader = WordReader(twin, tokenizer, folder, maps, batch_size)
+        twin_reader = WordReader(twin, tokenizer, folder, maps)
         random |= _describe(twin_reader, (train, test), some)
 
     classes = {JOINED: 2, WHICH: len(names)}
@@ -153,91 +149,7 @@ def attention_probe(
     return Findings("attention", CAPTION, table, settings, figures, ("task", "told from"))
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of words, the earlier first so that the order does not tell which is the head."""
-
-    rows: Integers  # the sentence of each, in rising order
-    words: Integers  # [N, 2]
-    labels: Integers
-
-    @classmethod
-    def of(cls, found: Sequence[tuple[int, int, int, int]]) -> Pairs:
-        """Collect sentence, words and label of each pair."""
-        table = np.array(sorted(found), dtype=np.int64).reshape(-1, 4)
-        return cls(table[:, 0], table[:, 1:3], table[:, 3])
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self.rows)
-
-
 Described: TypeAlias = tuple[Integers, Floats]  # indices of pairs that were read, [n, 2 · C]
-
-
-def joined_or_not(sentences: Sequence[Sentence], most: int, chance: np.random.Generator) -> Pairs:
-    """Draw pairs with a relation, label 1, and as many of the same sentences without one, 0."""
-    edges: list[tuple[int, int, int]] = []
-    for row, sentence in enumerate(sentences):
-        own, length = sentence.edges, len(sentence)
-        others = length * (length - 1) // 2 - len(own)
-        if len(own) > others:
-            own = [own[index] for index in chance.permutation(len(own))[:others]]
-        edges += [(row, min(edge), max(edge)) for edge in own]
-    if not edges:
-        raise ValueError("sentences must have words without a relation, got none with four words")
-    chosen = [edges[index] for index in chance.permutation(len(edges))[: most // 2]]
-    found = [(*pair, 1) for pair in chosen]
-    counts = np.bincount([row for row, *_ in chosen], minlength=len(sentences))
-    for row in np.flatnonzero(counts).tolist():
-        related = {(min(edge), max(edge)) for edge in sentences[row].edges}
-        pairs = combinations(range(len(sentences[row])), 2)
-        unrelated = [pair for pair in pairs if pair not in related]
-        drawn = chance.choice(len(unrelated), counts[row], replace=False)
-        found += [(row, *unrelated[index], 0) for index in drawn]
-    return Pairs.of(found)
-
-
-def of_each_relation(
-    sentences: Sequence[Sentence],
-    relations: Sequence[str],
-    most: int,
-    chance: np.random.Generator,
-) -> Pairs:
-    """Draw as many pairs of each relation, whose label is its index among them."""
-    groups: dict[str, list[tuple[int, int, int, int]]] = {name: [] for name in relations}
-    for row, sentence in enumerate(sentences):
-        for word, head in sentence.edges:
-            if (name := sentence.relations[word]) in groups:
-                pair = row, min(word, head), max(word, head), relations.index(name)
-                groups[name].append(pair)
-    size = min(max(1, most // len(relations)), *map(len, groups.values()))
-    drawn = (
-        group[index] for group in groups.values() for index in chance.permutation(len(group))[:size]
-    )
-    return Pairs.of(list(drawn))
-
-
-def random_labels(
-    pairs: Sequence[Pairs],
-    parts: Sequence[Sequence[Sentence]],
-    number: int,
-    chance: np.random.Generator,
-) -> tuple[list[Integers], Any]:
-    """Draw a label for every two word types, the control task.
-
-    Also tell which pairs of the last part the first one has, too.
-    """
-    types = [
-        [
-            f"{sentences[row].words[one].lower()}\t{sentences[row].words[other].lower()}"
-            for row, (one, other) in zip(own.rows, own.words, strict=True)
-        ]
-        for own, sentences in zip(pairs, parts, strict=True)
-    ]
-    known, indices = np.unique(np.concatenate(types), return_inverse=True)
-    labels = chance.integers(number, size=len(known))[indices]
-    return np.split(labels, [len(pairs[0])]), np.isin(types[-1], types[0])
 
 
 def _describe(

@@ -11,7 +11,8 @@ import numpy as np
 
 from jat_graph.files import read_object
 from jat_graph.probes.findings import Findings
-from jat_graph.probes.pictures import QUIET, add_legend, draw_rows, new_figure
+from jat_graph.probes.pictures import QUIET, add_legend, draw_rows
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
-from jat_graph.probes.corpora import SEMCOR_FOLDER, UNIVERSAL, open_wordnet, read_semcor
+from jat_graph.probes.corpora import (
+    SEMCOR_FOLDER,
+    UNIVERSAL,
+    open_wordnet,
+    read_semcor,
+    tell_nltk,
+)
 from jat_graph.probes.treebank import read_text, read_treebank
 
 TEXT_ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz")
@@ -136,6 +143,7 @@ def _read_brown(path: Path) -> Iterator[Context]:
     from nltk.corpus.reader import TaggedCorpusReader
     from nltk.data import ZipFilePathPointer
 
+    tell_nltk(path.resolve().parent)
     try:
         root = ZipFilePathPointer(str(path.resolve()), "brown/")
         sentences = TaggedCorpusReader(root, r"c[a-r]\d\d", encoding="utf-8").tagged_sents()
@@ -144,7 +152,7 @@ def _read_brown(path: Path) -> Iterator[Context]:
             once = [pair for pair, again in zip(pairs, [False, *doubled], strict=True) if not again]
             words = tuple(_MARKS.get(word, word) for word, _ in once)
             yield Context(words, tuple(_universal_tag(tag or "") for _, tag in once))
-    except (OSError, ValueError, AssertionError) as error:
+    except (OSError, ValueError, BadZipFile) as error:
         raise ValueError(f"{path} must be the Brown corpus as NLTK packs it: {error}") from None
 
 
@@ -176,21 +184,13 @@ def cut_text(text: str) -> Iterator[Context]:
 
 @dataclass(frozen=True)
 class Uses:
-    """Sentences with a word.
-
-    Args:
-        word: The word.
-        contexts: The sentences that were kept.
-        indices: Where the word first stands in each.
-        found: How many different sentences have it.
-        read: How many sentences were looked at.
-    """
+    """Sentences with a word."""
 
     word: str
-    contexts: list[Context]
-    indices: list[int]
-    found: int
-    read: int
+    contexts: list[Context]  # those that were kept
+    indices: list[int]  # where the word first stands in each
+    found: int  # different sentences that have it
+    read: int  # sentences that were looked at
 
 
 @lru_cache(maxsize=2**17)  # words: all that a large corpus has

@@ -148,15 +148,15 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
         def map_wn(self, version: str = "wordnet") -> None:
             """Map nothing to other versions: only other languages need it."""
 
-    names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/", DEBIAN]
-    if folder is not None:
-        names = [str(Path(folder).resolve())]
-    for name in names:
-        if Path(name).is_dir() and name not in nltk.data.path:
-            nltk.data.path.append(name)  # nltk reads from no folder that it was not told of
+    own = Path(DEBIAN if folder is None else folder).resolve()
+    names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/"] if folder is None else []
+    for name in (*names, None):
         try:
-            is_folder = Path(name).is_dir()
-            root = nltk.data.FileSystemPathPointer(name) if is_folder else nltk.data.find(name)
+            if name is not None:
+                root = nltk.data.find(name)
+            else:
+                tell_nltk(own)
+                root = nltk.data.FileSystemPathPointer(str(own))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions")
                 return WordNet(str(root), Reader(root, None))
@@ -166,6 +166,14 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
         f"WordNet must be there whole, got none in {folder or 'the usual places'}: install "
         "Debian's wordnet-base, run nltk.download('wordnet'), or give its folder"
     )
+
+
+def tell_nltk(folder: Path) -> None:
+    """Let nltk read from a folder; it reads from none that it was not told of."""
+    import nltk.data
+
+    if str(folder) not in nltk.data.path:
+        nltk.data.path.append(str(folder))
 
 
 def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
@@ -286,41 +294,41 @@ def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[Marked
     return {file.name.removesuffix(TEXTS): _read_set(file, wordnet) for file in files}
 
 
-def _read_set(path: Path, wordnet: WordNet) -> list[MarkedSentence]:
-    own = path.with_name(path.name.removesuffix(TEXTS) + KEYS)
+def _read_keys(path: Path, wordnet: WordNet) -> dict[str, tuple[str, ...]]:
     keys: dict[str, tuple[str, ...]] = {}
-    for number, line in enumerate(own.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         name, *senses = line.split() or [""]
         if name and not senses:
-            raise ValueError(f"{own}, line {number} must be an instance and its senses: {line!r}")
+            raise ValueError(f"{path}, line {number} must be an instance and its senses: {line!r}")
         for sense in senses:
-            wordnet.definition(sense, f"{own}, line {number}")
+            wordnet.definition(sense, f"{path}, line {number}")
         keys[name] = tuple(senses)
+    return keys
+
+
+def _read_set(path: Path, wordnet: WordNet) -> list[MarkedSentence]:
+    keys = _read_keys(path.with_name(path.name.removesuffix(TEXTS) + KEYS), wordnet)
     root, found = parse_xml(path.read_bytes(), str(path)), []
     for text in root.iter("text"):
         for sentence in text.iter("sentence"):
             words: list[str] = []
             marked = []
             for child in sentence:
-                indices = range(len(words), len(words) + len((child.text or "").split()))
+                first, name, pos = len(words), child.get("id", ""), child.get("pos", "")
                 words += (child.text or "").split()
-                if child.tag == "instance":
-                    marked.append(_marked_word(dict(child.attrib), keys, tuple(indices), path))
+                if child.tag != "instance":
+                    continue
+                where = f"{path}, instance {name!r}"
+                if name not in keys:
+                    raise ValueError(f"{where} must have a sense in the file of keys, got none")
+                if pos not in UNIVERSAL:
+                    wanted = f"pos must be one of {', '.join(UNIVERSAL)}"
+                    raise ValueError(f"{where}: {wanted}, got {pos!r}")
+                if len(words) == first:
+                    raise ValueError(f"{where} must have a word, got none")
+                lemma, indices = child.get("lemma", "").lower(), tuple(range(first, len(words)))
+                marked.append(MarkedWord(lemma, UNIVERSAL[pos], keys[name], indices))
             found.append(MarkedSentence(tuple(words), tuple(marked), text.get("id", "")))
     if not any(sentence.marked for sentence in found):
         raise ValueError(f"{path} must hold sentences with instances, got none")
     return found
-
-
-def _marked_word(
-    own: dict[str, str], keys: dict[str, tuple[str, ...]], indices: tuple[int, ...], path: Path
-) -> MarkedWord:
-    name, pos = own.get("id", ""), own.get("pos", "")
-    where = f"{path}, instance {name!r}"
-    if name not in keys:
-        raise ValueError(f"{where} must have a sense in the file of keys, got none")
-    if pos not in UNIVERSAL:
-        raise ValueError(f"{where}: pos must be one of {', '.join(UNIVERSAL)}, got {pos!r}")
-    if not indices:
-        raise ValueError(f"{where} must have a word, got none")
-    return MarkedWord(own.get("lemma", "").lower(), UNIVERSAL[pos], keys[name], indices)

@@ -17,13 +17,14 @@ from jat_graph.probes.pictures import (
     add_legend,
     draw_layers,
     draw_rows,
-    new_figure,
 )
-from jat_graph.probes.structural import DISTANCE, TreeStudy
+from jat_graph.probes.structural import TreeStudy
+from jat_graph.probes.tree_maps import DISTANCE
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.trees import Tree, squared_distances
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,6 @@ def tree_distances(
     powers: Sequence[float] = (1.0, 1.5, 2.0, 3.0, 4.0),
     least: int = 30,
     rank: int | None = 128,
-    most: int | None = 4000,
     epochs: int = 30,
     seed: int = 0,
 ) -> tuple[Findings, Findings]:
@@ -86,8 +86,6 @@ def tree_distances(
         powers: The powers p. (default: (1, 1.5, 2, 3, 4))
         least: How often a relation must be there to have a row. (default: 30)
         rank: Dimensions that B maps to; None for as many as states have. (default: 128)
-        most: How many sentences of ``train`` to take, evenly over it; None for all.
-            (default: 4000)
         epochs: At most so many. (default: 30)
         seed: Of training. (default: 0)
 
@@ -107,12 +105,13 @@ def tree_distances(
     """
     import pandas as pd
 
-    asked = [check_finite("powers", power, least=1e-3) for power in powers]
+    asked = [check_finite("powers", power, least=1e-3) for power in np.atleast_1d(powers).tolist()]
+    check_integer("seed", seed, least=0)
     check_integer("least", least, least=1)
     middle = model.config.num_hidden_layers // 2
     (chosen,) = check_layers(model, [middle if layer is None else layer])
     reader = WordReader(model, tokenizer, folder)
-    study = TreeStudy.read(reader, train, dev, test, most=most, rank=rank, epochs=epochs)
+    study = TreeStudy.read(reader, train, dev, test, rank=rank, epochs=epochs)
     trees, squares = study.test.trees, _squares(study, chosen, seed)
     known = {UNPROBED: _squares(study, chosen), SQUARED: squares}
     rows = []

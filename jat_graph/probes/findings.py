@@ -47,21 +47,14 @@ class Findings:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     index: tuple[str, ...] = ()
 
-    def to_markdown(self, digits: int = 3) -> str:
-        """Return the caption and the table in Markdown, each interval beside its value.
-
-        Args:
-            digits: Digits after the point. (default: 3)
-
-        Returns:
-            The text.
-        """
+    def to_markdown(self) -> str:
+        """Return the caption and the table in Markdown, each interval beside its value."""
         import pandas as pd
 
         def cell(value: Any) -> str:
             if not isinstance(value, str | list) and pd.isna(value):
                 return ""
-            return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+            return f"{value:.3f}" if isinstance(value, float) else str(value)
 
         cells = self.table.map(cell)
         columns = list(cells)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jat_graph.checks.numbers import check_choice, check_inside, check_integer
+from jat_graph.data.reading import ATTENTION, GRAPH, Head
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
 from jat_graph.probes.heads import choosing_half
-from jat_graph.probes.pictures import QUIET, ROW, add_legend, draw_rows, new_figure
+from jat_graph.probes.pictures import QUIET, ROW, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, frequent_relations
-from jat_graph.probes.words import ATTENTION, GRAPH, Head, WordReader, check_sentences
+from jat_graph.probes.words import WordReader, check_sentences
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +45,6 @@ def graphs_and_trees(
     density: float | None = 0.05,
     least: int = 50,
     seed: int = 0,
-    batch_size: int = 32,
 ) -> tuple[Findings, Findings]:
     r"""Say how much more often than chance the pairs that heads join are related in the tree.
 
@@ -71,7 +72,6 @@ def graphs_and_trees(
             (default: 0.05)
         least: Relations with fewer pairs are left out. (default: 50)
         seed: Of the half of the sentences that the best head is chosen on. (default: 0)
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         Findings ``graphs``, a row for each relation, over all heads together and of the best one,
@@ -93,8 +93,10 @@ def graphs_and_trees(
     check_integer("seed", seed, least=0)
     if density is not None:
         check_inside("density", density, 0.0, 1.0)
-    reader = WordReader(model, tokenizer, folder, maps, batch_size)
+    reader = WordReader(model, tokenizer, folder, maps)
     weights, read = pair_weights(reader, sentences)
+    if not len(weights):
+        raise ValueError("sentences must have two words, got none with more than one")
     counts = PairCounts(read, join(weights, density), least)
     settings = {
         "model": type(model).__name__,
@@ -145,16 +147,7 @@ def join(weights: Floats, density: float | None) -> Floats:  # [N, C] -> [N, C] 
 
 
 class PairCounts:
-    """How many pairs of a kind are joined, and how many would be by chance.
-
-    Args:
-        sentences: Sentences with their trees.
-        joined: Which pairs i < k of their words each head joins, ``[N, C]``.
-        least: Relations with fewer pairs are left out.
-
-    Attributes:
-        kinds: The indices of the pairs of each kind.
-    """
+    """How many pairs i < k of a kind are joined, and how many would be by chance."""
 
     def __init__(self, sentences: Sequence[Sentence], joined: Floats, least: int) -> None:
         self.kinds = pair_kinds(sentences, least)
@@ -197,8 +190,6 @@ def pair_kinds(sentences: Sequence[Sentence], least: int) -> dict[str, Integers]
         for name in names:
             found[name].append((above | below) & (own == name))
     kinds = {name: np.flatnonzero(np.concatenate(flags)) for name, flags in found.items()}
-    if not any(len(sentence) > 1 for sentence in sentences):
-        raise ValueError("sentences must have two words, got none with more than one")
     return {name: pairs for name, pairs in kinds.items() if len(pairs)}
 
 

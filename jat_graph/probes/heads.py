@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.data.reading import ATTENTION, GRAPH, Head
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pictures import ROW, add_legend, draw_rows, new_figure
+from jat_graph.probes.pictures import ROW, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence
-from jat_graph.probes.words import ATTENTION, GRAPH, Head, WordReader, check_sentences
+from jat_graph.probes.words import WordReader, check_sentences
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +42,6 @@ def best_heads(
     maps: str = ATTENTION,
     least: int = 50,
     seed: int = 0,
-    batch_size: int = 32,
 ) -> Findings:
     """Find the head of a model that knows each relation best, and the best fixed offset.
 
@@ -58,7 +59,6 @@ def best_heads(
             or ``"graph"``. (default: ``"attention"``)
         least: Relations with fewer words among those scored are left out. (default: 50)
         seed: Of the halves. (default: 0)
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         For all words and for each relation, the most frequent first: the best head, its way and
@@ -78,7 +78,7 @@ def best_heads(
     check_sentences(sentences=sentences)
     check_integer("least", least, least=1)
     check_integer("seed", seed, least=0)
-    reader = WordReader(model, tokenizer, folder, maps, batch_size)
+    reader = WordReader(model, tokenizer, folder, maps)
     trees = [np.array(sentence.heads) for sentence in sentences]
     counts = [len(heads) for heads in trees]
     found = reader.read(

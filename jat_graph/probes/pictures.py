@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jat_graph.directions import isolated
-from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +19,6 @@ COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #B8A800".spli
 MARKERS = "o^sDvPX*"
 QUIET = "#767676"
 ROW = 0.27  # inches
-
-__all__ = ["COLOURS", "MARKERS", "QUIET", "add_legend", "draw_layers", "draw_rows", "new_figure"]
 
 
 def _ends(table: pd.DataFrame, name: str) -> Any:  # [2, N]

@@ -12,10 +12,13 @@ import numpy as np
 from jat_graph.checks.numbers import check_integer
 from jat_graph.probes.corpora import MarkedSentence
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pictures import add_legend, draw_layers, new_figure
-from jat_graph.probes.senses import MarkedStates, check_rank, split_triples, train_map, unit
+from jat_graph.probes.pictures import add_legend, draw_layers
+from jat_graph.probes.semantic import split_triples, train_map
+from jat_graph.probes.senses import unit
+from jat_graph.probes.states import MarkedStates
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +45,7 @@ def similarity_ratio(
     *,
     pairs: int = 1000,
     layers: Sequence[int] | None = None,
-    rank: int | None = None,
     seed: int = 0,
-    batch_size: int = 32,
 ) -> Findings:
     """Ask how far another sense of a word in the same sentence draws a word from its own sense.
 
@@ -66,9 +67,7 @@ def similarity_ratio(
         pairs: How many pairs, or as many as there are words with two senses that occur twice.
             (default: 1000)
         layers: Layers to ask after; 0 is the embeddings. (default: None, all)
-        rank: Rows of the semantic probe. (default: None, the model's width)
         seed: Seed of what is drawn, and of the semantic probe. (default: 0)
-        batch_size: Most sentences that the model reads at a time. (default: 32)
 
     Returns:
         For each layer, as states are and after the semantic probe: the ratio and the share of
@@ -83,9 +82,10 @@ def similarity_ratio(
     """
     import pandas as pd
 
-    chosen, rank = check_layers(model, layers), check_rank(rank, model)
+    chosen = check_layers(model, layers)
     check_integer("pairs", pairs, least=1)
-    reader = WordReader(model, tokenizer, folder, batch_size=batch_size)
+    check_integer("seed", seed, least=0)
+    reader = WordReader(model, tokenizer, folder)
     learned = MarkedStates.read(reader, training)
     words, sentences = draw_pairs(learned, pairs, seed)
     joined = MarkedStates.read(reader, sentences)
@@ -103,14 +103,14 @@ def similarity_ratio(
         others = (count * middle - own) / (count - 1)  # the centroid without the word
         both = joined.after(layer).reshape(-1, 4, own.shape[-1])[kept]
         asked = {ALONE: own, OPPOSITE: both[:, :2], CHANCE: both[:, 2:]}
-        mapping, _ = train_map(states, *triples, rank, seed)
+        mapping, _ = train_map(states, *triples, seed)
         for name, one in ((AS_THEY_ARE, None), (MAPPED, mapping)):
             for where, some in asked.items():
                 three = some, others, middle[:, ::-1]
                 found = _measures(*(part if one is None else part @ one.T for part in three))
                 rows.append({"layer": layer, "states": name, "sentence": where} | found)
     table = pd.DataFrame(rows)
-    settings = {"pairs": len(kept), "rank": rank, "seed": seed}
+    settings = {"pairs": len(kept), "rank": model.config.hidden_size, "seed": seed}
     index = ("layer", "states", "sentence")
     return Findings("ratio", CAPTION, table, settings, {"ratio": _draw(table)}, index)
 
@@ -155,7 +155,7 @@ def _random_sentence(
     for index in chance.permutation(len(states.sentences)):
         sentence = states.sentences[index]
         if all(word.lemma != lemma for word in sentence.marked):
-            return replace(sentence, marked=())
+            return MarkedSentence(sentence.words, (), sentence.text)
     raise ValueError(f"training must have a sentence without {lemma!r}, got none")
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from jat_graph.checks.numbers import check_flag, check_indices, check_integer
 from jat_graph.data.storage import digest
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
 from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio
-from jat_graph.probes.pictures import QUIET, add_legend, draw_layers, new_figure
+from jat_graph.probes.pictures import QUIET, add_legend, draw_layers
+from jat_graph.probes.tree_maps import DEPTH, DISTANCE, train_probe, tree_batches
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.trees import (
     Tree,
@@ -31,21 +28,19 @@ from jat_graph.probes.trees import (
 )
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights
 from jat_graph.progress import track_progress
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-DISTANCE, DEPTH = "distance", "depth"
 MODEL, OFF, RANDOM, CHAIN = "model", "jumps off", "random weights", "words in a line"
 UUAS, DSPR, ROOT, NSPR = MEASURES = ("UUAS", "DSpr", "root accuracy", "NSpr")
 LENGTHS = np.arange(5, 51)  # of sentences whose correlations count
 DRAWN = range(8, 15)  # words of a sentence that is drawn
 
-VERSION = 1  # of how probes are trained, as in the source's code:
-LEARNING_RATE, DROP, BATCH_SIZE, START = 1e-3, 0.1, 20, 0.05
-MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many epochs it may not
+VERSION = 1  # of how probes are trained
 
 CAPTION = (
     "Trees in the distances between words, found by linear maps of a model's states. Layer 0 knows "
@@ -66,10 +61,8 @@ def structural_probe(
     *,
     layers: Sequence[int] | None = None,
     rank: int | None = 128,
-    most: int | None = 4000,
     epochs: int = 30,
     seeds: Sequence[int] = (0,),
-    drawn: int | None = None,
     controls: bool = True,
 ) -> Findings:
     """Ask how much of dependency trees is in the distances between states of words.
@@ -97,17 +90,14 @@ def structural_probe(
         layers: After which layers, 0 for the embeddings. (default: None, all)
         rank: Dimensions that B maps to, no more than states have; None for all of them, as in the
             source's code, while its paper sees no gain above 64 or 128. (default: 128)
-        most: How many sentences of ``train`` to take, evenly over it; None for all.
-            (default: 4000)
         epochs: At most so many. (default: 30)
         seeds: A probe is trained for each; scores are means over them. (default: (0,))
-        drawn: Index in ``test`` of a sentence that is drawn. (default: None, one of 8 to 14 words
-            of which as many edges are found as of all)
         controls: Whether random weights and, of a model with jump heads, the model without its
             jumps are asked as well; each takes as long as the model. (default: True)
 
     Returns:
-        A row for each model and layer; pictures ``tree-layers``, ``tree-arcs`` and ``tree-plane``.
+        A row for each model and layer; pictures ``tree-layers``, and of a sentence of 8 to 14 words
+        of which as many edges are found as of all ``tree-arcs`` and ``tree-plane``.
 
     Raises:
         ValueError: If a set is empty, or a number is not in its range.
@@ -118,20 +108,11 @@ def structural_probe(
     import pandas as pd
 
     asked, chosen = check_layers(model, layers), check_indices("seeds", seeds)
-    if drawn is not None:
-        check_integer("drawn", drawn, least=0, below=len(test))
     means: dict[tuple[str, int | None], Scores] = {}
     studies: dict[str, TreeStudy] = {}
     for name, own in _compared(model, check_flag("controls", controls)):
-        study = TreeStudy.read(
-            WordReader(own, tokenizer, folder),
-            train,
-            dev,
-            test,
-            most=most,
-            rank=rank,
-            epochs=epochs,
-        )
+        reader = WordReader(own, tokenizer, folder)
+        study = TreeStudy.read(reader, train, dev, test, rank=rank, epochs=epochs)
         studies[name] = study
         for layer in track_progress(asked, f"Training probes, {name}", len(asked)):
             means[name, layer] = study.scores(layer, chosen)
@@ -144,7 +125,7 @@ def structural_probe(
         [{"model": name, "layer": layer, **own.to_row()} for (name, layer), own in rows.items()]
     ).astype({"layer": "Int64"})
     best = max(asked, key=lambda layer: means[MODEL, layer].uuas)
-    row = _drawn_row(study.test, means[MODEL, best], drawn)
+    row = _usual_row(study.test.trees, means[MODEL, best])
     points = study.points(best, study.probe(DISTANCE, best, chosen[0]))[row]
     sentence = study.test.trees[row].sentence
     figures = {
@@ -199,11 +180,10 @@ class TreeStudy:
         cls,
         reader: WordReader,
         *sets: Sequence[Sentence],  # to train on, to stop by, and to score
-        most: int | None,
         rank: int | None,
         epochs: int,
     ) -> TreeStudy:
-        """Read all sentences; of those to train on ``most``, evenly over a file that is sorted."""
+        """Read all sentences."""
         check_integer("epochs", epochs, least=1)
         width = reader.model.config.hidden_size
         rank = width if rank is None else min(check_integer("rank", rank, least=1), width)
@@ -211,13 +191,11 @@ class TreeStudy:
         for name, own in zip(("train", "dev", "test"), sets, strict=True):
             if not own:
                 raise ValueError(f"{name} must hold a sentence, got none")
-            if name == "train" and most is not None:
-                number = min(check_integer("most", most, least=1), len(own))
-                own = [own[len(own) * index // number] for index in range(number)]
             rows = reader.read_states([sentence.words for sentence in own])
             kept = [row for row in range(len(own)) if row not in rows.left_out]
             found.append(TreeStates([Tree(own[row]) for row in kept], rows, kept))
-        return cls(Path(reader.folder), reader.model.device, *found, rank, epochs)
+        train, dev, test = found
+        return cls(Path(reader.folder), reader.model.device, train, dev, test, rank, epochs)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -242,7 +220,7 @@ class TreeStudy:
         batches = [
             tree_batches(part.after(layer, self.device), part.trees, kind, seed) for part in sets
         ]
-        found = train_probe(*batches, kind, power, self.rank, self.epochs, seed)
+        found = train_probe(batches[0], batches[1], kind, power, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
             np.save(temporary, found.cpu().numpy())
         return found
@@ -321,7 +299,7 @@ class Scores:
         """Return each measure with the ends of its interval over sentences."""
         lengths = np.array([len(tree) for tree in self.trees])
         own = lengths[:, None] == LENGTHS  # [S, lengths]
-        totals = {
+        totals: dict[str, Any] = {
             UUAS: [len(tree.edges) for tree in self.trees],
             ROOT: [bool(tree.shown) for tree in self.trees],
         }
@@ -344,103 +322,14 @@ def _mean_of_ratios(sums: Floats) -> Floats:  # [n, lengths, 2] -> [n]
     return found
 
 
-def _drawn_row(test: TreeStates, scores: Scores, drawn: int | None) -> int:
-    """The row of the sentence to draw: the one that was asked for, or one that is like all."""
-    if drawn is not None:
-        if drawn not in test.indices:
-            raise ValueError(f"drawn must be a sentence that the model can read, got {drawn}")
-        return test.indices.index(drawn)
+def _usual_row(trees: Sequence[Tree], scores: Scores) -> int:
+    """The sentence to draw, which is like all."""
 
     def oddness(row: int) -> tuple[bool, float]:
-        tree = test.trees[row]
-        share = scores.values[row, 0] / max(len(tree.edges), 1)
-        return len(tree.shown) not in DRAWN, abs(share - scores.uuas)
+        share = scores.values[row, 0] / max(len(trees[row].edges), 1)
+        return len(trees[row].shown) not in DRAWN, abs(share - scores.uuas)
 
-    return min(range(len(test.trees)), key=oddness)
-
-
-class TreeBatch(NamedTuple):
-    """Sentences of about one length.
-
-    A weight is 1 over how many pairs or words its sentence has, and 0 in padding.
-    """
-
-    states: Tensor  # [B, L, D]
-    target: Tensor  # [B, L, L] distances, or [B, L] depths
-    weight: Tensor  # the same
-
-    def loss(self, projection: Tensor, kind: str, power: float) -> Tensor:
-        """The sum over sentences of the mean absolute error."""
-        points = self.states @ projection
-        if kind == DEPTH:
-            found = points.square().sum(-1)
-        else:
-            found = squared_distances(points)
-            # The slope of a root is kept finite at 0.
-            found = found if power == 2 else (found + 1e-6) ** (power / 2)
-        return ((found - self.target).abs() * self.weight).sum()
-
-
-def tree_batches(
-    states: Sequence[Tensor], trees: Sequence[Tree], kind: str, seed: int = 0
-) -> list[TreeBatch]:
-    """Batch sentences of about one length, which of them together is left to chance."""
-    chance = np.random.default_rng(seed).random(len(trees))
-    order = np.lexsort((chance, np.array([len(tree) for tree in trees])))
-    found = []
-    for start in range(0, len(order), BATCH_SIZE):
-        rows = order[start : start + BATCH_SIZE]
-        length, targets, weights = max(len(trees[row]) for row in rows), [], []
-        for row in rows:
-            own = trees[row].distances if kind == DISTANCE else trees[row].depths
-            target = torch.from_numpy(own).float()
-            # A word and itself are no pair.
-            asked = target > 0 if kind == DISTANCE else torch.ones_like(target)
-            padding = (0, length - len(trees[row])) * target.dim()
-            targets.append(F.pad(target, padding))
-            weights.append(F.pad(asked / target.numel(), padding))
-        padded = pad_sequence([states[row] for row in rows], batch_first=True)
-        both = (torch.stack(part).to(padded.device) for part in (targets, weights))
-        found.append(TreeBatch(padded, *both))
-    return found
-
-
-def train_probe(
-    train: Sequence[TreeBatch],
-    dev: Sequence[TreeBatch],
-    kind: str,
-    power: float,
-    rank: int,
-    epochs: int,
-    seed: int,
-) -> Tensor:  # B transposed, [D, R]
-    """Train a probe as its source does, until the loss on ``dev`` falls no more.
-
-    Reference:
-        Hewitt and Manning 2019, section 3 and the code beside it.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    states = train[0].states
-    start = torch.empty(states.shape[-1], rank).uniform_(-START, START, generator=generator)
-    projection = start.to(states.device).requires_grad_()
-    optimizer = torch.optim.Adam([projection], lr=LEARNING_RATE)
-    scheduler = ReduceLROnPlateau(optimizer, factor=DROP, patience=0)
-    best, least, waited = projection.detach().clone(), math.inf, 0
-    for _ in range(epochs):
-        for index in torch.randperm(len(train), generator=generator).tolist():
-            optimizer.zero_grad()
-            mean = train[index].loss(projection, kind, power) / len(train[index].states)
-            mean.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        with torch.no_grad():
-            total = sum(float(batch.loss(projection, kind, power)) for batch in dev)
-        loss = total / sum(len(batch.states) for batch in dev)
-        scheduler.step(loss)
-        if loss < least - MARGIN:
-            best, least, waited = projection.detach().clone(), loss, 0
-        elif (waited := waited + 1) == PATIENCE:
-            break
-    return best
+    return min(range(len(trees)), key=oddness)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from jat_graph.directions import isolated
 from jat_graph.probes.findings import Floats
-from jat_graph.probes.pictures import COLOURS, QUIET, new_figure
+from jat_graph.probes.pictures import COLOURS, QUIET
 from jat_graph.probes.treebank import Sentence
+from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +127,7 @@ def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
     axis = figure.subplots()
     for side, own, other in ((1, tree.edges, predicted), (-1, predicted, tree.edges)):
         for edge in sorted(own):
-            _draw_arc(axis, *(middles[word] for word in edge), side, edge in other)
+            _draw_arc(axis, middles[edge[0]], middles[edge[1]], side, edge in other)
     for index, word in enumerate(sentence.words):
         colour = "black" if index in tree.shown else QUIET
         look: Any = {"ha": "center", "va": "center", "fontsize": 9, "color": colour}
@@ -255,18 +257,24 @@ def _draw_edges(axis: Axes, where: Where, edges: Edges, squared: Floats) -> None
 
 
 def _write_beside(axis: Axes, sentence: Sentence, where: Where) -> None:
-    """Write the words above their points, each so high that it hides no other word or point."""
+    """Write the words beside their points, each where no other word or point is."""
     taken = [(x, y, 2 * ASIDE) for x, y in where.values()]
     for word, (x, y) in sorted(where.items(), key=lambda item: item[1][1]):
-        wide, height = _width(sentence.words[word]), y + 1.01 * LINE
-        while any(
-            abs(x - other) < (wide + own) / 2 and abs(height - up) < LINE
-            for other, up, own in taken
-        ):
-            height += LINE / 10
-        taken.append((x, height, wide))
+        wide = _width(sentence.words[word])
+        aside, up = wide / 2 + 1.5 * ASIDE, 1.01 * LINE
+        around = [(x, y + up), (x + aside, y), (x - aside, y), (x, y - up)]
+        higher = ((x, y + up + step * LINE / 10) for step in count())
+        point = next(
+            own
+            for own in chain(around, higher)
+            if all(
+                abs(own[0] - x_) >= (wide + w) / 2 or abs(own[1] - y_) >= LINE
+                for x_, y_, w in taken
+            )
+        )
+        taken.append((*point, wide))
         axis.plot(x, y, "o", color="black", markersize=5, zorder=3)
-        _write(axis, _label(sentence.words[word]), (x, height))
+        _write(axis, _label(sentence.words[word]), point)
 
 
 def _write(

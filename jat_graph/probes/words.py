@@ -18,7 +18,6 @@ import torch
 from jat_graph.checks.numbers import check_choice, check_indices, check_integer
 from jat_graph.data.reading import (
     ATTENTION,
-    GRAPH,
     MAPS,
     PROPAGATED,
     SCORES,
@@ -48,40 +47,23 @@ RowsOf: TypeAlias = Callable[[int, Floats, Floats], Floats]
 
 @dataclass(frozen=True)
 class Rows:
-    """Numbers of all sentences, one sentence after the other.
+    """Numbers of all sentences, one sentence after the other."""
 
-    Args:
-        values: Mapped from a file, ``[P, N, …]``: P parts, as layers are, of N rows each.
-        starts: Where the rows of each sentence begin, and where the last ones end.
-        left_out: Sentences that the model could not read whole, whose rows are 0.
-        name: A digest of what made them.
-    """
-
-    values: Floats
-    starts: Sequence[int]
-    left_out: tuple[int, ...]
-    name: str
+    values: Floats  # mapped from a file, [P, N, …]: P parts, as layers are, of N rows each
+    starts: Sequence[int]  # where the rows of each sentence begin, and where the last ones end
+    left_out: tuple[int, ...]  # sentences that the model cannot read whole, whose rows are 0
+    name: str  # a digest of what made them
 
 
 @dataclass(frozen=True)
 class WordReader:
-    """A model in evaluation mode, and what of it is read.
-
-    Args:
-        model: A model of transformers, with jump heads or without.
-        tokenizer: Its tokenizer, a fast one.
-        folder: Where what is read is kept, to be found by the next call.
-        maps: ``"attention"``, probabilities as the model has them, after jumps; of jump heads
-            also ``"scores"`` before propagation, ``"propagated"`` ones, and the ``"graph"``: hard
-            votes, or the walk over stones. None for states alone. (default: None)
-        batch_size: Most sentences that the model reads at a time. (default: 32)
-    """
+    """A model in evaluation mode, what of its heads is read, and where it is kept."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     folder: str | Path
-    maps: str | None = None
-    batch_size: int = 32
+    maps: str | None = None  # one of MAPS, None for states alone
+    batch_size: int = 32  # most sentences that the model reads at a time
 
     def __post_init__(self) -> None:
         """Refuse what the model does not have."""
@@ -190,15 +172,3 @@ def check_sentences(**parts: Any) -> None:
         wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
         if wrong is not None:
             raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")
-
-
-__all__ = [
-    "ATTENTION",
-    "GRAPH",
-    "Head",
-    "Rows",
-    "WordReader",
-    "check_layers",
-    "check_sentences",
-    "random_weights",
-]

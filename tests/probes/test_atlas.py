@@ -17,11 +17,11 @@ from scipy.stats import norm
 from transformers import AutoModel, AutoTokenizer
 
 from jat_graph.probes import Atlas, Context, context_atlas, read_contexts
-from jat_graph.probes.atlas import (
+from jat_graph.probes.atlas import LayerMap
+from jat_graph.probes.clusters import (
     PRIOR,
     SURELY,
     TELLING,
-    LayerMap,
     directions,
     find_clusters,
     lay_out,

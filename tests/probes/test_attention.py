@@ -13,14 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach
 from jat_graph.probes import Sentence, attention_probe, read_treebank
-from jat_graph.probes.attention import (
-    JOINED,
-    WHICH,
-    Pairs,
-    joined_or_not,
-    of_each_relation,
-    random_labels,
-)
+from jat_graph.probes.attention import JOINED, WHICH
+from jat_graph.probes.pairs import Pairs, joined_or_not, of_each_relation, random_labels
 from jat_graph.probes.treebank import frequent_relations
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
@@ -167,8 +161,8 @@ def test_random_labels_are_of_word_types() -> None:
         ({"test": ["dook"]}, "test must hold sentences of a treebank, got 'dook'"),
         ({"relations": 1}, "relations must be at least 2, got 1"),
         ({"examples": 0}, "examples must be at least 2, got 0"),
-        ({"seeds": ()}, "seeds must be one or more integers"),
-        ({"seeds": (0.5,)}, "seeds must be an integer, got 0.5"),
+        ({"seeds": ()}, "seeds must be one or more indices"),
+        ({"seeds": (0.5,)}, "seeds must be one or more indices"),
         ({"train": random_sentences(5, least=4)}, "train must give pairs of 10 sentences"),
         ({"train": [random_sentence(2, 0)]}, "train and test must share two relations"),
         ({"train": random_sentences(30, most=2)}, "sentences must have words without a relation"),

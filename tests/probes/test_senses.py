@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from jat_graph.probes import Findings, MarkedSentence, WordNet, sense_probe, similarity_ratio
 from jat_graph.probes.ratio import draw_pairs
-from jat_graph.probes.senses import (
-    CLAMP,
-    Choices,
-    MarkedStates,
-    Triples,
-    split_triples,
-    train_map,
-    unit,
-)
+from jat_graph.probes.semantic import CLAMP, Triples, split_triples, train_map
+from jat_graph.probes.senses import Choices, unit
+from jat_graph.probes.states import MarkedStates
 from jat_graph.probes.words import Rows, random_weights
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_jump_model, tiny_model
@@ -184,7 +178,7 @@ def test_the_table_follows_the_definition(
 
 def test_findings_of_everything_can_be_saved(small_wordnet: WordNet, tmp_path: Path) -> None:
     model = tiny_jump_model("bert")
-    found = probe(model, small_wordnet, tmp_path, seeds=(0, 1), rank=3, layers=(1,))
+    found = probe(model, small_wordnet, tmp_path, seeds=(0, 1), layers=(1,))
     assert found.table["method"].tolist() == [
         "WordNet's first sense",
         "most frequent in SemCor",
@@ -196,14 +190,11 @@ def test_findings_of_everything_can_be_saved(small_wordnet: WordNet, tmp_path: P
     assert found.table["spread"].notna().tolist() == [False] * 4 + [True] * 2
     found.save(tmp_path / "out")
     assert (tmp_path / "out" / "senses.png").stat().st_size > 10_000
-    assert found.settings["rank"] == 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "rank must be at least 1"),
-        ({"rank": 10_000}, "rank must be below"),
         ({"layers": (99,)}, r"^layers must be at most \d, got 99$"),
         ({"layers": ()}, "layers must be one or more indices"),
         ({"seeds": (1, 1)}, "seeds must not name an index twice"),
@@ -265,9 +256,9 @@ def test_the_map_finds_what_tells_senses_apart() -> None:
     parts = split_triples(marked(some), 0)
     words = [{some[word].text for word in part.word.tolist()} for part in parts]
     assert words[0].isdisjoint(words[1]) and [len(own) for own in words] == [18, 2]
-    trained, start = train_map(values, *parts, rank=4, seed=0)
-    assert trained.shape == start.shape == (4, WIDTH)
-    assert np.array_equal(train_map(values, *parts, rank=4, seed=0)[0], trained)
+    trained, start = train_map(values, *parts, seed=0)
+    assert trained.shape == start.shape == (WIDTH, WIDTH)
+    assert np.array_equal(train_map(values, *parts, seed=0)[0], trained)
     batch = parts[1].draw(values, 2000, np.random.default_rng(5)).numpy()
     assert slow_loss(trained, batch, start) < slow_loss(start, batch, start) - 0.05
 
@@ -349,7 +340,7 @@ def slow_rows(model: Any, layer: int, number: int) -> dict[str, tuple[float, flo
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_the_ratio_follows_its_definition(name: str, tmp_path: Path) -> None:
     model = tiny_model(name)
-    options: dict[str, Any] = {"pairs": 2, "layers": (0, 2), "rank": 3}
+    options: dict[str, Any] = {"pairs": 2, "layers": (0, 2)}
     found = similarity_ratio(model, tiny_tokenizer(), PAIRED, tmp_path, **options)
     rows = found.table.set_index(["layer", "states", "sentence"])
     for layer in (0, 2):
@@ -359,7 +350,7 @@ def test_the_ratio_follows_its_definition(name: str, tmp_path: Path) -> None:
             assert row["wrong"] == pytest.approx(wrong)
             assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
     assert len(rows) == 2 * 2 * 3
-    assert found.settings == {"pairs": 2, "rank": 3, "seed": 0}
+    assert found.settings == {"pairs": 2, "rank": 32, "seed": 0}
     assert len(found.save(tmp_path / "out")) == 4
     with pytest.raises(ValueError, match="pairs must be at least 1"):
         similarity_ratio(model, tiny_tokenizer(), PAIRED, tmp_path, pairs=0)

@@ -18,16 +18,13 @@ from transformers import AutoModel, AutoTokenizer
 from jat_graph.hf import attach
 from jat_graph.probes import Sentence, read_treebank, structural_probe, tree_distances
 from jat_graph.probes.distances import fit_row, fit_sums, relation_table
-from jat_graph.probes.structural import (
+from jat_graph.probes.structural import MEASURES, Scores, chain_scores, tree_scores
+from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,
-    MEASURES,
-    Scores,
     TreeBatch,
-    chain_scores,
     train_probe,
     tree_batches,
-    tree_scores,
 )
 from jat_graph.probes.trees import Tree, spanning_tree, squared_distances
 from tests.data.support import STEMS, tiny_tokenizer
@@ -221,7 +218,7 @@ def test_each_layer_has_a_row_and_controls(
 ) -> None:
     model = tiny_model(name)
     before = torch.random.get_rng_state()
-    options: dict[str, Any] = {"rank": 4, "epochs": 2, "seeds": (0, 1), "most": 20}
+    options: dict[str, Any] = {"rank": 4, "epochs": 2, "seeds": (0, 1)}
     found = structural_probe(model, tiny_tokenizer(), *SETS, tmp_path, **options)
     assert torch.equal(before, torch.random.get_rng_state())
     rows = found.table
@@ -230,7 +227,7 @@ def test_each_layer_has_a_row_and_controls(
     assert rows["layer"].dropna().tolist() == [0, 1, 2, 3] * 2
     assert rows[list(MEASURES)].notna().all(axis=None)
     assert rows["UUAS"].between(0, 1).all()
-    assert found.settings["sentences"] == {"train": 20, "dev": 12, "test": 15}
+    assert found.settings["sentences"] == {"train": 30, "dev": 12, "test": 15}
     assert len(found.save(tmp_path / "out")) == 8
     monkeypatch.setattr(type(model), "forward", None)  # all is found in the folder
     monkeypatch.setattr(torch.optim, "Adam", None)
@@ -244,7 +241,7 @@ def test_each_layer_has_a_row_and_controls(
 def test_jump_heads_stand_beside_their_base(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     model = attach(tiny_model("bert"), tiny_config(), tokenizer)
-    options: dict[str, Any] = {"rank": 4, "epochs": 1, "layers": (1, 3), "drawn": 7}
+    options: dict[str, Any] = {"rank": 4, "epochs": 1, "layers": (1, 3)}
     rows = structural_probe(model, tokenizer, *SETS, tmp_path, **options).table
     names = ["model", "jumps off", "random weights", "words in a line", "model − jumps off"]
     assert rows["model"].drop_duplicates().tolist() == names
@@ -269,9 +266,6 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
     assert found.settings["left_out"] == {"train": 0, "dev": 0, "test": 1}
     whole = structural_probe(**tiny(), **PARTS, folder=tmp_path, **options)
     assert found.table.equals(whole.table)
-    options["drawn"] = 0
-    with pytest.raises(ValueError, match="drawn must be a sentence that the model can read, got 0"):
-        structural_probe(**tiny(), **PARTS | {"test": test}, folder=tmp_path, **options)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +276,6 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
         ({"seeds": ()}, "seeds must be one or more indices"),
         ({"rank": 0}, "rank must be at least 1, got 0"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"most": 0}, "most must be at least 1, got 0"),
-        ({"drawn": 15}, "drawn must be below 15, got 15"),
         ({"test": []}, "test must hold a sentence, got none"),
     ],
 )

@@ -10,11 +10,12 @@ from torch.testing import assert_close
 from transformers import AutoModel, PreTrainedModel
 
 from jat_graph import JatConfig
+from jat_graph.data.reading import ATTENTION, GRAPH
 from jat_graph.hf import attach
 from jat_graph.hf.capture import capture_scores
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.tracing import HeadTrace
-from jat_graph.probes.words import ATTENTION, GRAPH, WordReader, random_weights
+from jat_graph.probes.words import WordReader, random_weights
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 

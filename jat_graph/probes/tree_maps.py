@@ -1,0 +1,111 @@
+"""Linear maps under which squared distances are those of trees, and squared lengths depths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from jat_graph.probes.trees import (
+    Tree,
+    squared_distances,
+)
+
+if TYPE_CHECKING:
+    pass
+
+DISTANCE, DEPTH = "distance", "depth"
+# As in the source's code.
+LEARNING_RATE, DROP, BATCH_SIZE, START = 1e-3, 0.1, 20, 0.05
+MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many epochs it may not
+
+
+class TreeBatch(NamedTuple):
+    """Sentences of about one length.
+
+    A weight is 1 over how many pairs or words its sentence has, and 0 in padding.
+    """
+
+    states: Tensor  # [B, L, D]
+    target: Tensor  # [B, L, L] distances, or [B, L] depths
+    weight: Tensor  # the same
+
+    def loss(self, projection: Tensor, kind: str, power: float) -> Tensor:
+        """The sum over sentences of the mean absolute error."""
+        points = self.states @ projection
+        if kind == DEPTH:
+            found = points.square().sum(-1)
+        else:
+            found = squared_distances(points)
+            # The slope of a root is kept finite at 0.
+            found = found if power == 2 else (found + 1e-6) ** (power / 2)
+        return ((found - self.target).abs() * self.weight).sum()
+
+
+def tree_batches(
+    states: Sequence[Tensor], trees: Sequence[Tree], kind: str, seed: int = 0
+) -> list[TreeBatch]:
+    """Batch sentences of about one length, which of them together is left to chance."""
+    chance = np.random.default_rng(seed).random(len(trees))
+    order = np.lexsort((chance, np.array([len(tree) for tree in trees])))
+    found = []
+    for start in range(0, len(order), BATCH_SIZE):
+        rows = order[start : start + BATCH_SIZE]
+        length, targets, weights = max(len(trees[row]) for row in rows), [], []
+        for row in rows:
+            own = trees[row].distances if kind == DISTANCE else trees[row].depths
+            target = torch.from_numpy(own).float()
+            # A word and itself are no pair.
+            asked = target > 0 if kind == DISTANCE else torch.ones_like(target)
+            padding = (0, length - len(trees[row])) * target.dim()
+            targets.append(F.pad(target, padding))
+            weights.append(F.pad(asked / target.numel(), padding))
+        padded = pad_sequence([states[row] for row in rows], batch_first=True)
+        both = (torch.stack(part).to(padded.device) for part in (targets, weights))
+        found.append(TreeBatch(padded, *both))
+    return found
+
+
+def train_probe(
+    train: Sequence[TreeBatch],
+    dev: Sequence[TreeBatch],
+    kind: str,
+    power: float,
+    rank: int,
+    epochs: int,
+    seed: int,
+) -> Tensor:  # B transposed, [D, R]
+    """Train a probe as its source does, until the loss on ``dev`` falls no more.
+
+    Reference:
+        Hewitt and Manning 2019, section 3 and the code beside it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    states = train[0].states
+    start = torch.empty(states.shape[-1], rank).uniform_(-START, START, generator=generator)
+    projection = start.to(states.device).requires_grad_()
+    optimizer = torch.optim.Adam([projection], lr=LEARNING_RATE)
+    scheduler = ReduceLROnPlateau(optimizer, factor=DROP, patience=0)
+    best, least, waited = projection.detach().clone(), math.inf, 0
+    for _ in range(epochs):
+        for index in torch.randperm(len(train), generator=generator).tolist():
+            optimizer.zero_grad()
+            mean = train[index].loss(projection, kind, power) / len(train[index].states)
+            mean.backward()
+            optimizer.step()
+        with torch.no_grad():
+            total = sum(float(batch.loss(projection, kind, power)) for batch in dev)
+        loss = total / sum(len(batch.states) for batch in dev)
+        scheduler.step(loss)
+        if loss < least - MARGIN:
+            best, least, waited = projection.detach().clone(), loss, 0
+        elif (waited := waited + 1) == PATIENCE:
+            break
+    return best
