@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from pandas import DataFrame
@@ -79,15 +80,14 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
 
 def numbers(results: Results) -> DataFrame:
     """Return the numbers of the table, to go on with; shares are shares, not percent."""
-    lines = []
+    lines: list[dict[str, Any]] = []
     for row in make_rows(results):
         low, high = (row.change and row.change.interval) or (None, None)
-        change = None if row.change is None else row.change.mean
-        place = {"task": row.task, "split": row.split, "metric": row.metric}
-        scores = {"seeds": len(row.values), "mean": row.mean, "std": row.std}
-        paper = {"paper": row.paper, "paper_change": row.paper_change, "threshold": row.threshold}
-        changes = {"change": change, "low": low, "high": high}
-        lines.append({**place, "variant": row.variant.name, **scores, **changes, **paper})
+        change = {"change": row.change and row.change.mean, "low": low, "high": high}
+        scores = {"seeds": len(row.values), "mean": row.mean, "std": row.std, **change}
+        names = ("task", "split", "metric", "paper", "paper_change", "threshold")
+        own = {name: getattr(row, name) for name in names}
+        lines.append({**own, "variant": row.variant.name, **scores})
     return DataFrame(lines)
 
 
@@ -164,10 +164,14 @@ def change_texts(row: Row) -> tuple[str, str]:
 def verdict_cells(one: Verdict) -> dict[str, str]:
     """Return a verdict as texts."""
     change, ends = change_texts(one.row)
-    place = {"measure": one.row.place, "variant": one.row.variant.name}
-    changes = {"change": change.strip("*"), "95 % interval": ends}
-    return {**place, **changes, "p": p_text(one.p), "corrected": p_text(one.corrected)} | {
-        "verdict": one.said
+    return {
+        "measure": one.row.place,
+        "variant": one.row.variant.name,
+        "change": change.strip("*"),
+        "95 % interval": ends,
+        "p": p_text(one.p),
+        "corrected": p_text(one.corrected),
+        "verdict": one.said,
     }
 
 

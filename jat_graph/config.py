@@ -187,18 +187,14 @@ class PairGraph(ScoreGraph):
             raise ValueError(
                 f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
             )
-        if self.is_pruned and self.soft_temperature is not None:
+        pruned = self.min_weight > 0 or self.max_neighbors is not None
+        if pruned and self.soft_temperature is not None:
             got = f"got soft_temperature={self.soft_temperature}"
             raise ValueError(f"min_weight and max_neighbors need hard votes, {got}")
-        if self.is_pruned and self.backend not in ("auto", "sparse"):
+        if pruned and self.backend not in ("auto", "sparse"):
             raise ValueError(
                 f"backend must be 'auto' or 'sparse' where edges are pruned, got {self.backend!r}"
             )
-
-    @property
-    def is_pruned(self) -> bool:
-        """Tell whether edges are dropped."""
-        return self.min_weight > 0 or self.max_neighbors is not None
 
 
 @dataclass(frozen=True)
@@ -233,10 +229,6 @@ class StoneGraph(ScoreGraph):
     """
 
     kind: ClassVar[str] = "stones"
-    # What pairs may or may not do, stones always do, or never.
-    standardize: ClassVar[bool] = True
-    vote_rate: ClassVar[None] = None
-    nodes: ClassVar[str] = "all"
 
     threshold: float | Table = checked(1.0, check_threshold)
     incidence: str = one_of("excess", "hard", "sigmoid")
@@ -329,7 +321,7 @@ class JatConfig(Settings):
         True
     """
 
-    graph: Graph = checked(PairGraph(), _check_graph)
+    graph: Graph = dataclasses.field(default_factory=PairGraph, metadata={"check": _check_graph})
     heads: int | str | tuple[int, ...] = checked(4, check_heads)
     layers: tuple[int, ...] | None = checked(None, check_indices)
     hop_weights: HopWeights | HopGroups = checked((0.0, 1.0), check_hop_weights)
@@ -543,11 +535,6 @@ class JatConfig(Settings):
             The pattern; None if scores are read everywhere.
         """
         return None if self.pattern is None else read_pattern(str(self.pattern))
-
-    @property
-    def takes_edges(self) -> bool:
-        """Tell whether the graph must be one of edges, to be pruned or for a layer of PyG."""
-        return self.conv is not None or (isinstance(self.graph, PairGraph) and self.graph.is_pruned)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.

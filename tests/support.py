@@ -17,11 +17,11 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from jat_graph.adjacency.sampling import sampled_positions
+from jat_graph.adjacency.scores import QueryKeyScores
+from jat_graph.adjacency.thresholds import _sampled_triples
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.voting.sampling import sampled_positions
-from jat_graph.voting.scores import QueryKeyScores
-from jat_graph.voting.thresholds import _sampled_triples
 from tests.inputs import random_padding_mask
 from tests.oracles import (
     reference_graph,

@@ -17,8 +17,8 @@ from examples.data import load_splits
 from examples.sweeps.definition import read_sweep
 from examples.tasks import Task
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
+from jat_graph.adjacency.sampling import sampled_positions
 from jat_graph.hf import attach
-from jat_graph.voting.sampling import sampled_positions
 from tests.hf.models import tiny_model
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (

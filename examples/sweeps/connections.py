@@ -1,11 +1,10 @@
 """Sweeps of the kind ``connections``: which words the heads of a model link (Figures 2 and 7).
 
-A tagger of named entities is trained, and it is measured which words of the dev set its heads link;
-with ``study.model = "pretrained"`` the model is measured as it comes. A head links word i to word k
-if the probability with which i attends to k is above mean + c · std, both over all layers, heads
-and pairs of words of one text, a word with itself too. A word is its first piece; special tokens
-and other pieces are left out before the mean is taken, as much attention rests on them. Beside the
-dev set the paper's example is measured.
+A tagger of named entities is trained, or with ``study.model = "pretrained"`` a model is taken as it
+comes. A head links word i to word k if the probability with which i attends to k is above mean +
+c · std, both over all layers, heads and pairs of words of one text, a word with itself too. A word
+is its first piece; special tokens and other pieces are left out before the mean is taken, as much
+attention rests on them. Beside the dev set the paper's example is measured.
 """
 
 from __future__ import annotations
@@ -134,15 +133,11 @@ def measure_links(
     totals: dict[str, Tensor] = {}
     model.eval()  # type: ignore[no-untyped-call]
     for text in texts:
-        batch = tokenizer(
-            list(text.words),
-            is_split_into_words=True,
-            truncation=True,
-            max_length=max_length,
-            return_tensors="pt",
-        )
-        words = batch.word_ids(0)
-        first = {word: words.index(word) for word in dict.fromkeys(words) if word is not None}
+        cut: dict[str, Any] = {"truncation": True, "max_length": max_length}
+        words = list(text.words)
+        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt", **cut)
+        ids = batch.word_ids(0)
+        first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
         if len(first) < 2:
             continue
         with torch.no_grad():
@@ -214,9 +209,4 @@ def _kinds(types: Sequence[str | None], differ: Tensor) -> dict[str, Tensor]:
     typed = torch.tensor([kind is not None for kind in types])
     unlike = torch.tensor([[a != b for b in types] for a in types])
     both = typed & typed[:, None]
-    return {
-        DIFFERENT: both & unlike,
-        MIXED: typed ^ typed[:, None],
-        ALL: differ,
-        SELF: ~differ,
-    }
+    return {DIFFERENT: both & unlike, MIXED: typed ^ typed[:, None], ALL: differ, SELF: ~differ}

@@ -206,14 +206,13 @@ def _check(sweep: Sweep, where: str) -> None:
         if task not in sweep.tasks:
             raise ValueError(f"{where}: tasks must have {task!r}, which is spoken of, got none")
     choosers = [variant.name for variant in sweep.variants if variant.tune is True]
-    for variant in sweep.variants:
-        if variant.tune and sweep.tuning is None:
-            raise ValueError(f"{where}: variant {variant.name!r} is tuned, which needs [tuning]")
-        if isinstance(variant.tune, str) and variant.tune not in choosers:
+    for variant in (variant for variant in sweep.variants if variant.tune):
+        if sweep.tuning is None or variant.density is not None:
+            wanted = "which needs [tuning] and excludes density"
+            raise ValueError(f"{where}: variant {variant.name!r} is tuned, {wanted}")
+        if variant.tune is not True and variant.tune not in choosers:
             wanted = "name a variant with tune = true"
             raise ValueError(f"{where}: tune must {wanted}, got {variant.tune!r}")
-        if variant.tune and variant.density is not None:
-            raise ValueError(f"{where}: variant {variant.name!r} must be tuned or calibrated")
 
 
 def read_sweep(name: str) -> Sweep:

@@ -78,17 +78,8 @@ def run(run: Run) -> dict[str, Any]:
     found = torch.accelerator.current_accelerator()
     device = "cpu" if found is None else found.type
     start = time.monotonic()
-    curve = dict(
-        learning_curve(
-            task,
-            heads,
-            layers=layers,
-            channels=channels,
-            training=training,
-            seed=run.seed,
-            device=device,
-        )
-    )
+    sizes: dict[str, Any] = {"layers": layers, "channels": channels, "seed": run.seed}
+    curve = dict(learning_curve(task, heads, training=training, device=device, **sizes))
     model = SmallReader(task, layers, heads, channels)
     return {
         "scores": {"test": curve[training.steps]}

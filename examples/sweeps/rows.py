@@ -231,10 +231,8 @@ def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     if len({task_of(sweep, name).name for name in sweep.tasks}) < 2 or not (alike and wanted):
         return
     for variant in sweep.variants:
-        of_tasks = [
-            [row for row in rows if (row.task, row.variant) == (task, variant)]
-            for task in sweep.tasks
-        ]
+        own = [row for row in rows if row.variant == variant]
+        of_tasks = [[row for row in own if row.task == task] for task in sweep.tasks]
         if all(of_tasks):
             yield _mean_row([_mean_row(group) for group in of_tasks])
 

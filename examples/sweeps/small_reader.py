@@ -82,12 +82,8 @@ class _Layer(nn.Module):
         else:
             self.attention = JumpSelfAttention(channels, HEADS, heads)
         self.norm = nn.LayerNorm(channels)
-        self.inner = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 2 * channels),
-            nn.GELU(),
-            nn.Linear(2 * channels, channels),
-        )
+        up, down = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
+        self.inner = nn.Sequential(nn.LayerNorm(channels), up, nn.GELU(), down)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = x + self.attention(self.norm(x), mask)
@@ -101,9 +97,8 @@ class TripletHeads(nn.Module):
     def __init__(self, channels: int, config: TripletConfig) -> None:
         super().__init__()
         width, count = channels // HEADS, len(config.head_indices(HEADS))
-        self.triplets = TripletAttention(
-            channels, count, config.pairs, config.seed, head_channels=width
-        )
+        settings = (config.pairs, config.seed)
+        self.triplets = TripletAttention(channels, count, *settings, head_channels=width)
         self.plain = JumpSelfAttention(channels, HEADS - count, None, head_channels=width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

@@ -83,11 +83,7 @@ def read_results(path: str | Path) -> Results:
     except KeyError as error:
         raise ValueError(f"{where} must be those of a sweep, but {error} is missing") from None
     sweep = parse_sweep(content, where)
-    order = {
-        (task, variant.name): (i, j)
-        for i, task in enumerate(sweep.tasks)
-        for j, variant in enumerate(sweep.variants)
-    }
+    order = [(task, variant.name) for task in sweep.tasks for variant in sweep.variants]
     seen = set[tuple[str, str, int]]()
     for record in records:
         if (record.task, record.variant) not in order or record.key in seen:
@@ -95,7 +91,7 @@ def read_results(path: str | Path) -> Results:
                 f"{where}: {', '.join(map(str, record.key))} is there twice, or unknown"
             )
         seen.add(record.key)
-    records.sort(key=lambda r: (*order[r.task, r.variant], r.seed))
+    records.sort(key=lambda r: (order.index(r.key[:2]), r.seed))
     seeds = {*sweep.all_seeds, *(record.seed for record in records)}  # some may be added later
     sweep = sweep.model_copy(update={"seeds": tuple(sorted(seeds))})
     return Results(sweep, header, tuple(records))

@@ -8,6 +8,7 @@ train on. Options are those of the run scripts; ``depth`` may be relative, as ``
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -142,7 +143,7 @@ def scores_of(
         own = {
             name.removeprefix(f"{prefix}_"): value
             for name, value in measured.items()
-            if name.startswith(f"{prefix}_")
+            if name.startswith(f"{prefix}_") and not math.isnan(value)
         }
         names = [*metrics, *(name for name in own if name.startswith("accuracy_"))]
         if split != "train" and own:

@@ -7,20 +7,15 @@ from typing import Literal, overload
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.given_graphs import Graph, read_graph
-from jat_graph.attention.heads import HeadGroup, JumpHeads
-from jat_graph.attention.patterns.running import attend_within
-from jat_graph.attention.propagation import (
-    Given,
-    explain_backend,
-    graph_operator,
-    head_groups,
-    needs_gradient,
-)
-from jat_graph.attention.softmax import attend
+from jat_graph.attention.external_graphs import Graph, read_graph
+from jat_graph.attention.heads import attend
+from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.layers import HeadLayers
+from jat_graph.attention.patterns.backends import attend_within
+from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks.tokens import TokenMask, cut_over, resolve_mask, silence
+from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, shard_mask
 from jat_graph.operators import BackendChoice, Operator
 from jat_graph.patterns.causal import Causal
 
@@ -36,7 +31,7 @@ def jump_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     strength: Tensor | None = None,
-    silent: Tensor | None = None,
+    excluded: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
     graph: Graph | None = None,
 ) -> Tensor:
@@ -61,7 +56,7 @@ def jump_attention(
         scale: Factor of the scores. (default: None, which means 1/√D)
         strength: θ of queries, keys and values, ``[3, hops, H]``, where the config says
             ``"learned"``. (default: None)
-        silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None; the
+        excluded: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None; the
             config's ``excluded_token_ids`` are ids, which are not known here)
         group: Processes that have a part of every sequence each, in the order of their ranks; of
             any length, at least one token. All must call this, and ``backward`` on their own share
@@ -100,12 +95,22 @@ def jump_attention(
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
-    mask = in_group(config, silence(mask, silent, query), group, query)
+    mask = exclude_tokens(mask, excluded, query)
+    mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
-    given = Given(strength, graph=read_graph(graph, query, mask, jumping.heads))
-    options = {"dropout_p": dropout_p, "scale": scale}
-    return attend_heads(query, key, value, jumping, mask=mask, given=given, **options)
+    external = read_graph(graph, query, mask, jumping.heads)
+    return attend_heads(
+        query,
+        key,
+        value,
+        jumping,
+        mask=mask,
+        dropout_p=dropout_p,
+        scale=scale,
+        strength=strength,
+        external=external,
+    )
 
 
 def attend_heads(
@@ -117,36 +122,40 @@ def attend_heads(
     mask: TokenMask,
     dropout_p: float,
     scale: float,
-    given: Given | None = None,
+    strength: Tensor | None = None,  # that heads have learned, [3, hops, heads that jump]
+    layers: HeadLayers | None = None,  # of PyG, in the place of a product by Â
+    external: Operator | None = None,  # in the place of the heads' own graph
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of heads some of which jump, under a mask and within their pattern."""
-    groups = head_groups(query, key, value, jumping, mask=mask, scale=scale, given=given)
-    options = {"dropout_p": dropout_p, "scale": scale}
-    pattern = jumping.pattern
-    if pattern is None and mask.part is not None and mask.causal:
+    groups = head_groups(
+        query,
+        key,
+        value,
+        jumping,
+        mask=mask,
+        scale=scale,
+        strength=strength,
+        layers=layers,
+        external=external,
+    )
+    pattern, shard = jumping.pattern, mask.shard
+    if pattern is None and shard is not None and mask.causal:
         pattern = Causal()  # by which later keys are not sent
     if pattern is not None:
-        return attend_within(pattern, groups, mask=mask, **options)
-    if mask.part is not None:
-        return _attend_from_part(groups, mask, **options)
-    attn_mask, is_causal = mask.attention_mask(query.size(2), query)
+        return attend_within(pattern, groups, mask=mask, dropout_p=dropout_p, scale=scale)
+    length = query.size(2)
+    if shard is not None:  # to the tokens of all shards, which are gathered
+        mask, length = mask.whole(), shard.total
+        groups = [
+            group._replace(key=shard.gather(group.key), value=shard.gather(group.value))
+            for group in groups
+        ]
+    attn_mask, is_causal = mask.attention_mask(length, query)
+    options = {"dropout_p": dropout_p, "scale": scale}
     return attend(groups, attn_mask=attn_mask, is_causal=is_causal, **options)
 
 
-def _attend_from_part(
-    groups: list[HeadGroup],
-    mask: TokenMask,
-    **options: float,
-) -> Tensor:  # [B, H, L_r, Dv]
-    """Return attention of the tokens of a part to those of all parts, which are gathered."""
-    assert mask.part is not None
-    gather, whole = mask.part.gather, mask.whole()
-    groups = [group._replace(key=gather(group.key), value=gather(group.value)) for group in groups]
-    attn_mask, _ = whole.attention_mask(mask.part.total, groups[0].query)
-    return attend(groups, attn_mask=attn_mask, is_causal=False, **options)
-
-
-def in_group(
+def sharded(
     config: JatConfig, mask: TokenMask, group: dist.ProcessGroup | None, query: Tensor
 ) -> TokenMask:
     """Return the mask of a part of each sequence, where a group of processes has them together."""
@@ -160,7 +169,7 @@ def in_group(
         raise ValueError("group needs another key_selection than 'sampled_queries'")
     if config.graph.backend == "sparse":
         raise ValueError("group needs backend='dense' or 'auto', got 'sparse'")
-    return cut_over(mask, group, query)
+    return shard_mask(mask, group, query)
 
 
 @overload
@@ -172,7 +181,7 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    silent: Tensor | None = None,
+    excluded: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
     explain: Literal[False] = False,
 ) -> Operator: ...
@@ -185,7 +194,7 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    silent: Tensor | None = None,
+    excluded: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
     explain: Literal[True],
 ) -> tuple[Operator, BackendChoice]: ...
@@ -197,7 +206,7 @@ def jump_operator(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    silent: Tensor | None = None,
+    excluded: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
     explain: bool = False,
 ) -> Operator | tuple[Operator, BackendChoice]:
@@ -211,7 +220,7 @@ def jump_operator(
             (default: None)
         is_causal: Mask later tokens, too. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
-        silent: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None)
+        excluded: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None)
         group: Processes that have a part of every sequence each, as for :func:`jump_attention`. The
             operator multiplies this part ``[B, H, L_r, D]``, in all processes at once, and has its
             rows of P, ``[B, H, L_r, L]``. (default: None)
@@ -244,11 +253,9 @@ def jump_operator(
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
-    mask = in_group(config, silence(mask, silent, query), group, query)
+    mask = exclude_tokens(mask, excluded, query)
+    mask = sharded(config, mask, group, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     jumping = JumpHeads.everyone(config, query.size(1))
-    operator, ballot = graph_operator(query, key, jumping, mask, scale)
-    if not explain:
-        return operator
-    backward = needs_gradient(query, key)
-    return operator, explain_backend(jumping, ballot, query.size(-1), backward)
+    operator, _, choice = graph_operator(query, key, jumping, mask, scale)
+    return (operator, choice) if explain else operator

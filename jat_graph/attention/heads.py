@@ -1,68 +1,21 @@
-"""The heads of a layer: which of them jump, and how they are taken apart and put together."""
+"""Heads as plain attention on features: taken apart, softmax over products, and put together."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from jat_graph.config import JatConfig, PairGraph
-from jat_graph.config_fields import HopWeights
-from jat_graph.patterns.base import Pattern
+from jat_graph.adjacency.scores import attention_scores
 
+# Scores that are held at a time: 64 MiB in float32.
+BLOCK = 2**24
 
-@dataclass(frozen=True)
-class JumpHeads:
-    """The heads of a layer that jump, and what their settings come to."""
-
-    config: JatConfig  # over these heads, as JatConfig.for_layer gives it
-    heads: tuple[int, ...]  # indices in the layer, in rising order
-    # Hop weights by the places in ``heads`` that share them.
-    hop_groups: dict[tuple[int, ...], HopWeights] = field(init=False, compare=False)
-    highest_hop: int = field(init=False, compare=False)
-    # Whether no head can differ from ordinary attention, whatever its scores.
-    is_ordinary: bool = field(init=False, compare=False)
-    pattern: Pattern | None = field(init=False, compare=False)  # of all heads of the layer
-
-    def __post_init__(self) -> None:
-        by_weights = self.config.hop_groups(len(self.heads))
-        groups = {tuple(sorted(group)): weights for group, weights in by_weights.items()}
-        object.__setattr__(self, "hop_groups", groups)
-        highest = max(len(weights) for weights in groups.values()) - 1
-        strong = self.config.strength is not None
-        object.__setattr__(self, "highest_hop", self.config.hops if strong else highest)
-        object.__setattr__(self, "is_ordinary", not self.heads or self._stays_ordinary())
-        object.__setattr__(self, "pattern", self.config.attention_pattern())
-
-    @classmethod
-    def everyone(cls, config: JatConfig, num_heads: int) -> JumpHeads:
-        """Return all heads as ones that jump."""
-        return cls(config, tuple(range(num_heads)))
-
-    def of_place(self, place: int) -> JumpHeads:
-        """Return one of these heads alone."""
-        hops = next(weights for group, weights in self.hop_groups.items() if place in group)
-        changes: dict[str, Any] = {"heads": 1, "hop_weights": hops}
-        if isinstance(self.config.graph.threshold, tuple):
-            threshold = self.config.graph.thresholds(len(self.heads))[place]
-            changes["threshold"] = ((threshold,),)
-        return JumpHeads(self.config.replace(**changes), self.heads[place : place + 1])
-
-    def _stays_ordinary(self) -> bool:
-        if self.config.strength is not None:
-            return not any(any(triple) for triple in self.config.strengths())
-        graph = self.config.graph
-        thresholds = graph.thresholds(len(self.heads))
-        fixed = isinstance(graph, PairGraph) and graph.vote_rate is None
-        isolated = [fixed and threshold == math.inf for threshold in thresholds]
-        return all(
-            [weight for weight in weights if weight != 0] == [1]
-            and (weights[0] == 1 or all(isolated[place] for place in places))
-            for places, weights in self.hop_groups.items()
-        )
+# Features that the fast kernels on CUDA take.
+CUDA_WIDTH = 256
 
 
 class HeadGroup(NamedTuple):
@@ -73,11 +26,11 @@ class HeadGroup(NamedTuple):
     key: Tensor  # [B, len(heads), L, F]
     value: Tensor  # [B, len(heads), L, Dv]
     jumps: bool  # False for ordinary heads, whose features are those that were given
-    carried: Tensor | None = None  # what they add to their outputs, [B, len(heads), L, Dv]
+    value_update: Tensor | None = None  # to add to their outputs, [B, len(heads), L, Dv]
 
-    def plus_carried(self, output: Tensor) -> Tensor:  # [B, len(heads), L, Dv]
-        """Return outputs with what values brought along the graph."""
-        return output if self.carried is None else output + self.carried.to(output.dtype)
+    def finish(self, output: Tensor) -> Tensor:  # [B, len(heads), L, Dv]
+        """Return outputs with the update."""
+        return output if self.value_update is None else output + self.value_update.to(output.dtype)
 
 
 def split_heads(
@@ -150,3 +103,130 @@ def _heads_inside_tokens(tensor: Tensor) -> bool:
 def _swap(tensor: Tensor, inner: bool) -> Tensor:
     """Swap heads and tokens, so that copies keep the layout in memory."""
     return tensor.transpose(1, 2) if inner else tensor
+
+
+def attend(
+    groups: list[HeadGroup],
+    *,
+    attn_mask: Tensor | None,  # as SDPA takes it
+    is_causal: bool,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return softmax(scale · Q Kᵀ) V of all heads and their value updates, put together again."""
+    outputs = []
+    for group in groups:
+        masks = _cut_heads(attn_mask, group.heads)
+        # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
+        run = wide_attention if group.jumps else F.scaled_dot_product_attention
+        output = run(*group[1:4], masks, dropout_p, is_causal, scale=scale)
+        outputs.append(group.finish(output))
+    return merge_heads([group.heads for group in groups], outputs)
+
+
+def attention_probabilities(
+    groups: list[HeadGroup], *, attn_mask: Tensor | None, is_causal: bool, scale: float
+) -> Tensor:  # [B, H, L, L]
+    """Return the attention probabilities of all heads, put together again."""
+    rows = []
+    for group in groups:
+        scores = attention_scores(group.query, group.key, scale)
+        masks = _cut_heads(attn_mask, group.heads)
+        rows.append(softmax_rows(scores, masks, is_causal).to(group.query.dtype))
+    return merge_heads([group.heads for group in groups], rows)
+
+
+def wide_attention(
+    query: Tensor,  # [B, H, L, F]
+    key: Tensor,  # [B, H, L, F]
+    value: Tensor,  # [B, H, L, Dv]
+    attn_mask: Tensor | None,  # [B, H, L, L]
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L.
+
+    SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
+    are padded with zeros, which change no score and are cut off the output.
+    """
+    width, value_width = query.size(-1), value.size(-1)
+    widest = max(width, value_width)
+    if query.is_cuda and widest > CUDA_WIDTH:
+        return blocked_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    query, key, value = (
+        x if x.size(-1) == widest else F.pad(x, (0, widest - x.size(-1)))
+        for x in (query, key, value)
+    )
+    output = F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+    )
+    return output if widest == value_width else output[..., :value_width]
+
+
+def blocked_attention(
+    query: Tensor,  # [B, H, L, F]
+    key: Tensor,  # [B, H, Lk, F]
+    value: Tensor,  # [B, H, Lk, Dv]
+    attn_mask: Tensor | None,  # [B, H, L, Lk]
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward.
+
+    Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
+    """
+    (batch, heads, length, _), num_keys = query.shape, key.size(2)
+    height = max(1, BLOCK // max(1, batch * heads * num_keys))
+    blocks = []
+    for start in range(0, length, height):
+        rows = slice(start, min(start + height, length))
+        seen = slice(rows.stop if is_causal else num_keys)
+        tensors = query[:, :, rows], key[:, :, seen], value[:, :, seen]
+        mask = attn_mask
+        if mask is not None:
+            mask = mask[..., seen] if mask.size(2) == 1 else mask[:, :, rows, seen]
+        options = mask, dropout_p, is_causal, scale
+        blocks.append(checkpoint(_attend_block, *tensors, *options, use_reentrant=False))
+    return torch.cat(blocks, dim=2)
+
+
+def _attend_block(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = query.to(dtype) @ key.to(dtype).mT * scale
+        rows = F.dropout(softmax_rows(scores, attn_mask, is_causal), dropout_p)
+        return (rows @ value.to(dtype)).to(value.dtype)
+
+
+def softmax_rows(
+    scores: Tensor,  # scaled, [B, H, q, L]
+    attn_mask: Tensor | None,
+    is_causal: bool,
+) -> Tensor:  # [B, H, q, L]
+    """Return the attention probabilities of a block of queries."""
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        # Filled once more, so that no gradient comes back from a row without a key, which is 0/0.
+        scores = (scores + attn_mask).masked_fill(attn_mask.isneginf(), -torch.inf)
+    if is_causal:
+        queries, keys = scores.shape[-2:]
+        later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(later.triu(1 + keys - queries), -torch.inf)
+    return scores.softmax(-1).nan_to_num()
+
+
+def _cut_heads(attn_mask: Tensor | None, heads: tuple[int, ...]) -> Tensor | None:
+    if attn_mask is None or attn_mask.size(1) in (1, len(heads)):
+        return attn_mask
+    return attn_mask[:, list(heads)]

@@ -12,11 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.strengths import VALUES
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
-from jat_graph.operators.sparse import csr_matrix
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class HeadGraphs:
     num_nodes: int  # N
     edge_index: Tensor  # [2, E], rows (source, target) by target; with stones (token, stone)
     edge_weight: Tensor  # [E]
-    places: Tensor | None  # of the nodes among all tokens, [N]; None if no token is padding
+    nodes: Tensor | None  # their indices among all tokens, [N]; None if no token is padding
 
     @classmethod
     def of(
@@ -44,16 +42,18 @@ class HeadGraphs:
             (token, stone), weight = base.to_edge_index()
         if valid is None:
             return cls(operator.shape[:3].numel(), torch.stack([token, stone]), weight, None)
-        nodes = valid.expand(operator.shape[:3]).flatten()
-        number = nodes.cumsum(0) - 1
+        valid = valid.expand(operator.shape[:3]).flatten()
+        number = valid.cumsum(0) - 1
         if not on_stones:
             stone = number[stone]
-        places = nodes.nonzero().squeeze(-1)
-        return cls(len(places), torch.stack([number[token], stone]), weight, places)
+        nodes = valid.nonzero().squeeze(-1)
+        return cls(len(nodes), torch.stack([number[token], stone]), weight, nodes)
 
     @cached_property
     def matrix(self) -> Tensor:
         """Return the graph of pairs as PyG's ``adj_t`` in CSR, ``[N, N]``."""
+        from jat_graph.operators.sparse import csr_matrix  # PyG takes seconds to load
+
         return csr_matrix(self.edge_index, self.edge_weight, self.num_nodes)
 
 
@@ -78,7 +78,7 @@ class HeadLayers(nn.Module):
         self.layers, self.on_stones = nn.ModuleList(layers), config.graph.kind == "stones"
         if not 1 <= len(self.layers) <= 3:
             raise ValueError(f"conv must give one, two or three layers, got {len(self.layers)}")
-        if len(self.layers) == 2 and any(triple[VALUES] != 0 for triple in config.strengths()):
+        if len(self.layers) == 2 and any(triple[-1] != 0 for triple in config.strengths()):
             raise ValueError(
                 "conv gave two layers, for queries and keys: the strength of values must be 0, "
                 f"got {config.strength!r}"
@@ -127,7 +127,7 @@ class HeadLayers(nn.Module):
         return y
 
 
-class LayerWalk:
+class LayerPropagator:
     """What layers make of features, along the graphs of some heads."""
 
     def __init__(self, layers: HeadLayers, operator: Operator, mask: TokenMask) -> None:
@@ -136,9 +136,9 @@ class LayerWalk:
         self.layers = layers
         self.graphs = HeadGraphs.of(operator, mask.valid, layers.on_stones)
 
-    def walk(self, side: int, x: Tensor) -> Tensor:  # [B, H, L, D]
-        """Return features after the layer; padding keeps its own."""
-        flat, places = x.flatten(0, 2), self.graphs.places
+    def __call__(self, side: int, x: Tensor) -> Tensor:  # [B, H, L, D]
+        """Return features of queries, keys or values after the layer; padding keeps its own."""
+        flat, places = x.flatten(0, 2), self.graphs.nodes
         nodes = flat if places is None else flat[places]
         y: Tensor = self.layers(side, nodes, self.graphs).to(x.dtype)
         return (y if places is None else flat.index_copy(0, places, y)).view_as(x)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import full_precision
+from jat_graph.adjacency.votes import sum_soft_votes
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.kernels import count_votes
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator
-from jat_graph.voting.ballot import Ballot, open_ballot, score_source
-from jat_graph.voting.rule import sum_soft_votes
-from jat_graph.voting.scores import full_precision
 
 Hop: TypeAlias = tuple[Tensor, Tensor]
 
@@ -69,7 +69,7 @@ class PastTokens:
     hops: list[Hop] = field(default_factory=list)  # [B, H, L, D] each, H the heads that jump
     inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]
     valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
-    silent: Tensor | None = None  # those that never vote, bool [B, H|1, L]; None if none are
+    excluded: Tensor | None = None  # those that never vote, bool [B, H|1, L]; None if none are
     scores: KeptScores | None = None  # of earlier tokens; None before the next token needs them
 
     @property
@@ -81,9 +81,9 @@ class PastTokens:
         """Take over what the first tokens computed all at once."""
         batch, _, length, _ = hops[0][0].shape
         if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
-            self.valid, self.silent = (
+            self.valid, self.excluded = (
                 None if part is None else part.expand(batch, -1, -1)
-                for part in (mask.valid, mask.silent)
+                for part in (mask.valid, mask.excluded)
             )
             self.hops, self.inverse_root = hops, operator.scale
             self.scores = None
@@ -102,9 +102,8 @@ class PastTokens:
         soft = jumping.config.graph.soft_temperature is not None
         with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
             own = mask.select_heads(jumping.heads)
-            source = score_source(jumping.config, *first, scale, own)
-            ballot = open_ballot(jumping.config, source, own)
-            weights = self._adjacency(ballot, rows)
+            pairs = PairAdjacency.of_heads(jumping.config, *first, scale, own)
+            weights = self._rows_of_adjacency(pairs, rows)
             root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
             earlier = [] if self.inverse_root is None else [self.inverse_root]
             self.inverse_root = torch.cat([*earlier, root], dim=2)
@@ -117,8 +116,8 @@ class PastTokens:
                     for x in (features.to(weights.dtype) for features in hops[-1])
                 )
                 hops.append(_append(old, (queries, keys)))
-        self.hops, self.valid, self.silent = hops, mask.valid, mask.silent
-        return [(queries[:, :, rows], keys) for queries, keys in hops], ballot.nodes
+        self.hops, self.valid, self.excluded = hops, mask.valid, mask.excluded
+        return [(queries[:, :, rows], keys) for queries, keys in hops], pairs.selected
 
     def crop(self, length: int) -> None:
         """Forget the tokens from a position on."""
@@ -135,25 +134,25 @@ class PastTokens:
     def _change(self, change: Callable[[Tensor], Tensor]) -> None:
         """Change everything that is laid out ``[B, H, L, ...]``."""
         self.hops = [(change(queries), change(keys)) for queries, keys in self.hops]
-        self.inverse_root, self.valid, self.silent = (
+        self.inverse_root, self.valid, self.excluded = (
             None if part is None else change(part)
-            for part in (self.inverse_root, self.valid, self.silent)
+            for part in (self.inverse_root, self.valid, self.excluded)
         )
 
-    def _adjacency(self, ballot: Ballot, rows: slice) -> Tensor:
+    def _rows_of_adjacency(self, pairs: PairAdjacency, rows: slice) -> Tensor:
         """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
-        if ballot.rule.soft_temperature is None:
-            votes = self._count(ballot, rows)
+        if pairs.rule.soft_temperature is None:
+            votes = self._count(pairs, rows)
         else:  # a gradient flows through the scores: they are not kept
-            votes = sum_soft_votes(ballot.rule, *ballot.key_scores(), rows)
-        return votes.tril(rows.start - 1) / ballot.voters()[:, :, rows].unsqueeze(-1)
+            votes = sum_soft_votes(pairs.rule, *pairs.key_scores(), rows)
+        return votes.tril(rows.start - 1) / pairs.voters()[:, :, rows].unsqueeze(-1)
 
-    def _count(self, ballot: Ballot, rows: slice) -> Tensor:
+    def _count(self, pairs: PairAdjacency, rows: slice) -> Tensor:
         if self.scores is None:
-            source, (batch, heads, _) = ballot.source, ballot.source.shape
+            source, (batch, heads, _) = pairs.source, pairs.source.shape
             nothing = torch.empty(batch, heads, 0, 0, dtype=source.dtype, device=source.device)
             self.scores = KeptScores(nothing)
-        columns, limits = ballot.columns(rows=slice(self.scores.length, rows.stop))
+        columns, limits = pairs.columns(rows=slice(self.scores.length, rows.stop))
         self.scores.add(columns)
         kept = self.scores.columns
         limits = F.pad(limits, (0, kept.size(2) - limits.size(2)))

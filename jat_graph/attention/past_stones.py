@@ -12,18 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads
+from jat_graph.adjacency.keys import spaced_keys
+from jat_graph.adjacency.scores import QueryKeyScores, full_precision
+from jat_graph.adjacency.standard import Moments, causal_features
+from jat_graph.adjacency.stones import LinkRule
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.past import LEAST_ROOM, at_most_one
-from jat_graph.attention.roads import Sides
-from jat_graph.attention.strengths import Strengths
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import running_product, without_zeros
-from jat_graph.voting.keys import spaced_keys
-from jat_graph.voting.links import LinkRule
-from jat_graph.voting.moments import Moments
-from jat_graph.voting.scores import QueryKeyScores, full_precision
-from jat_graph.voting.standard import causal_features
 
 BACK = 64  # tokens that a crop may take away at little cost
 
@@ -130,7 +127,9 @@ class StonePast:
     keys: KeptRows = field(default_factory=KeptRows)  # the features of keys
     known: list[Known] = field(default_factory=list)  # of ever more tokens
     valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
-    silent: Tensor | None = None  # those that are never stones, bool [B, H|1, L]; None if none are
+    excluded: Tensor | None = (
+        None  # those that are never stones, bool [B, H|1, L]; None if none are
+    )
 
     def keep(self, query: Tensor, mask: TokenMask) -> None:
         """Take the next tokens as they are."""
@@ -138,36 +137,31 @@ class StonePast:
         if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
             self.length = length
             self.queries.append(query)
-            self.valid, self.silent = (
+            self.valid, self.excluded = (
                 None if part is None else part.expand(len(query), -1, -1)
-                for part in (mask.valid, mask.silent)
+                for part in (mask.valid, mask.excluded)
             )
 
     def extend(
         self,
-        own: Sides,  # queries of the next tokens, [B, H, n, D]; keys and values of all
+        own: tuple[Tensor, Tensor, Tensor],  # queries of the next n tokens, keys, values of all
         jumping: JumpHeads,
         mask: TokenMask,
         scale: float,
-        theta: Strengths,
-    ) -> HeadGroup:
-        """Return the features of the next n queries and of all keys, and keep what they leave."""
+        sides: tuple[bool, bool, bool],  # which of queries, keys and values change
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], list[dict[int, Tensor]]]:
+        """Return features of the tokens that are new, and their hops by side; and keep them."""
         query, key, value = own
-        rows = slice(-query.size(2), None)
         self.keep(query, mask)
         last = self.known[-1] if self.known else Known()
-        queries = self._queries_from(last.length)
-        near = queries, key[:, :, last.length :], value[:, :, last.length :]
+        near = self._queries_from(last.length), key[:, :, last.length :], value[:, :, last.length :]
         with full_precision(query.device):
             mask = mask.select_heads(jumping.heads)
             steps, moments, stones = _next_steps(*near[:2], jumping.config, mask, scale, last)
-            moving = {side: x for side, x in enumerate(near) if theta.sides[side]}
-            far, sums = steps.walk(moving, theta.hops, last.sums)
-            queries, keys, carried = theta.features(near, far)
+            moving = {side: x for side, x in enumerate(near) if sides[side]}
+            far, sums = steps.walk(moving, jumping.highest_hop, last.sums)
         self._remember(Known(self.length, moments, stones, steps.sizes, sums))
-        carried = None if carried is None else carried[:, :, rows]
-        features = queries[:, :, rows], self.keys.put(last.length, keys), value
-        return HeadGroup(jumping.heads, *features, jumps=True, carried=carried)
+        return near, far
 
     def crop(self, length: int) -> None:
         """Forget the tokens from a position on."""
@@ -184,9 +178,9 @@ class StonePast:
         """Change everything that is laid out ``[B, H, L, ...]``."""
         if self.queries:
             self.queries = [change(torch.cat(self.queries, dim=2))]
-        self.keys.store, self.valid, self.silent = (
+        self.keys.store, self.valid, self.excluded = (
             None if part is None else change(part)
-            for part in (self.keys.store, self.valid, self.silent)
+            for part in (self.keys.store, self.valid, self.excluded)
         )
 
     def _queries_from(self, start: int) -> Tensor:
@@ -223,7 +217,9 @@ def _next_steps(
     else:
         stones, visible = _next_stones(key, config, mask, last)
     source = QueryKeyScores(query, stones, scale)
-    rule = LinkRule.of(config, source)
+    graph = config.graph
+    assert isinstance(graph, StoneGraph)
+    rule = LinkRule.of(graph, source)
     links = rule.links(source.columns(None), visible)
     steps = NextSteps(links, 1 + rule.both_sides, last.sizes, rule.self_weight)
     return steps, moments, stones
@@ -244,7 +240,7 @@ def _next_stones(
     """Return the standard keys of the stones, and which each token sees; None if it sees all."""
     batch, heads, rows, _ = key.shape
     length = last.length + rows
-    chosen = spaced_keys(config, mask, (batch, heads, length), key.device)
+    chosen = spaced_keys(config, mask, torch.Size((batch, heads, length)), key.device)
     position = torch.arange(length, device=key.device)
     index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
     parts = [] if chosen.valid is None else [chosen.valid.unsqueeze(-2)]

@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads, split_heads
-from jat_graph.attention.layers import HeadLayers, LayerWalk
+from jat_graph.adjacency.keys import number_of_keys
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
+from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.layers import HeadLayers, LayerPropagator
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
-from jat_graph.attention.roads import Sides, head_by_head, moved, propagate
-from jat_graph.attention.strengths import KEYS, QUERIES, Strengths
 from jat_graph.config import JatConfig, StoneGraph
-from jat_graph.config_fields import HopWeights
+from jat_graph.config_fields import LEARNED, HopWeights
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import (
     BackendChoice,
     NormalizedOperator,
     Operator,
-    PartStoneOperator,
-    Workload,
+    ShardStoneOperator,
     build_operator,
     choose_backend,
+    work_for,
 )
-from jat_graph.voting.ballot import Ballot, open_ballot, score_source
-from jat_graph.voting.keys import number_of_keys
-from jat_graph.voting.links import LinkRule, expected_share
-from jat_graph.voting.parts import PartScores
 
 # Links in causal order, of one side, that a forward pass keeps for backward. More of them are
 # computed again, head by head.
 MOST_LINKS = 2**23
 
+QUERIES, KEYS, VALUES = range(3)
+Features: TypeAlias = tuple[Tensor, Tensor, Tensor]  # queries, keys and values, [B, H, L, ·] each
+Hop: TypeAlias = dict[int, Tensor]  # features after some hops, by side
 Past: TypeAlias = PastTokens | StonePast
-
-
-class Given(NamedTuple):
-    """What heads have that no setting says."""
-
-    strength: Tensor | None = None  # that they have learned, [3, hops, heads that jump]
-    layers: HeadLayers | None = None  # of PyG, in the place of a product by Â
-    graph: Operator | None = None  # in the place of the heads' own
-
-    @property
-    def is_no_road(self) -> bool:
-        """Whether heads go along their own graph, without layers."""
-        return self.layers is None and self.graph is None
+Propagator: TypeAlias = Operator | LayerPropagator
 
 
 def new_past(config: JatConfig) -> Past:
     """Return what nothing leaves behind for heads that jump."""
-    return StonePast() if config.graph.kind == "stones" else PastTokens()
+    return StonePast() if isinstance(config.graph, StoneGraph) else PastTokens()
 
 
 def head_groups(
@@ -64,116 +59,27 @@ def head_groups(
     mask: TokenMask,
     scale: float,
     past: Past | None = None,
-    given: Given | None = None,
+    strength: Tensor | None = None,  # what heads have learned, [3, hops, heads that jump]
+    layers: HeadLayers | None = None,  # of PyG, in the place of a product by Â
+    external: Operator | None = None,  # in the place of the heads' own graph
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together.
 
     Ordinary heads come back as the very numbers that were given. Heads of one hop keep their width;
     every further hop widens.
     """
-    given = given or Given()
     everyone = tuple(range(query.size(1)))
-    if jumping.is_ordinary:
+    if jumping.is_identity:
         return [HeadGroup(everyone, query, key, value, jumps=False)]
     others = tuple(head for head in everyone if head not in jumping.heads)
     names = [jumping.heads, others] if others else [jumping.heads]
     queries, keys, values = (split_heads(tensor, names) for tensor in (query, key, value))
     own, *ordinary = zip(queries, keys, values, strict=True)
-    groups = _jump_groups(own, jumping, mask, scale, past, given)
+    if jumping.strengths:
+        groups = [_gated_group(own, jumping, mask, scale, past, strength, layers, external)]
+    else:
+        groups = _weighted_groups(own, jumping, mask, scale, past, external)
     return groups + [HeadGroup(others, *rest, jumps=False) for rest in ordinary]
-
-
-def _jump_groups(
-    own: Sides,
-    jumping: JumpHeads,
-    mask: TokenMask,
-    scale: float,
-    past: Past | None,
-    given: Given,
-) -> list[HeadGroup]:
-    """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
-    if jumping.config.strength is not None:
-        return [_strong_group(own, jumping, mask, scale, past, given)]
-    assert past is None or isinstance(past, PastTokens)
-    (query, key, value), members = own, list(jumping.hop_groups)
-    if past is not None and past.length:
-        found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
-    else:
-        own_mask = mask.select_heads(jumping.heads)
-        operator, nodes = given.graph, None
-        if operator is None:
-            operator, ballot = graph_operator(query, key, jumping, own_mask, scale)
-            nodes = ballot.nodes
-        hops = propagate(operator, {QUERIES: query, KEYS: key}, jumping.highest_hop)
-        found = [(hop[QUERIES], hop[KEYS]) for hop in hops]
-        # What a graph from outside left behind, no next token could go on with.
-        if past is not None and given.graph is None:
-            assert isinstance(operator, NormalizedOperator)
-            past.keep(found, operator, mask)
-    by_hop = [
-        list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
-        for queries, keys in found
-    ]  # [hop][group]
-    groups, values = [], split_heads(value, members)
-    for number, (group, weights) in enumerate(jumping.hop_groups.items()):
-        between = _nodes_between(jumping.config, nodes, group)
-        queries, keys = _combine([hop[number] for hop in by_hop], weights, between)
-        names = tuple(jumping.heads[place] for place in group)
-        features = queries.to(query.dtype), keys.to(key.dtype)
-        groups.append(HeadGroup(names, *features, values[number], jumps=True))
-    return groups
-
-
-def _strong_group(
-    own: Sides,
-    jumping: JumpHeads,
-    mask: TokenMask,
-    scale: float,
-    past: Past | None,
-    given: Given,
-) -> HeadGroup:
-    """Return the features of heads that jump as strongly as θ says, and what they carry."""
-    query, key, value = own
-    theta = Strengths.of(jumping.config, given.strength, query)
-    if isinstance(past, StonePast):
-        if past.length and not theta.are_zero():
-            return past.extend(own, jumping, mask, scale, theta)
-        past.keep(query, mask)
-    if theta.are_zero():
-        return HeadGroup(jumping.heads, *own, jumps=False)
-    mask = mask.select_heads(jumping.heads)
-    if given.is_no_road and _keeps_much(query, key, jumping.config, mask):
-
-        def operator_of(place: int, query: Tensor, key: Tensor) -> Operator:
-            head = jumping.of_place(place), mask.select_heads((place,))
-            return graph_operator(query, key, *head, scale)[0]
-
-        queries, keys, carried = head_by_head(own, theta, operator_of)
-    else:
-        operator = given.graph or graph_operator(query, key, jumping, mask, scale)[0]
-        road = operator if given.layers is None else LayerWalk(given.layers, operator, mask)
-        queries, keys, carried = moved(road, own, theta)
-    return HeadGroup(jumping.heads, queries, keys, value, jumps=True, carried=carried)
-
-
-def _keeps_much(query: Tensor, key: Tensor, config: JatConfig, mask: TokenMask) -> bool:
-    """Tell whether a forward pass in causal order would keep too many links for backward."""
-    whole = mask.causal and mask.part is None and not torch.compiler.is_compiling()
-    if config.graph.kind != "stones" or not whole or not needs_gradient(query, key):
-        return False
-    return query[..., 0].numel() * number_of_keys(config, query.size(2)) > MOST_LINKS
-
-
-def _nodes_between(
-    config: JatConfig, nodes: Tensor | None, group: tuple[int, ...]
-) -> Tensor | None:
-    """Return the nodes between which scores propagate, ``[B|1, H|1, L, 1]``, or None for all.
-
-    Where all keys vote, all tokens are nodes.
-    """
-    if config.graph.nodes == "all" or config.graph.key_selection == "all" or nodes is None:
-        return None
-    return (nodes if nodes.size(1) == 1 else nodes[:, list(group)]).unsqueeze(-1)
 
 
 def graph_operator(
@@ -182,86 +88,264 @@ def graph_operator(
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-) -> tuple[Operator, Ballot]:  # [B, H, L, L]
-    """Return Â of heads that all jump (Eq. 2 to 4), or P of stones, and the ballot of it."""
-    config, backward = jumping.config, needs_gradient(query, key)
-    stones = config.graph.kind == "stones"
-    soft = config.graph.soft_temperature is not None or stones
-    with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
-        # Hard votes are piecewise constant: no gradient flows through them.
-        source = score_source(config, query, key, scale, mask)
-        ballot = open_ballot(config, source, mask.whole())
-        if mask.part is not None:
-            rule = LinkRule.of(config, ballot.source)
-            links = ballot.links(rule, mask.part.rows)
-            return PartStoneOperator(links, rule.self_weight, mask.part, mask.causal), ballot
-        backend = explain_backend(jumping, ballot, query.size(-1), backward).backend
-        operator = build_operator(config, ballot, backend)
-        return operator if stones else NormalizedOperator(operator), ballot
-
-
-def explain_backend(
-    jumping: JumpHeads, ballot: Ballot, head_dim: int, backward: bool
-) -> BackendChoice:
-    """Return the backend that :func:`graph_operator` takes, and why."""
-    config, (batch, heads, length) = jumping.config, ballot.source.shape
-    graph = config.graph
+) -> tuple[Operator, PairAdjacency | StoneIncidence, BackendChoice]:  # [B, H, L, L]
+    """Return Â of heads that all jump (Eq. 2 to 4), or P of stones; all that fixes it; and how."""
+    graph = jumping.config.graph
     stones = isinstance(graph, StoneGraph)
-    sides = 2 if isinstance(graph, StoneGraph) and graph.sides == "both" else 1
-    if config.takes_edges and not stones:
-        backend = "sparse" if config.graph.soft_temperature is None else "dense"
-        return BackendChoice(backend, "edges are pruned, or a layer runs on them")
-    if isinstance(ballot.source, PartScores):
-        return BackendChoice("dense", "each process holds the links of its own part")
-    # Backward multiplies for the features, with stones for the links, too.
-    again = (2 if stones else 1) if backward else 0
-    work = Workload(
-        graphs=batch * heads,
-        length=length,
-        num_keys=ballot.num_keys * (sides if stones else 1),
-        width=2 * head_dim,
-        products=jumping.highest_hop * (1 + again),
-        causal=ballot.mask.causal,
-        backward=backward,
-        linked=expected_share(config, heads) if stones else None,
-    )
-    return choose_backend(config, ballot.mask, work, ballot.source.device.type)
+    backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
+    soft = stones or graph.soft_temperature is not None  # else votes are piecewise constant
+    with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
+        kind = StoneIncidence if stones else PairAdjacency
+        fixed: Any = kind.of_heads(jumping.config, query, key, scale, mask)
+        width, device = 2 * query.size(-1), query.device.type
+        work = work_for(jumping.config, fixed, width, jumping.highest_hop, backward)
+        choice = choose_backend(jumping.config, mask, work, device)
+        if mask.shard is not None:
+            links, own = fixed.links(mask.shard.rows), fixed.rule.self_weight
+            return ShardStoneOperator(links, own, mask.shard, mask.causal), fixed, choice
+        operator = build_operator(jumping.config, fixed, choice.backend)
+        return operator if stones else NormalizedOperator(operator), fixed, choice
 
 
-def needs_gradient(*tensors: Tensor) -> bool:
-    """Return whether a gradient will flow back to one of the tensors."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def propagate(propagator: Propagator, near: Hop, highest: int) -> Iterator[Hop]:
+    """Yield Âᵖ x of each side for each hop p, all sides multiplied at once."""
+    yield near
+    if isinstance(propagator, LayerPropagator):
+        for _ in range(highest):
+            near = {side: propagator(side, x) for side, x in near.items()}
+            yield near
+        return
+    widths = [x.size(-1) for x in near.values()]
+    features = torch.cat(list(near.values()), dim=-1).to(propagator.dtype)
+    for _ in range(highest):
+        features = propagator.matmul(features)
+        # Cut by one operation, whose backward pass writes the gradient once.
+        yield dict(zip(near, features.split_with_sizes(widths, dim=-1), strict=True))
+
+
+# --- Σ_p w_p Φ_p ---------------------------------------------------------------------------------
+
+
+def _weighted_groups(
+    own: Features,
+    jumping: JumpHeads,
+    mask: TokenMask,
+    scale: float,
+    past: Past | None,
+    external: Operator | None,
+) -> list[HeadGroup]:
+    """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
+    assert past is None or isinstance(past, PastTokens)
+    (query, key, value), members = own, list(jumping.hop_groups)
+    if past is not None and past.length:
+        found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
+    else:
+        operator, nodes = external, None
+        if operator is None:
+            heads_mask = mask.select_heads(jumping.heads)
+            operator, fixed, _ = graph_operator(query, key, jumping, heads_mask, scale)
+            assert isinstance(fixed, PairAdjacency)
+            nodes = fixed.selected
+        hops = propagate(operator, {QUERIES: query, KEYS: key}, jumping.highest_hop)
+        found = [(hop[QUERIES], hop[KEYS]) for hop in hops]
+        # What a graph from outside left behind, no next token could go on with.
+        if past is not None and external is None:
+            assert isinstance(operator, NormalizedOperator)
+            past.keep(found, operator, mask)
+    by_hop = [
+        list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
+        for queries, keys in found
+    ]  # [hop][group]
+    groups, values = [], split_heads(value, members)
+    for number, (group, weights) in enumerate(jumping.hop_groups.items()):
+        # The nodes between which scores propagate, [B|1, H|1, L, 1]; None for all tokens.
+        between = None if nodes is None else nodes.unsqueeze(-1)
+        if between is not None and between.size(1) > 1:
+            between = between[:, list(group)]
+        queries, keys = _combine([hop[number] for hop in by_hop], weights, between)
+        heads = tuple(jumping.heads[index] for index in group)
+        features = queries.to(query.dtype), keys.to(key.dtype)
+        groups.append(HeadGroup(heads, *features, values[number], jumps=True))
+    return groups
 
 
 def _combine(
     hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return features whose plain product is Σ_p w_p Φ_p; between nodes only, if there are some.
+    """Return features whose plain product is Σ_p w_p Φ_p; where nodes are given, between two nodes.
 
-    The weights go on the query side whole: roots of them would round on both sides.
+    Elsewhere it is S. The weights go on the query side whole: roots would round on both sides.
     """
-    if nodes is not None:
-        return _combine_selected(hops, weights, nodes)
-    terms = [(hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
-    queries = [query if weight == 1 else query * weight for (query, _), weight in terms]
-    return _concatenate(queries), _concatenate([key for (_, key), _ in terms])
-
-
-def _concatenate(features: list[Tensor]) -> Tensor:
-    return features[0] if len(features) == 1 else torch.cat(features, dim=-1)
-
-
-def _combine_selected(
-    hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return features for Σ_p w_p Φ_p between two nodes, and plain scores everywhere else."""
+    terms = [(*hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
+    if nodes is None:
+        queries = [query if weight == 1 else query * weight for query, _, weight in terms]
+        keys = [key for _, key, _ in terms]
+        return (
+            (queries[0], keys[0])
+            if len(terms) == 1
+            else (torch.cat(queries, -1), torch.cat(keys, -1))
+        )
     inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
     query, key = hops[0]
     here = inside[:, :, -query.size(2) :]  # of the queries, which may be the last tokens only
     queries = [(1 - here) * query, here * query]
     keys = [key, ((1 - inside) + weights[0] * inside) * key]
-    for (far_query, far_key), weight in zip(hops[1:], weights[1:], strict=False):
-        if weight != 0:
-            queries.append(weight * here * far_query)
-            keys.append(inside * far_key)
+    for far_query, far_key, weight in terms[1 if weights[0] else 0 :]:
+        queries.append(weight * here * far_query)
+        keys.append(inside * far_key)
     return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)
+
+
+# --- x + Σ_p θ_p (Pᵖ x − x) ----------------------------------------------------------------------
+
+
+class JumpStrength(nn.Module):
+    """What jump heads learn: a module of its own, which PEFT can save, in layers and models."""
+
+    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
+        super().__init__()
+        self.theta = theta
+
+    def forward(self) -> Tensor:  # [3, hops, H]
+        """Return the strengths."""
+        return self.theta
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """How far each hop moves queries, keys and values of heads that jump."""
+
+    theta: Tensor  # [3, hops, H], in the dtype of the operator
+    sides: tuple[bool, bool, bool]  # which of queries, keys and values ever change
+
+    @classmethod
+    def of(cls, jumping: JumpHeads, learned: Tensor | None, like: Tensor) -> Strengths:
+        """Return the numbers of the settings, and those learned where these say so."""
+        triples = list(zip(*jumping.strengths, strict=True))  # [3][hops]
+        takes = [[entry == LEARNED for entry in side] for side in triples]
+        fixed = [[0.0 if entry == LEARNED else entry for entry in side] for side in triples]
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        theta = torch.tensor(fixed, dtype=dtype, device=like.device).unsqueeze(-1)
+        theta = theta.expand(-1, -1, like.size(1))
+        if any(map(any, takes)):
+            if learned is None or learned.shape != theta.shape:
+                raise ValueError(
+                    f"strength must be {list(theta.shape)} where the config says {LEARNED!r}, "
+                    f"got {None if learned is None else list(learned.shape)}"
+                )
+            where = torch.tensor(takes, device=like.device).unsqueeze(-1)
+            theta = torch.where(where, learned.to(dtype), theta)
+        query, key, value = (any(t) or any(f) for t, f in zip(takes, fixed, strict=True))
+        return cls(theta, (query, key, value))
+
+    def features(
+        self,
+        near: Features,
+        far: Sequence[Mapping[int, Tensor]],  # Pᵖ x of each side that changes, by hop
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return x + Σ_p θ_p (Pᵖ x − x) of queries and of keys, and Σ_p θ_p Pᵖ x of values."""
+        theta, moved = self.theta[..., None, None], list(near[:2])  # [3, hops, H, 1, 1]
+        for side in (QUERIES, KEYS):
+            if self.sides[side]:
+                start = near[side].to(theta.dtype)
+                hops = [
+                    torch.lerp(start, x[side].to(start.dtype), theta[side, hop])
+                    for hop, x in enumerate(far)
+                ]
+                total = reduce(lambda result, hop: result + (hop - start), hops)
+                moved[side] = total.to(near[side].dtype)
+        if not self.sides[VALUES]:
+            return moved[0], moved[1], None
+        parts = [theta[VALUES, hop] * x[VALUES] for hop, x in enumerate(far)]
+        return moved[0], moved[1], reduce(torch.add, parts).to(near[VALUES].dtype)
+
+
+def _gated_group(
+    own: Features,
+    jumping: JumpHeads,
+    mask: TokenMask,
+    scale: float,
+    past: Past | None,
+    learned: Tensor | None,
+    layers: HeadLayers | None,
+    external: Operator | None,
+) -> HeadGroup:
+    """Return the features of heads that jump as strongly as θ says, and their value update."""
+    query, key, value = own
+    theta = Strengths.of(jumping, learned, query)
+    fixed = any(entry not in (0, LEARNED) for triple in jumping.strengths for entry in triple)
+    is_identity = not fixed and learned is not None and strength_is_zero(learned)
+    if isinstance(past, StonePast):
+        if past.length and not is_identity:
+            near, far = past.extend(own, jumping, mask, scale, theta.sides)
+            queries, keys, update = theta.features(near, far)
+            keys = past.keys.put(value.size(2) - keys.size(2), keys)
+            last = slice(-query.size(2), None)
+            update = None if update is None else update[:, :, last]
+            return HeadGroup(jumping.heads, queries[:, :, last], keys, value, True, update)
+        past.keep(query, mask)
+    if is_identity:
+        return HeadGroup(jumping.heads, *own, jumps=False)
+    mask = mask.select_heads(jumping.heads)
+    if layers is None and external is None and _keeps_much(query, key, jumping, mask):
+        return _head_by_head(own, jumping, mask, scale, theta)
+    operator = external or graph_operator(query, key, jumping, mask, scale)[0]
+    propagator = operator if layers is None else LayerPropagator(layers, operator, mask)
+    moving = {side: x for side, x in enumerate(own) if theta.sides[side]}
+    _, *far = propagate(propagator, moving, jumping.highest_hop)
+    queries, keys, update = theta.features(own, far)
+    return HeadGroup(jumping.heads, queries, keys, value, jumps=True, value_update=update)
+
+
+def _keeps_much(query: Tensor, key: Tensor, jumping: JumpHeads, mask: TokenMask) -> bool:
+    """Tell whether a forward pass in causal order would keep too many links for backward."""
+    graph = jumping.config.graph
+    if not (mask.causal and isinstance(graph, StoneGraph)) or mask.shard is not None:
+        return False
+    backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
+    if torch.compiler.is_compiling() or not backward:
+        return False
+    return query[..., 0].numel() * number_of_keys(jumping.config, query.size(2)) > MOST_LINKS
+
+
+def _head_by_head(
+    own: Features, jumping: JumpHeads, mask: TokenMask, scale: float, theta: Strengths
+) -> HeadGroup:
+    """Return the same of heads that keep no graph: backward computes them again, one by one."""
+    names: list[tuple[int, ...]] = [(index,) for index in range(own[0].size(1))]
+    heads = list(zip(*(split_heads(x, names) for x in own), strict=True))
+
+    def of_head(index: int) -> Any:
+        alone, features = jumping.of_head(index), heads[index]
+        head_mask = mask.select_heads((index,))
+        operator, *_ = graph_operator(features[0], features[1], alone, head_mask, scale)
+        # One side after the other takes more time than all at once, and less memory.
+        parts = [{side: x} for side, x in enumerate(features) if theta.sides[side]]
+        hops = zip(*(propagate(operator, part, jumping.highest_hop) for part in parts), strict=True)
+        single = Strengths(theta.theta[..., index : index + 1], theta.sides)
+        return single.features(features, [dict(ChainMap(*hop)) for hop in hops][1:])
+
+    found = [
+        checkpoint(of_head, index, use_reentrant=False, preserve_rng_state=False)
+        for index in range(len(names))
+    ]
+    queries, keys, updates = (list(part) for part in zip(*found, strict=True))
+    update = merge_heads(names, updates) if theta.sides[VALUES] else None
+    features = merge_heads(names, queries), merge_heads(names, keys), own[VALUES]
+    return HeadGroup(jumping.heads, *features, jumps=True, value_update=update)
+
+
+_known: MutableMapping[Tensor, tuple[int, bool]] = WeakTensorKeyDictionary()
+
+
+def strength_is_zero(strength: Tensor) -> bool:
+    """Tell whether learned strengths are all 0, and not being learned just now."""
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and strength.requires_grad):
+        return False
+    if strength.is_inference() or strength.is_cpu:
+        return not bool(strength.any())
+    version, is_zero = _known.get(strength, (-1, False))
+    if version != strength._version:  # ask the device only after it has changed
+        is_zero = not bool(strength.detach().any())
+        _known[strength] = strength._version, is_zero
+    return is_zero

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.propagation import Given, head_groups
+from jat_graph.adjacency.scores import attention_scores
+from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.propagation import head_groups
 from jat_graph.checks.numbers import is_integer
 from jat_graph.data.texts import EncodedTexts
 from jat_graph.hf import CapturedLayer, attached_config, capture_scores
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.tracing import attention_of, evaluating, giving_attention, model_inputs
-from jat_graph.voting.scores import attention_scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -82,7 +82,8 @@ def layer_maps(layer: CapturedLayer, maps: str | None) -> Tensor:  # [B, H, L, L
         JumpHeads.everyone(layer.config, len(layer.heads)),
         mask=layer.mask,
         scale=layer.scale,
-        given=Given(layer.strength, layer.conv),
+        strength=layer.strength,
+        layers=layer.conv,
     )
     order = torch.tensor([head for group in groups for head in group.heads])
     found = [attention_scores(group.query, group.key, layer.scale) for group in groups]

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import ScoreSource
 from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
-from jat_graph.config import JatConfig, check_config
+from jat_graph.config import JatConfig, PairGraph, check_config
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators.edges import Edges, vote_edges
-from jat_graph.voting.ballot import map_source, open_ballot, score_source
-from jat_graph.voting.scores import ScoreSource
 
 MAP_KINDS = ("scores", "probabilities")
 
@@ -87,9 +87,8 @@ def attention_graph(
     check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
-    source, mask = _read_source(query, key, scores, kind, config, attention_mask, is_causal, scale)
-    ballot = open_ballot(config, source, mask)
-    return _split_graphs(vote_edges(ballot, min_weight, max_neighbors), source, mask)
+    pairs = _read_pairs(query, key, scores, kind, config, attention_mask, is_causal, scale)
+    return _split_graphs(vote_edges(pairs, min_weight, max_neighbors), pairs.source, pairs.mask)
 
 
 def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]
@@ -100,7 +99,7 @@ def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]
     return valid.expand(source.shape).flatten(0, 1)
 
 
-def _read_source(
+def _read_pairs(
     query: Tensor | None,
     key: Tensor | None,
     scores: Tensor | None,
@@ -109,20 +108,22 @@ def _read_source(
     attention_mask: Tensor | None,
     is_causal: bool,
     scale: float | None,
-) -> tuple[ScoreSource, TokenMask]:
+) -> PairAdjacency:
     if scores is None:
         if query is None or key is None:
             raise ValueError("attention_graph needs query and key, or scores; got neither")
         if kind is not None:
             raise ValueError(f"kind must be None with query and key, got {kind!r}")
         check_heads(query, key)
+        config.graph.thresholds(query.size(1))
         mask = resolve_mask(attention_mask, is_causal, query)
         query, key = clean_padding(mask.valid, query=query, key=key)
         scale = check_scale(scale, query.size(-1))
-        return score_source(config, query, key, scale, mask), mask
+        return PairAdjacency.of_heads(config, query, key, scale, mask)
     if query is not None or key is not None or scale is not None:
         raise ValueError("query, key and scale must be None with scores, got one of them")
     _check_map(scores, kind, config)
+    config.graph.thresholds(scores.size(1))
     mask = resolve_mask(attention_mask, is_causal, scores)
     allowed = mask.allowed(scores.size(2), scores.device)
     if allowed is not None:
@@ -131,7 +132,7 @@ def _read_source(
     (scores,) = clean_padding(None, scores=scores)
     if kind == "probabilities" and bool((scores < 0).any()):
         raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
-    return map_source(config, scores, mask), mask
+    return PairAdjacency.of_map(config, scores, mask)
 
 
 def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
@@ -140,7 +141,8 @@ def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
     check_layout("scores", scores)
     if scores.size(2) != scores.size(3):
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
-    if kind == "probabilities" and config.graph.vote_rate is None:
+    graph = config.graph
+    if kind == "probabilities" and isinstance(graph, PairGraph) and graph.vote_rate is None:
         table = config.graph.threshold
         entries = [e for row in table for e in row] if isinstance(table, tuple) else [table]
         if max(entries) >= 1:

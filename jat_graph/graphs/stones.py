@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.graphs.pairs import node_rows
-from jat_graph.masks.tokens import resolve_mask, silence
-from jat_graph.voting.ballot import Ballot, open_ballot, score_source
-from jat_graph.voting.links import LinkRule
+from jat_graph.masks.tokens import exclude_tokens, resolve_mask
 
 
-class StoneGraph(Data):  # type: ignore[misc]  # PyG is not typed
+class StoneHypergraph(Data):  # type: ignore[misc]  # PyG is not typed
     """A hypergraph of tokens, its nodes, on stones, its hyperedges; batches number both on."""
 
     @property
@@ -38,7 +37,7 @@ def stone_graph(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    silent: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> Batch:
     r"""Return how the tokens of every sequence and head stand on stones, as a PyG batch.
 
@@ -61,7 +60,7 @@ def stone_graph(
             says which tokens are padding. (default: None)
         is_causal: No token stands on a later one. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
-        silent: Tokens that are never stones, bool ``[B, L]``. (default: None)
+        excluded: Tokens that are never stones, bool ``[B, L]``. (default: None)
 
     Returns:
         ``B · H`` graphs, sequence by sequence, with ``hyperedge_index``, ``hyperedge_weight``,
@@ -96,28 +95,17 @@ def stone_graph(
         raise ValueError(f"graph must be 'stones' here, {got}")
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
-    mask = silence(resolve_mask(attention_mask, is_causal, query), silent, query)
+    mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
-    ballot = open_ballot(config, score_source(config, query, key, scale, mask), mask)
-    return _split_graphs(ballot, LinkRule.of(config, ballot.source))
+    config.graph.thresholds(query.size(1))
+    return _split_graphs(StoneIncidence.of_heads(config, query, key, scale, mask))
 
 
-def stone_places(ballot: Ballot, rule: LinkRule) -> tuple[Tensor, Tensor]:  # [B, H, m], [m]
-    """Return the position of each stone's key, and its side, 1 or -1."""
-    batch, heads, length = ballot.source.shape
-    index = ballot.keys.index
-    if index is None:
-        index = torch.arange(length, device=ballot.source.device).expand(batch, heads, -1)
-    sides = (1, -1) if rule.both_sides else (1,)
-    signs = torch.tensor(sides, device=index.device).repeat_interleave(index.size(-1))
-    return index.repeat(1, 1, len(sides)), signs
-
-
-def _split_graphs(ballot: Ballot, rule: LinkRule) -> Batch:
+def _split_graphs(incidence: StoneIncidence) -> Batch:
     """Cut the links of all sequences and heads into a batch, padding and empty stones taken out."""
-    links = ballot.links(rule).flatten(0, 1)  # [BH, L, m]
-    places, sides = stone_places(ballot, rule)
-    valid, used = node_rows(ballot.source, ballot.mask), (links > 0).any(-2)
+    links, source = incidence.links().flatten(0, 1), incidence.source  # [BH, L, m]
+    positions, sides = incidence.stones()
+    valid, used = node_rows(source, incidence.mask), (links > 0).any(-2)
     graph, row, column = links.nonzero(as_tuple=True)
     token, stone = (part.cumsum(-1) - 1 for part in (valid, used))
     index = torch.stack([token[graph, row], stone[graph, column]])
@@ -125,23 +113,23 @@ def _split_graphs(ballot: Ballot, rule: LinkRule) -> Batch:
     parts = zip(
         index.split_with_sizes(sizes, dim=1),
         links[graph, row, column].split_with_sizes(sizes),
-        places.flatten(0, 1),
+        positions.flatten(0, 1),
         valid,
         used,
         strict=True,
     )
-    heads = ballot.source.shape[1]
+    heads = source.shape[1]
     graphs = [
-        StoneGraph(
+        StoneHypergraph(
             hyperedge_index=edges,
             hyperedge_weight=weights,
             num_nodes=int(own.sum()),
             token=own.nonzero().squeeze(-1),
-            stone=positions[some],
+            stone=own_positions[some],
             side=sides[some],
             sequence=number // heads,
             head=number % heads,
         )
-        for number, (edges, weights, positions, own, some) in enumerate(parts)
+        for number, (edges, weights, own_positions, own, some) in enumerate(parts)
     ]
     return Batch.from_data_list(graphs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch_geometric.data import Data
 
-from jat_graph.attention.given_graphs import edges_of
+from jat_graph.attention.external_graphs import edges_of
 
 
 def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:

@@ -3,17 +3,24 @@
 Importing it registers the attention function "jat" with transformers, and changes nothing of it.
 """
 
-from jat_graph.hf.adapter import attach, attached_config, detach, disabled
-from jat_graph.hf.capture import CapturedLayer, capture_scores
-from jat_graph.hf.checkpointing import keep_graphs
-from jat_graph.hf.depth import change_depth
-from jat_graph.hf.filters import FilterConfig
-from jat_graph.hf.given_graphs import using_graphs
-from jat_graph.hf.loading import from_pretrained
-from jat_graph.hf.positions import resize_position_embeddings
-from jat_graph.hf.reporting import summary
-from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
-from jat_graph.hf.triplets import TripletConfig
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+import jat_graph.hf.interface  # noqa: F401  # registers the attention function
+
+if TYPE_CHECKING:
+    from jat_graph.hf.adapter import attach, attached_config, detach, disabled
+    from jat_graph.hf.capture import CapturedLayer, capture_scores
+    from jat_graph.hf.checkpointing import keep_graphs
+    from jat_graph.hf.depth import change_depth
+    from jat_graph.hf.filters import FilterConfig
+    from jat_graph.hf.given_graphs import using_graphs
+    from jat_graph.hf.loading import from_pretrained
+    from jat_graph.hf.positions import resize_position_embeddings
+    from jat_graph.hf.reporting import summary
+    from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
+    from jat_graph.hf.triplets import TripletConfig
 
 __all__ = [
     "CapturedLayer",
@@ -34,3 +41,21 @@ __all__ = [
     "summary",
     "using_graphs",
 ]
+
+# Imported at their first use: nobody waits for what is not used.
+__getattr__, __dir__, _ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "adapter": ["attach", "attached_config", "detach", "disabled"],
+        "capture": ["CapturedLayer", "capture_scores"],
+        "checkpointing": ["keep_graphs"],
+        "depth": ["change_depth"],
+        "filters": ["FilterConfig"],
+        "given_graphs": ["using_graphs"],
+        "loading": ["from_pretrained"],
+        "positions": ["resize_position_embeddings"],
+        "reporting": ["summary"],
+        "saving": ["model_card_text", "save_heads", "save_pretrained"],
+        "triplets": ["TripletConfig"],
+    },
+)

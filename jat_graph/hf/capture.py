@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.state import layer_state
@@ -66,7 +66,7 @@ class CapturedLayer:
         if head not in self.heads:
             raise ValueError(f"head must be one of {list(self.heads)}, got {head!r}")
         place = self.heads.index(head)
-        alone = JumpHeads.everyone(self.config, len(self.heads)).of_place(place)
+        alone = JumpHeads.everyone(self.config, len(self.heads)).of_head(place)
         one = slice(place, place + 1)
         return replace(
             self,
@@ -85,11 +85,11 @@ class ScoreRecorder:
 
     layers: list[CapturedLayer] = field(default_factory=list)
 
-    def record(self, kinds: tuple[LayerHeads, ...], call: AttentionCall) -> None:
+    def record(self, kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
         """Add one call of a layer, if it has jump heads."""
         for heads in kinds:
             if isinstance(heads, JumpLayer):
-                self._add(_captured(heads, call))
+                self._add(_captured(heads, inputs))
 
     def _add(self, captured: CapturedLayer) -> None:
         places = [layer.layer for layer in self.layers]
@@ -146,25 +146,25 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
         attachment.recorder = previous
 
 
-def _captured(jump: JumpLayer, call: AttentionCall) -> CapturedLayer:
+def _captured(jump: JumpLayer, inputs: AttentionInputs) -> CapturedLayer:
     """Return what the jump heads of a layer see in one call of it."""
-    if not call.is_whole:
+    if not inputs.is_whole:
         raise ValueError(
             "capture_scores needs the queries of all tokens: pass use_cache=False "
-            f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+            f"(got {inputs.sizes[0]} queries for {inputs.sizes[1]} keys)"
         )
-    call, heads = call.repeat_keys(), list(jump.heads)
-    strength = jump.learned(call.module)
+    inputs, heads = inputs.repeat_keys(), list(jump.heads)
+    strength = jump.learned(inputs.module)
     return CapturedLayer(
         jump.index,
         jump.heads,
-        call.query[:, heads].detach(),
-        call.key[:, heads].detach(),
+        inputs.query[:, heads].detach(),
+        inputs.key[:, heads].detach(),
         jump.config,
-        call.token_mask().select_heads(jump.heads),
-        call.scale,
+        inputs.token_mask().select_heads(jump.heads),
+        inputs.scale,
         None if strength is None else strength.detach().clone(),
-        getattr(call.module, "jump_conv", None),
+        getattr(inputs.module, "jump_conv", None),
     )
 
 
@@ -211,5 +211,5 @@ def _joined_mask(masks: tuple[TokenMask, TokenMask], queries: tuple[Tensor, Tens
         masks[0].causal,
         joined([mask.pairs for mask in masks], 1),
         joined([mask.bias for mask in masks], 0),
-        joined([mask.silent for mask in masks], 0),
+        joined([mask.excluded for mask in masks], 0),
     )

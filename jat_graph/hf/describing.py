@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from jat_graph.attention.heads import neighbours
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED
 
 SIDES = ("queries", "keys", "values")
@@ -29,7 +29,7 @@ def way_of_jumping(config: JatConfig, learned: Tensor | None) -> str:  # [3, hop
     """Return what jump heads go along, and how far; ``config`` is over them."""
     graph = config.graph
     said = [graph.kind]
-    if graph.vote_rate is not None:
+    if isinstance(graph, PairGraph) and graph.vote_rate is not None:
         said.append(f"vote rate {graph.vote_rate:g}")
     else:
         row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.attention.strengths import JumpStrength, are_at_rest
+from jat_graph.attention.propagation import JumpStrength, strength_is_zero
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
-from jat_graph.hf.attention_call import AttentionCall
-from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerHeads
 from jat_graph.hf.layer_config import LayerConfig
 from jat_graph.hf.modules import AttentionModule
 
@@ -140,12 +140,12 @@ class FilterLayer(LayerHeads):
 
         return {"filter": make} if self.learns(self.config) else {}
 
-    def at_rest(self, module: nn.Module) -> bool:
+    def is_identity(self, module: nn.Module) -> bool:
         """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
         theta = self._theta(module)
         if theta is None:
             return self.config.order == 1 and self.config.restart == 0
-        return are_at_rest(theta)
+        return strength_is_zero(theta)
 
     def _theta(self, module: nn.Module) -> Tensor | None:
         return module.filter() if self.learns(self.config) else None  # type: ignore[operator]
@@ -158,23 +158,23 @@ class FilterLayer(LayerHeads):
         moved = theta.detach().abs().amax().item()
         return f"gfsa, order {self.config.order}, at most {moved:.2g} from the base"
 
-    def run(self, call: AttentionCall) -> HeadParts:
+    def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return the heads as readings of their own: some attention calls, and nothing L×L."""
-        if not call.is_whole:
+        if not inputs.is_whole:
             raise ValueError(
                 "filter heads need the queries of all tokens: pass use_cache=False "
-                f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+                f"(got {inputs.sizes[0]} queries for {inputs.sizes[1]} keys)"
             )
-        attn_mask, is_causal = call.sdpa_mask(None)
+        attn_mask, is_causal = inputs.sdpa_mask(None)
         read = partial(
             F.scaled_dot_product_attention,
-            call.query,
-            call.key,
+            inputs.query,
+            inputs.key,
             attn_mask=attn_mask,
-            dropout_p=call.dropout,
+            dropout_p=inputs.dropout,
             is_causal=is_causal,
-            scale=call.scale,
+            scale=inputs.scale,
         )
-        value, theta = call.value, self._theta(call.module)
+        value, theta = inputs.value, self._theta(inputs.module)
         output = filter_heads(lambda x: read(x.to(value.dtype)), value, self.config, theta)
-        return [Reading(self.heads, output)]
+        return [HeadOutput(self.heads, output)]

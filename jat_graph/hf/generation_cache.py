@@ -129,15 +129,15 @@ def mask_with_past(
     return TokenMask(None if past is None and bool(valid.all()) else valid, causal=True)
 
 
-def silent_with_past(
-    past: Tensor | None,  # Which of the earlier tokens are silent, bool [B, H|1, L]
-    silent: Tensor | None,  # Which of the last ones are, bool [B, n]
+def excluded_with_past(
+    past: Tensor | None,  # Which of the earlier tokens are excluded, bool [B, H|1, L]
+    excluded: Tensor | None,  # Which of the last ones are, bool [B, n]
     length: int,  # L
 ) -> Tensor | None:  # [B, H|1, L + n]
-    """Return which of all tokens are silent; a model tells it of all or of none."""
-    if silent is None:
+    """Return which of all tokens are excluded; a model tells it of all or of none."""
+    if excluded is None:
         return None
-    last = silent.unsqueeze(1)
+    last = excluded.unsqueeze(1)
     before = last.new_zeros(len(last), 1, length) if past is None else past
     return torch.cat([before, last.expand(-1, before.size(1), -1)], dim=-1)
 

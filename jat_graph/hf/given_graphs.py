@@ -18,7 +18,7 @@ from jat_graph.hf.switching import add_hooks, remove_hooks
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from jat_graph.attention.given_graphs import Graph
+    from jat_graph.attention.external_graphs import Graph
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 

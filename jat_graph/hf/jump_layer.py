@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.given_graphs import read_graph
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.propagation import Given, Past, head_groups, new_past
-from jat_graph.attention.strengths import JumpStrength, are_at_rest, new_strength
-from jat_graph.config import JatConfig
+from jat_graph.adjacency.keys import unsupported_selection
+from jat_graph.attention.external_graphs import read_graph
+from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.propagation import (
+    JumpStrength,
+    Past,
+    head_groups,
+    new_past,
+    strength_is_zero,
+)
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED
-from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.describing import way_of_jumping
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.patterns import Pattern
-from jat_graph.voting.keys import unsupported_selection
+from jat_graph.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
@@ -69,7 +74,7 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of one module, which must not look ahead if it is causal."""
         heads = config.head_indices(entry.num_heads)
         jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
-        if entry.is_causal and not jump.jumping.is_ordinary:
+        if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.graph.kind == "stones":
                 reasons = [*reasons, "a layer on stones looks ahead; use graph='pairs'"]
@@ -113,17 +118,17 @@ class JumpLayer(LayerHeads):
 
     def _strength(self, module: nn.Module) -> JumpStrength:
         """Return strengths of 0 in the dtype of the module, for a shard of both must have one."""
-        theta, like = new_strength(self.config, len(self.heads)), next(module.parameters())
+        theta, like = self.jumping.new_strength(), next(module.parameters())
         assert theta is not None
         dtype = like.dtype if like.is_floating_point() else theta.dtype  # quantized weights are not
         return JumpStrength(theta).to(like.device, dtype)
 
-    def at_rest(self, module: nn.Module) -> bool:
+    def is_identity(self, module: nn.Module) -> bool:
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
         if self.fixed:
-            return self.jumping.is_ordinary
+            return self.jumping.is_identity
         strength = self.learned(module)
-        return strength is None or are_at_rest(strength)
+        return strength is None or strength_is_zero(strength)
 
     def learned(self, module: nn.Module) -> Tensor | None:
         """Return the strengths that a module has learned; None if there is nothing to learn."""
@@ -137,38 +142,41 @@ class JumpLayer(LayerHeads):
         """Return what no tokens leave behind."""
         return new_past(self.config)
 
-    def run(self, call: AttentionCall) -> HeadParts:
+    def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        if not call.is_whole:
-            self._refuse_last_tokens(call)
-        past = call.past(self)
-        mask = call.whole_mask(past)
-        layers = getattr(call.module, "jump_conv", None)
-        graph = read_graph(call.graph, call.query, mask, self.heads)
+        if not inputs.is_whole:
+            self._refuse_last_tokens(inputs)
+        past, mask = inputs.past_and_mask(self)
+        external = inputs.external
+        if external is not None:
+            external = read_graph(external, inputs.query, mask, self.heads)
         return head_groups(
-            call.query,
-            call.key,
-            call.value,
+            inputs.query,
+            inputs.key,
+            inputs.value,
             self.jumping,
             mask=mask,
-            scale=call.scale,
+            scale=inputs.scale,
             past=past,
-            given=Given(self.learned(call.module), layers, graph),
+            strength=self.learned(inputs.module),
+            layers=getattr(inputs.module, "jump_conv", None),
+            external=external,
         )
 
-    def _refuse_last_tokens(self, call: AttentionCall) -> None:
+    def _refuse_last_tokens(self, inputs: AttentionInputs) -> None:
         """Refuse to generate with a cache what needs the queries of all tokens."""
         config = self.config
         strong_pairs = config.strength is not None and config.graph.kind == "pairs"
         reasons = {
-            "on graphs from outside": call.graph is not None,
+            "on graphs from outside": inputs.external is not None,
             "with layers of PyG": config.conv is not None,
             "with strengths on pairs": strong_pairs,
-            "on pruned pairs": config.takes_edges,
+            "on pruned pairs": isinstance(config.graph, PairGraph)
+            and (config.graph.min_weight > 0 or config.graph.max_neighbors is not None),
         }
         what = next((reason for reason, holds in reasons.items() if holds), None)
         if what is not None:
             raise ValueError(
                 f"jump heads {what} need the queries of all tokens: pass use_cache=False "
-                f"(got {call.sizes[0]} queries for {call.sizes[1]} keys)"
+                f"(got {inputs.sizes[0]} queries for {inputs.sizes[1]} keys)"
             )

@@ -1,4 +1,4 @@
-"""What a kind of heads is: where its heads come to stand, and what they make of a call."""
+"""What a kind of heads is: where its heads come to stand, and what they make of inputs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from torch import Tensor, nn
 
 from jat_graph.attention.heads import HeadGroup
-from jat_graph.hf.attention_call import AttentionCall
 from jat_graph.hf.describing import numbers
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
 
 
-class Reading(NamedTuple):
+class HeadOutput(NamedTuple):
     """Heads that read in a way of their own, which is no plain attention on features."""
 
     heads: tuple[int, ...]  # in rising order
     output: Tensor  # what they read of their values, [B, len(heads), Lq, Dv]
 
 
-HeadParts: TypeAlias = Sequence[HeadGroup | Reading]
+HeadParts: TypeAlias = Sequence[HeadGroup | HeadOutput]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LayerHeads(ABC):
         """Tell whether heads with these settings bring parameters."""
         return False
 
-    def at_rest(self, module: nn.Module) -> bool:
+    def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all of them are ordinary heads, by the settings or what they learned."""
         return False
 
@@ -93,5 +93,5 @@ class LayerHeads(ABC):
         """Return in a few words what the heads do."""
 
     @abstractmethod
-    def run(self, call: AttentionCall) -> HeadParts:
-        """Return how each of the heads reads; the call is of these heads only, counted from 0."""
+    def run(self, inputs: AttentionInputs) -> HeadParts:
+        """Return how each of the heads reads; the inputs are of these alone, counted from 0."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import LayerHeads
-from jat_graph.patterns import Pattern
+from jat_graph.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -33,6 +33,8 @@ class Attachment:
     implementations: list[tuple[PreTrainedConfig, str | None]] = field(default_factory=list)
     configs: dict[type[LayerHeads], Any] = field(default_factory=dict)  # as attach got them
     pattern: Pattern | None = None  # of self-attention
+    # Whether all layers give probabilities: one without would shift the others.
+    on_features: bool = True
     hooks: list[RemovableHandle] = field(default_factory=list)
     token_hooks: list[RemovableHandle] = field(default_factory=list)  # those of excluded tokens
     by_name: bool = False  # one module alone, that no function of ours has seen the model of
@@ -41,33 +43,13 @@ class Attachment:
     graphs_thread: int | None = None  # that is inside it
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
-    recorder: Callable[[tuple[LayerHeads, ...], AttentionCall], None] | None = None
+    recorder: Callable[[tuple[LayerHeads, ...], AttentionInputs], None] | None = None
 
     def note_kinds(self) -> None:
-        """Note where self-attention reads its scores with heads of these kinds."""
+        """Note where self-attention reads its scores, and what it gives, with these kinds."""
         patterns = (kind.pattern(config) for kind, config in self.configs.items())
         self.pattern = next((pattern for pattern in patterns if pattern is not None), None)
-
-    @property
-    def gives_rows(self) -> bool:
-        """Tell whether all layers give probabilities: one without would shift the others."""
-        return not self.enabled or all(kind.on_features for kind in self.configs)
-
-    def start_forward(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note at the whole model whether its caller asked for attention probabilities.
-
-        Some models (GPT-2, OPT) do not pass the wish on to their attention.
-        """
-        wish = kwargs.get("output_attentions")
-        if wish is None:
-            wish = getattr(module.config, "output_attentions", False)
-        self.output_attentions = bool(wish)
-
-    def enter_part(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Note the same at a model inside the model, which may also be called on its own."""
-        wish = kwargs.get("output_attentions")
-        if wish is not None:
-            self.output_attentions = bool(wish)
+        self.on_features = all(kind.on_features for kind in self.configs)
 
     def hand_graphs(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Give a layer graphs from outside: an argument, which gradient checkpointing keeps."""

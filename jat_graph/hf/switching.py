@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from transformers import PreTrainedConfig
 
-from jat_graph.hf.interface import check_name, hand_inputs
+from jat_graph.hf.interface import hand_inputs, start_forward
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.modules import AttentionModule, model_parts, takes_any_argument
 from jat_graph.hf.positions import position_tables
@@ -56,11 +57,12 @@ def switch_on(
     for entry in found:
         if entry.config._attn_implementation == NAME:
             setattr(entry.module, STATE_ATTRIBUTE, LayerState(attachment, entry.left_alone is None))
-            takes_all = takes_any_argument(type(entry.module))
-            hooks.append((entry.module, hand_inputs if takes_all else check_name))
+            hands_on = takes_any_argument(type(entry.module))
+            hooks.append((entry.module, partial(hand_inputs, hands_on)))
+    tables = list(position_tables(base))
     for part in model_parts(base):
-        hooks.append((part, attachment.start_forward if part is base else attachment.enter_part))
-    hooks += [(table.part, table.check_length) for table in position_tables(base)]
+        own = [table for table in tables if table.part is part]
+        hooks.append((part, partial(start_forward, attachment, part is base, own)))
     attachment.hooks = add_hooks(hooks)
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = SAVED_NAME

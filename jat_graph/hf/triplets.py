@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.checks.numbers import check_choice, check_integer
-from jat_graph.hf.attention_call import AttentionCall
-from jat_graph.hf.kinds import HeadParts, LayerHeads, Reading
+from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerHeads
 from jat_graph.hf.layer_config import LayerConfig
 from jat_graph.hf.modules import AttentionModule
 
@@ -118,18 +118,18 @@ class TripletLayer(LayerHeads):
             key2.bias.zero_()
         return key2
 
-    def run(self, call: AttentionCall) -> HeadParts:
+    def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return the heads as readings of their own, three features of all of them at a time."""
         from jat_graph.nn.triplet_attention import triplet_heads  # PyG takes seconds to load
 
         second_key = None
         if self.config.pairs == "partner":
-            flat = call.module.key2(call.hidden)  # type: ignore[operator]
+            flat = inputs.module.key2(inputs.hidden)  # type: ignore[operator]
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
-        query, key, value = call.query, call.key, call.value
+        query, key, value = inputs.query, inputs.key, inputs.value
         if not query.shape == key.shape == value.shape:
             raise ValueError(
-                f"{type(call.module).__name__} must have as many keys and values as queries for "
+                f"{type(inputs.module).__name__} must have as many keys and values as queries for "
                 f"triplet heads, got {list(key.shape)} and {list(value.shape)} for "
                 f"{list(query.shape)}"
             )
@@ -139,19 +139,19 @@ class TripletLayer(LayerHeads):
             value,
             second_key,
             pairs=self.config.pairs,
-            mask=_padding(call),
+            mask=_padding(inputs),
             seed=self.config.seed + self.index,
-            dropout_p=call.dropout,
+            dropout_p=inputs.dropout,
         )
-        return [Reading(tuple(range(len(self.heads))), output)]
+        return [HeadOutput(tuple(range(len(self.heads))), output)]
 
 
-def _padding(call: AttentionCall) -> Tensor | None:  # [B, L]
+def _padding(inputs: AttentionInputs) -> Tensor | None:  # [B, L]
     """Return the valid tokens; None if all are."""
-    mask = call.token_mask()
+    mask = inputs.token_mask()
     if mask.causal or mask.pairs is not None or mask.bias is not None:
         raise ValueError(
-            f"{type(call.module).__name__} must have a mask of padding only for triplet heads, got "
-            "one of pairs"
+            f"{type(inputs.module).__name__} must have a mask of padding only for triplet heads, "
+            "got one of pairs"
         )
-    return None if mask.valid is None else mask.valid[:, 0].expand(call.query.size(0), -1)
+    return None if mask.valid is None else mask.valid[:, 0].expand(inputs.query.size(0), -1)

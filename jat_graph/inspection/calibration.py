@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import BLOCK
 from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
-from jat_graph.inspection.graphs import LayerGraph, layer_ballot, layer_graph
+from jat_graph.inspection.graphs import LayerGraph, layer_graph, layer_pairs
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
 from jat_graph.inspection.tracing import Inputs, capture_batch
 from jat_graph.progress import track_progress
-from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.scores import BLOCK
 
 HOLD_OUT_EVERY = 5
 FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
@@ -202,7 +202,7 @@ def _measure_table(
         layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])
         attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
-        parts = [_critical_values(layer_ballot(layer)) for layer in relay.captured(row)]
+        parts = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
         heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
         table.append(tuple(_quantile(torch.cat(values), 1 - density) for values in heads))
     return tuple(table)
@@ -216,28 +216,29 @@ def _quantile(values: Tensor, share: float) -> float:
     return max(0.0, float(values.kthvalue(rank).values))
 
 
-def _critical_values(ballot: Ballot) -> list[Tensor]:
+def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     """Return, for each head, the critical ρ of every allowed pair: max_j of the product voted on.
 
     A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
     """
-    batch, heads, length = ballot.source.shape
+    batch, heads, length = pairs.source.shape
     critical = torch.full(
         (batch, heads, length, length),
         -torch.inf,
-        dtype=ballot.source.dtype,
-        device=ballot.source.device,
+        dtype=pairs.source.dtype,
+        device=pairs.source.device,
     )
     height = max(1, PAIRS // (batch * heads * length))
-    for _, scores, norms in ballot.key_blocks(BLOCK):  # [B, H, L, u], max(1, ‖K_j‖) [B, H, u]
+    for keys in pairs.keys.slices(pairs.source, BLOCK):
+        scores, norms = pairs.key_scores(keys)  # [B, H, L, u], max(1, ‖K_j‖) [B, H, u]
         for start, key in product(range(0, length, height), range(scores.size(-1))):
             rows, column = slice(start, start + height), scores[..., key]
             left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
             norm = None if norms is None else norms[..., key, None, None]
             best = critical[:, :, rows]
             # A masked score is NaN: fmax passes it over.
-            torch.fmax(best, ballot.rule.product(left, right, norm), out=best)
-    allowed = ballot.edge_mask().expand_as(critical)
+            torch.fmax(best, pairs.rule.product(left, right, norm), out=best)
+    allowed = pairs.edge_mask().expand_as(critical)
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
 
 

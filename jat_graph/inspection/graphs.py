@@ -8,13 +8,12 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator
-from jat_graph.graphs.stones import stone_places
 from jat_graph.hf import CapturedLayer
 from jat_graph.operators import DenseOperator, Operator
-from jat_graph.voting.ballot import Ballot, open_ballot, score_source
-from jat_graph.voting.links import LinkRule
 
 
 class Vote(NamedTuple):
@@ -37,35 +36,30 @@ class UsedStone(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Scored:
-    """What both kinds of graphs have; single jumps are those of the first sequence and head."""
+class PairVotes:
+    """The graph A of hard votes; single jumps are those of the first sequence and head."""
 
-    ballot: Ballot
+    fixed: PairAdjacency
 
     @cached_property
     def scores(self) -> Tensor:  # [B, H, L, L]
         """The scores that vote."""
-        return self.ballot.source.columns(None)
-
-
-@dataclass(frozen=True)
-class PairVotes(_Scored):
-    """The graph A of hard votes."""
+        return self.fixed.source.columns(None)
 
     @cached_property
     def columns(self) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
         """Columns and limits of the voting keys."""
-        return self.ballot.columns()
+        return self.fixed.columns()
 
     @cached_property
     def weights(self) -> Tensor:  # [B, H, L, L]
         """A."""
-        return DenseOperator.from_ballot(self.ballot).to_dense()
+        return DenseOperator.of_pairs(self.fixed).to_dense()
 
     @property
     def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, L] bool, [B, H, L, L]
         """The allowed pairs, and their weights."""
-        return self.ballot.edge_mask().expand_as(self.weights), self.weights
+        return self.fixed.edge_mask().expand_as(self.weights), self.weights
 
     def votes(self, query: int, key: int) -> list[Vote]:
         """Return who voted for a pair, strongest product first."""
@@ -73,7 +67,7 @@ class PairVotes(_Scored):
             return []
         columns, limits = (part[0, 0] for part in self.columns)  # [U, L], [U]
         chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
-        index = self.ballot.keys.index
+        index = self.fixed.keys.index
         keys = chosen if index is None else index[0, 0, chosen]
         left, right = self.scores[0, 0][[query, key]][:, keys].tolist()
         votes = [Vote(*row) for row in zip(keys.tolist(), left, right, strict=True)]
@@ -81,17 +75,21 @@ class PairVotes(_Scored):
 
 
 @dataclass(frozen=True)
-class StoneLinks(_Scored):
+class StoneLinks:
     """How tokens stand on stones, and the walk P from token to token that this gives."""
 
-    rule: LinkRule
+    fixed: StoneIncidence
     operator: Operator  # P
-    self_weight: float
+
+    @cached_property
+    def scores(self) -> Tensor:  # [B, H, L, L]
+        """The standard scores."""
+        return self.fixed.source.columns(None)
 
     @cached_property
     def links(self) -> Tensor:  # B [B, H, L, m]
         """How each token stands on each stone."""
-        return self.ballot.links(self.rule)
+        return self.fixed.links()
 
     @cached_property
     def weights(self) -> Tensor:  # [B, H, L, L]
@@ -102,14 +100,14 @@ class StoneLinks(_Scored):
     @property
     def entries(self) -> tuple[Tensor, Tensor]:  # [B, H, L, m] bool, [B, H, L, m]
         """The stones that each token may stand on, and the links."""
-        scores, _ = self.ballot.key_scores()
+        scores = self.fixed.scores()
         sides = self.links.size(-1) // scores.size(-1)
         return ~scores.isnan().repeat(1, 1, 1, sides), self.links
 
     def votes(self, query: int, key: int) -> list[Vote]:
         """Return the stones between a pair, by their shares of P_ik."""
         links = self.links[0, 0]
-        if self.ballot.mask.causal:
+        if self.fixed.mask.causal:
             if key > query:
                 return []
             links = links[: query + 1]  # stones are as large as the tokens so far make them
@@ -125,7 +123,7 @@ class StoneLinks(_Scored):
     def stones(self) -> list[UsedStone]:
         """Return the stones in use, by their shares of all walks."""
         links = self.links[0, 0]  # [L, m]
-        steps = links / (links.sum(-1, keepdim=True) + self.self_weight)
+        steps = links / (links.sum(-1, keepdim=True) + self.fixed.rule.self_weight)
         shares, order = steps.nan_to_num().mean(0).sort(descending=True, stable=True)
         keys, sides = self._places
         found = []
@@ -143,25 +141,24 @@ class StoneLinks(_Scored):
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:  # [m] each
-        places, sides = stone_places(self.ballot, self.rule)
+        places, sides = self.fixed.stones()
         return places[0, 0], sides
 
 
 LayerGraph: TypeAlias = PairVotes | StoneLinks
 
 
-def layer_ballot(layer: CapturedLayer) -> Ballot:
-    """Return who votes in a layer, and by which rule; hard votes where the config's are soft."""
+def layer_pairs(layer: CapturedLayer) -> PairAdjacency:
+    """Return what fixes the pairs of a layer; hard votes where the config's are soft."""
     config = layer.config.replace(soft_temperature=None)
-    source = score_source(config, layer.query, layer.key, layer.scale, layer.mask)
-    return open_ballot(config, source, layer.mask)
+    return PairAdjacency.of_heads(config, layer.query, layer.key, layer.scale, layer.mask)
 
 
 def layer_graph(layer: CapturedLayer) -> LayerGraph:
     """Return the graph of a layer."""
     if layer.config.graph.kind == "pairs":
-        return PairVotes(layer_ballot(layer))
+        return PairVotes(layer_pairs(layer))
     jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
-    operator, ballot = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
-    rule = LinkRule.of(layer.config, ballot.source)
-    return StoneLinks(ballot, rule, operator, rule.self_weight)
+    operator, fixed, _ = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)
+    assert isinstance(fixed, StoneIncidence)
+    return StoneLinks(fixed, operator)

@@ -40,8 +40,8 @@ class GraphStructure:
 
 def structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
     """Return for each head how many sequences have a token, and the sums of what is measured."""
-    batch, heads, _ = graph.ballot.source.shape
-    valid = node_rows(graph.ballot.source, graph.ballot.mask)
+    batch, heads, _ = graph.fixed.source.shape
+    valid = node_rows(graph.fixed.source, graph.fixed.mask)
     rows = [
         (1.0, *_measure(weights[own][:, own])) if bool(own.any()) else (0.0,) * 5
         for weights, own in zip(graph.weights.flatten(0, 1), valid, strict=True)

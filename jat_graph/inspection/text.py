@@ -224,7 +224,7 @@ def _report_head(
     report = HeadReport(
         trace.layer.layer,
         measured.head,
-        float(trace.graph.ballot.rule.threshold[0, 0]),
+        float(trace.graph.fixed.rule.threshold[0, 0]),
         measured.density,
         measured.mean_weight,
         tuple(strongest_jumps(encoded, trace, top)),

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, JumpHeads
+from jat_graph.adjacency.scores import attention_scores
+from jat_graph.attention.heads import HeadGroup, attention_probabilities
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.patterns.dense import pattern_rows
-from jat_graph.attention.propagation import Given, head_groups
-from jat_graph.attention.softmax import attention_probabilities
-from jat_graph.attention.strengths import Strengths
+from jat_graph.attention.propagation import Strengths, head_groups
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.voting.scores import attention_scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -74,7 +73,7 @@ class HeadTrace:
             return None
         units = query.new_zeros(*query.shape[:3], len(keys))
         units[..., keys, range(len(keys))] = 1
-        moved = self._moved(units).carried
+        moved = self._moved(units).value_update
         return units[0, 0] * 0 if moved is None else moved[0, 0]
 
     @property
@@ -83,7 +82,9 @@ class HeadTrace:
         layer = self.layer
         if layer.config.strength is None:
             return None
-        return Strengths.of(layer.config, layer.strength, layer.query).theta[..., 0]
+        return Strengths.of(JumpHeads.everyone(layer.config, 1), layer.strength, layer.query).theta[
+            ..., 0
+        ]
 
     @property
     def _unchanged(self) -> HeadGroup:
@@ -98,9 +99,17 @@ class HeadTrace:
     def _moved(self, value: Tensor) -> HeadGroup:  # [B, 1, L, Dv]
         """Return the head as it jumps with these values."""
         layer, jumping = self.layer, JumpHeads.everyone(self.layer.config, 1)
-        own, given = (layer.query, layer.key, value), Given(layer.strength, layer.conv)
         with torch.no_grad():
-            (group,) = head_groups(*own, jumping, mask=layer.mask, scale=layer.scale, given=given)
+            (group,) = head_groups(
+                layer.query,
+                layer.key,
+                value,
+                jumping,
+                mask=layer.mask,
+                scale=layer.scale,
+                strength=layer.strength,
+                layers=layer.conv,
+            )
         return group
 
     def _scores(self, group: HeadGroup) -> Tensor:

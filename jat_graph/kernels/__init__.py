@@ -1,11 +1,16 @@
 """The inner loops: one file an operation, each in torch, in numba (CPU) and in Triton (CUDA)."""
 
-from jat_graph.kernels.counting import count_votes
-from jat_graph.kernels.ranking import Ranking, rank_tokens
-from jat_graph.kernels.running import running_sums
-from jat_graph.kernels.significance import query_peaks
-from jat_graph.kernels.stone_walk import StoneScores, give_back, share_out
-from jat_graph.kernels.threshold_product import sum_joined
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from jat_graph.kernels.counting import count_votes
+    from jat_graph.kernels.ranking import Ranking, rank_tokens
+    from jat_graph.kernels.running import running_sums
+    from jat_graph.kernels.significance import query_peaks
+    from jat_graph.kernels.stone_walk import StoneScores, give_back, share_out
+    from jat_graph.kernels.threshold_product import sum_joined
 
 __all__ = [
     "Ranking",
@@ -18,3 +23,16 @@ __all__ = [
     "share_out",
     "sum_joined",
 ]
+
+# Imported at their first use: nobody waits for what is not used.
+__getattr__, __dir__, _ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "counting": ["count_votes"],
+        "ranking": ["Ranking", "rank_tokens"],
+        "running": ["running_sums"],
+        "significance": ["query_peaks"],
+        "stone_walk": ["StoneScores", "give_back", "share_out"],
+        "threshold_product": ["sum_joined"],
+    },
+)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.masks.parts import Part
+from jat_graph.masks.shards import SequenceShard
 
 
 @dataclass(frozen=True)
@@ -20,23 +20,23 @@ class TokenMask:
         causal: A query sees itself and what comes before it.
         pairs: M itself, ``[B|1, H|1, L, L]`` bool, if it is neither padding nor causal; else None.
         bias: Finite additive biases, ``[B|1, H|1, L, L]``, for the final scores only; else None.
-        silent: Tokens that never vote and are never stones, ``[B|1, H|1, L]`` bool; else None.
-        part: Which tokens of their sequence these are, if other processes have the rest; else None.
+        excluded: Tokens that never vote and are never stones, ``[B|1, H|1, L]`` bool; else None.
+        shard: Which tokens of a sequence these are, if other processes have the rest; else None.
     """
 
     valid: Tensor | None = None
     causal: bool = False
     pairs: Tensor | None = None
     bias: Tensor | None = None
-    silent: Tensor | None = None
-    part: Part | None = None
+    excluded: Tensor | None = None
+    shard: SequenceShard | None = None
 
     @property
     def voting(self) -> Tensor | None:
         """Tokens whose keys may vote, ``[B|1, H|1, L]`` bool; None if all may."""
-        if self.silent is None:
+        if self.excluded is None:
             return self.valid
-        return ~self.silent if self.valid is None else self.valid & ~self.silent
+        return ~self.excluded if self.valid is None else self.valid & ~self.excluded
 
     def allowed(self, length: int, device: torch.device) -> Tensor | None:
         """Return M between valid tokens as one bool tensor, or None if everything is allowed.
@@ -99,29 +99,23 @@ class TokenMask:
         Returns:
             The mask, its head axis cut to ``heads`` where it has one.
         """
-        index = list(heads)
-
-        def cut(tensor: Tensor | None) -> Tensor | None:
-            return tensor if tensor is None or tensor.size(1) == 1 else tensor[:, index]
-
-        return TokenMask(
-            cut(self.valid),
-            self.causal,
-            cut(self.pairs),
-            cut(self.bias),
-            cut(self.silent),
-            self.part,
+        parts = (self.valid, self.pairs, self.bias, self.excluded)
+        if all(part is None or part.size(1) == 1 for part in parts):
+            return self
+        valid, pairs, bias, excluded = (
+            part if part is None or part.size(1) == 1 else part[:, list(heads)] for part in parts
         )
+        return TokenMask(valid, self.causal, pairs, bias, excluded, self.shard)
 
     def whole(self) -> TokenMask:
         """Return the mask of all tokens, where other processes have some of them."""
-        if self.part is None:
+        if self.shard is None:
             return self
-        valid, silent = (
-            None if x is None else self.part.gather(x.byte().unsqueeze(-1)).squeeze(-1).bool()
-            for x in (self.valid, self.silent)
+        valid, excluded = (
+            None if x is None else self.shard.gather(x.byte().unsqueeze(-1)).squeeze(-1).bool()
+            for x in (self.valid, self.excluded)
         )
-        return TokenMask(valid, self.causal, silent=silent)
+        return TokenMask(valid, self.causal, excluded=excluded)
 
 
 def resolve_mask(
@@ -148,42 +142,42 @@ def resolve_mask(
     return _recognise(allowed, is_causal, bias)
 
 
-def silence(
+def exclude_tokens(
     mask: TokenMask,
-    silent: Tensor | None,  # bool [B, L]
+    excluded: Tensor | None,  # bool [B, L]
     query: Tensor,  # [B, H, L, D]
 ) -> TokenMask:
     """Return the mask with tokens that never vote and are never stones."""
-    if silent is None:
+    if excluded is None:
         return mask
     wanted = query.size(0), query.size(2)
-    if silent.dtype != torch.bool or silent.shape != wanted:
-        got = f"{silent.dtype} {list(silent.shape)}"
-        raise ValueError(f"silent must be bool {list(wanted)}, got {got}")
-    return replace(mask, silent=silent.unsqueeze(1).to(query.device))
+    if excluded.dtype != torch.bool or excluded.shape != wanted:
+        got = f"{excluded.dtype} {list(excluded.shape)}"
+        raise ValueError(f"excluded must be bool {list(wanted)}, got {got}")
+    return replace(mask, excluded=excluded.unsqueeze(1).to(query.device))
 
 
-def cut_over(
+def shard_mask(
     mask: TokenMask,
-    group: dist.ProcessGroup,  # whose processes have a part of each sequence
+    group: dist.ProcessGroup,  # whose processes have a shard of each sequence
     query: Tensor,  # [B, H, L, D], of this one
 ) -> TokenMask:
-    """Return the mask of a part, which says of each token whether it is valid, and silent."""
+    """Return the mask of a shard, which says of each token whether it is valid, and excluded."""
     if mask.pairs is not None or mask.bias is not None:
         got = "pairs" if mask.bias is None else "biases"
         raise ValueError(f"group needs a mask of padding [B, L], got one of {got}")
-    part = Part.of(group, query)
+    shard = SequenceShard.of(group, query)
     nobody = torch.zeros(query.size(0), 1, query.size(2), dtype=torch.bool, device=query.device)
     valid = ~nobody if mask.valid is None else ~nobody & mask.valid
-    silent = nobody if mask.silent is None else mask.silent
-    # Some process may have padding, or silent tokens, where others have none.
-    given = torch.tensor([mask.valid is not None, mask.silent is not None], dtype=torch.long)
-    padded, silenced = part.sum(given.to(query.device)).tolist()
+    excluded = nobody if mask.excluded is None else mask.excluded
+    # Some process may have padding, or excluded tokens, where others have none.
+    given = torch.tensor([mask.valid is not None, mask.excluded is not None], dtype=torch.long)
+    padded, some_excluded = shard.sum(given.to(query.device)).tolist()
     return TokenMask(
         valid if padded else None,
         mask.causal,
-        silent=silent if silenced else None,
-        part=part,
+        excluded=excluded if some_excluded else None,
+        shard=shard,
     )
 
 

@@ -8,11 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.api import attend_heads, in_group
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.api import attend_heads, sharded
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.attention.propagation import Given
-from jat_graph.attention.strengths import JumpStrength, new_strength
+from jat_graph.attention.propagation import JumpStrength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
@@ -113,7 +112,7 @@ class JumpSelfAttention(SelfAttention):
             layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
         self.group = group
-        theta = new_strength(layer_config, len(self.jump_heads))
+        theta = self._jumping.new_strength()
         self.strength = None if theta is None else JumpStrength(theta)
         self.jump_conv: HeadLayers | None = None
         if layer_config.conv is not None:
@@ -143,7 +142,7 @@ class JumpSelfAttention(SelfAttention):
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
         token_mask = resolve_mask(mask, self.is_causal, query)
-        token_mask = in_group(self._jumping.config, token_mask, self.group, query)
+        token_mask = sharded(self._jumping.config, token_mask, self.group, query)
         return attend_heads(
             query,
             key,
@@ -152,5 +151,6 @@ class JumpSelfAttention(SelfAttention):
             mask=token_mask,
             dropout_p=0.0,
             scale=default_scale(self.head_channels),
-            given=Given(None if self.strength is None else self.strength(), self.jump_conv),
+            strength=None if self.strength is None else self.strength(),
+            layers=self.jump_conv,
         )

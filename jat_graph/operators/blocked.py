@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.operators.base import Operator
 from jat_graph.operators.rows import VoteRows
-from jat_graph.voting.ballot import Ballot
 
 
 class BlockedOperator(Operator):
@@ -21,14 +21,14 @@ class BlockedOperator(Operator):
     and forgotten: O(U · L²) votes, and memory for one block.
 
     Args:
-        ballot: Who votes on which pairs, by hard votes, under a causal mask and padding.
+        pairs: Who votes on which pairs, by hard votes, under a causal mask and padding.
     """
 
-    def __init__(self, ballot: Ballot) -> None:
-        batch, heads, length = ballot.source.shape
-        self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
-        self.dtype, self.device = ballot.source.dtype, ballot.source.device
-        self._votes = VoteRows(ballot)
+    def __init__(self, pairs: PairAdjacency) -> None:
+        batch, heads, length = pairs.source.shape
+        self.pairs, self.shape = pairs, torch.Size((batch, heads, length, length))
+        self.dtype, self.device = pairs.source.dtype, pairs.source.device
+        self._votes = VoteRows(pairs)
 
     @property
     def degree(self) -> Tensor:
@@ -41,7 +41,7 @@ class BlockedOperator(Operator):
         Yields:
             Which rows, and ``[B, H, rows, rows.stop]``.
         """
-        voters = self.ballot.voters().unsqueeze(-1)
+        voters = self.pairs.voters().unsqueeze(-1)
         for rows, votes in self._votes:
             yield rows, votes.div_(voters[:, :, rows])
 

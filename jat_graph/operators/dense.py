@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.votes import sum_soft_votes
 from jat_graph.kernels import count_votes
 from jat_graph.operators.base import Operator
-from jat_graph.operators.rows import clear_masked, soft_votes
-from jat_graph.voting.ballot import Ballot
 
 
 class DenseOperator(Operator):
@@ -22,21 +22,22 @@ class DenseOperator(Operator):
         self.shape, self.dtype, self.device = adjacency.shape, adjacency.dtype, adjacency.device
 
     @classmethod
-    def from_ballot(cls, ballot: Ballot) -> DenseOperator:
+    def of_pairs(cls, pairs: PairAdjacency) -> DenseOperator:
         """Count the votes for every pair.
 
         Args:
-            ballot: Who votes on which pairs.
+            pairs: Who votes on which pairs.
 
         Returns:
             A of Eq. 3.
         """
-        voters = ballot.voters().unsqueeze(-1)
-        if ballot.rule.soft_temperature is not None:
-            return cls(soft_votes(ballot) / voters)
+        voters = pairs.voters().unsqueeze(-1)
+        if pairs.rule.soft_temperature is not None:
+            votes = sum_soft_votes(pairs.rule, *pairs.key_scores())
+            return cls(votes.masked_fill(~pairs.edge_mask(), 0.0) / voters)
         # In place: another L×L of every head would cost as much as some of the counting.
-        shares = count_votes(*ballot.columns()).div_(voters)
-        clear_masked(shares, ballot.mask, slice(0, shares.size(-1)))
+        shares = count_votes(*pairs.columns()).div_(voters)
+        pairs.clear_masked(shares, slice(0, shares.size(-1)))
         return cls(shares)
 
     @property

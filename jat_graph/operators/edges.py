@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.operators.rows import VoteRows, soft_votes
-from jat_graph.voting.ballot import Ballot
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.votes import sum_soft_votes
+from jat_graph.operators.rows import VoteRows
 
 # Columns whose maximum, or sum, is taken first. Sums of so few counts are exact in float32.
 GROUP = 32
@@ -39,32 +40,36 @@ class _Votes(NamedTuple):
     votes: Tensor
 
 
-def vote_edges(ballot: Ballot, min_weight: float = 0.0, max_neighbors: int | None = None) -> Edges:
+def vote_edges(
+    adjacency: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
+) -> Edges:
     """Return the pairs that have a vote and that pruning keeps, with their shares of votes.
 
     Kept are edges of at least ``min_weight`` that are among the ``max_neighbors`` heaviest into
     their target, ties to the lower source, or whose reverse is. The others are never stored.
     """
-    voters = ballot.voters().expand(ballot.source.shape).flatten(0, 1)  # [BH, L]
+    voters = adjacency.voters().expand(adjacency.source.shape).flatten(0, 1)  # [BH, L]
     sums = torch.zeros(2, *voters.shape, dtype=torch.float64, device=voters.device)
-    blocks = _summed(_vote_blocks(ballot), sums)
+    blocks = _summed(_vote_blocks(adjacency), sums)
     if max_neighbors is None:
         parts = [_numbered(part, voters, min_weight) for part in _all_pairs(blocks)]
         code, votes = (torch.cat(part) for part in zip(*parts, strict=True))
     else:
         found = _heaviest_pairs(blocks, voters, min(max_neighbors, voters.size(1)))
-        code, votes = _numbered(_both_ways(found, ballot), voters, min_weight)
+        code, votes = _numbered(_both_ways(found, adjacency), voters, min_weight)
     code, votes = _sorted_once(code, votes)
     target, source = code.div(voters.numel(), rounding_mode="floor"), code % voters.numel()
     edge_index, weight = torch.stack([source, target]), votes / voters.flatten()[target]
     return Edges(edge_index, weight, *_dropped(sums, target, votes.detach(), voters))
 
 
-def _vote_blocks(ballot: Ballot) -> Blocks:
-    if ballot.rule.soft_temperature is not None:
-        yield slice(0, ballot.source.shape[2]), soft_votes(ballot).flatten(0, 1)
+def _vote_blocks(adjacency: PairAdjacency) -> Blocks:
+    if adjacency.rule.soft_temperature is not None:
+        votes = sum_soft_votes(adjacency.rule, *adjacency.key_scores())
+        votes = votes.masked_fill(~adjacency.edge_mask(), 0.0)
+        yield slice(0, adjacency.source.shape[2]), votes.flatten(0, 1)
         return
-    for rows, votes in VoteRows(ballot):
+    for rows, votes in VoteRows(adjacency):
         yield rows, votes.flatten(0, 1)
 
 
@@ -118,14 +123,14 @@ def _groups(votes: Tensor) -> Tensor:  # [..., L] -> [..., ⌈L / GROUP⌉, GROU
     return votes.reshape(*votes.shape[:-1], -1, GROUP)
 
 
-def _both_ways(there: _Votes, ballot: Ballot) -> _Votes:
+def _both_ways(there: _Votes, adjacency: PairAdjacency) -> _Votes:
     """Return the pairs and their reverse, where there is an edge: it has the same votes."""
-    if ballot.mask.causal:
+    if adjacency.mask.causal:
         return there
     back = there._replace(source=there.target, target=there.source)
-    if ballot.mask.pairs is not None:
-        shape = ballot.source.shape
-        pairs = ballot.mask.pairs.expand(*shape, shape[2])
+    if adjacency.mask.pairs is not None:
+        shape = adjacency.source.shape
+        pairs = adjacency.mask.pairs.expand(*shape, shape[2])
         place = back.graph // shape[1], back.graph % shape[1], back.target, back.source
         back = _Votes(*(part[pairs[place]] for part in back))
     return _Votes(*map(torch.cat, zip(there, back, strict=True)))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.operators.base import Operator
 from jat_graph.operators.edges import vote_edges
-from jat_graph.voting.ballot import Ballot
 
 if TYPE_CHECKING:
     from torch_geometric.typing import SparseTensor
@@ -33,13 +33,13 @@ class SparseOperator(Operator):
         self.device = matrix.device if isinstance(matrix, Tensor) else matrix.device()
 
     @classmethod
-    def from_ballot(
-        cls, ballot: Ballot, min_weight: float = 0.0, max_neighbors: int | None = None
+    def of_pairs(
+        cls, pairs: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
     ) -> SparseOperator:
         """Count the votes in blocks of queries and keep the pairs that have one.
 
         Args:
-            ballot: Who votes on which pairs.
+            pairs: Who votes on which pairs.
             min_weight: Drop edges of less weight. (default: 0.0)
             max_neighbors: Keep the heaviest edges into each node, and their reverse where it
                 exists. (default: None, which keeps all)
@@ -47,8 +47,8 @@ class SparseOperator(Operator):
         Returns:
             A of Eq. 3.
         """
-        batch, heads, length = ballot.source.shape
-        edges = vote_edges(ballot, min_weight, max_neighbors)
+        batch, heads, length = pairs.source.shape
+        edges = vote_edges(pairs, min_weight, max_neighbors)
         shape = torch.Size((batch, heads, length, length))
         return cls.of_edges(edges.edge_index, edges.edge_weight, shape)
 

@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.kernels import StoneScores, give_back, share_out
 from jat_graph.operators.base import Operator
 from jat_graph.operators.stones import LARGEST, refuse_second_derivatives
-from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.keys import key_slices
-from jat_graph.voting.links import LinkRule
-from jat_graph.voting.scores import QueryKeyScores
 
 
 class SparseStoneOperator(Operator):
@@ -25,28 +22,25 @@ class SparseStoneOperator(Operator):
     beside the scores, and memory for one block and the stones' means.
 
     Args:
-        ballot: Which keys are stones, under no mask but padding; by scores of queries and keys.
-        rule: How standard scores link, to nothing where they are not above t.
-        self_weight: ε, at least 0.
+        incidence: Which keys are stones, and how tokens stand on them, to nothing where scores are
+            not above t; under no mask but padding.
     """
 
-    def __init__(self, ballot: Ballot, rule: LinkRule, self_weight: float) -> None:
-        batch, heads, length = ballot.source.shape
-        self.ballot, self.rule, self.self_weight = ballot, rule, self_weight
+    def __init__(self, incidence: StoneIncidence) -> None:
+        batch, heads, length = incidence.source.shape
+        self.incidence, self.self_weight = incidence, incidence.rule.self_weight
         self.shape = torch.Size((batch, heads, length, length))
-        self.dtype, self.device = ballot.source.dtype, ballot.source.device
+        self.dtype, self.device = incidence.source.dtype, incidence.source.device
 
     def blocks(self) -> Iterator[tuple[Tensor | None, StoneScores]]:
         """Yield the stones in blocks: their positions ``[B, H, u]`` (None: all), and scores."""
-        ballot, rule, (batch, heads) = self.ballot, self.rule, self.shape[:2]
-        threshold = rule.threshold.expand(batch, heads, 1, 1).flatten()
+        incidence, rule = self.incidence, self.incidence.rule
+        source, keys = incidence.source, incidence.keys
+        threshold = rule.threshold.expand(*self.shape[:2], 1, 1).flatten()
         form = 1 + rule.both_sides, rule.incidence == "hard"
-        for keys in key_slices(ballot.source, ballot.num_keys, LARGEST[self.device.type]):
-            columns = ballot.key_scores(keys)[0].mT.flatten(0, 1).contiguous()
-            yield (
-                ballot.keys.positions(keys, ballot.source),
-                StoneScores(columns, threshold, *form),
-            )
+        for some in keys.slices(source, LARGEST[self.device.type]):
+            columns = incidence.scores(some).mT.flatten(0, 1).contiguous()
+            yield keys.positions(some, source), StoneScores(columns, threshold, *form)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         walked, degree = self._walk(x)
@@ -62,11 +56,10 @@ class SparseStoneOperator(Operator):
 
     def _walk(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1]
         """Return B S⁻¹ Bᵀ x, and the row sums of B."""
-        source = self.ballot.source
-        assert isinstance(source, QueryKeyScores)
-        walked: tuple[Tensor, Tensor] = _SharedWalk.apply(
+        source = self.incidence.source
+        walked: tuple[Tensor, Tensor] = _SharedWalk.apply(  # type: ignore[no-untyped-call]
             source.query, source.key, x.contiguous(), self
-        )  # type: ignore[no-untyped-call]
+        )
         return walked
 
     def _loops(self, degree: Tensor) -> Tensor:
@@ -97,7 +90,7 @@ class _SharedWalk(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, to_degree: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         refuse_second_derivatives()
         query, key, x, *means = ctx.saved_tensors
-        operator, scale = ctx.operator, ctx.operator.ballot.source.scale
+        operator, scale = ctx.operator, ctx.operator.incidence.source.scale
         grad, flat = grad.contiguous().flatten(0, 1), x.flatten(0, 1)
         to_degree, scaled = to_degree.reshape(flat.shape[:2]), scale * query
         to_query, to_key, to_x = (torch.zeros_like(y) for y in (query, key, flat))

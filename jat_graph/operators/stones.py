@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.kernels.running import running_sums
-from jat_graph.masks.parts import Part
+from jat_graph.masks.shards import SequenceShard
 from jat_graph.operators.base import Operator
 
 BLOCK = 64  # tokens that a causal product takes at a time
@@ -160,32 +160,34 @@ def _causal_gradients(
     return _in_one(to_x, length), to_links.add_(to_shares).sub_(shrinking).mT
 
 
-class PartStoneOperator(StoneOperator):
-    r"""The rows of P of one part of a sequence, where other processes have the rest.
+class ShardStoneOperator(StoneOperator):
+    r"""The rows of P of one shard of a sequence, where other processes have the rest.
 
-    It multiplies the same part of features ``[B, H, L_r, D]``, in all processes at once: they add
+    It multiplies the same shard of features ``[B, H, L_r, D]``, in all processes at once: they add
     up each stone's size and sum, U · (D + 1) numbers a head. In causal order what stood on a stone
-    before this part is one more token, which begins it.
+    before this shard is one more token, which begins it.
 
     Args:
-        links: B of this part, ``[B, H, L_r, U]``.
+        links: B of this shard, ``[B, H, L_r, U]``.
         self_weight: ε, at least 0.
-        part: Which part it is.
+        shard: Which shard it is.
         causal: Whether a token walks to itself and those before it only. (default: False)
     """
 
-    def __init__(self, links: Tensor, self_weight: float, part: Part, causal: bool = False) -> None:
+    def __init__(
+        self, links: Tensor, self_weight: float, shard: SequenceShard, causal: bool = False
+    ) -> None:
         super().__init__(links, self_weight, causal)
-        self.part, self.first_row = part, part.start
-        self.shape = torch.Size((*links.shape[:3], part.total))
+        self.shard, self.first_row = shard, shard.start
+        self.shape = torch.Size((*links.shape[:3], shard.total))
         if causal:
-            self.before = part.before(links.sum(-2)).unsqueeze(-1)  # sizes, [B, H, U, 1]
+            self.before = shard.before(links.sum(-2)).unsqueeze(-1)  # sizes, [B, H, U, 1]
             begun = torch.cat([self.before.squeeze(-1).diag_embed(), links], dim=-2)
             self.begun = StoneOperator(begun, self_weight, causal)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         if self.causal:
-            means = self.part.before(self.links.mT @ x) / without_zeros(self.before)
+            means = self.shard.before(self.links.mT @ x) / without_zeros(self.before)
             walked = self.begun.matmul(torch.cat([means, x], dim=-2))
             return walked[:, :, means.size(-2) :] + diagonal * x
         means = self._shared(F.pad(x, (0, 1), value=1.0))
@@ -197,14 +199,14 @@ class PartStoneOperator(StoneOperator):
             stones, links = self.links.size(-1), self.begun.links
             shares = (links / without_zeros(_sizes(links.mT, True)).mT)[:, :, stones:]
             own = self.begun.rmatmul(F.pad(x, (0, 0, stones, 0)))[:, :, stones:]
-            return own + self.links @ self.part.after(shares.mT @ weighted) + diagonal * x
+            return own + self.links @ self.shard.after(shares.mT @ weighted) + diagonal * x
         ones = torch.ones_like(x[..., :1])
         walked = self.links @ self._shared(torch.cat([weighted, ones], dim=-1))
         return walked + self.loops * weighted + diagonal * x
 
     def _shared(self, x: Tensor) -> Tensor:  # [B, H, L_r, D + 1], the last 1; [B, H, U, D]
         """Return each stone's sum over its size."""
-        sums = self.part.sum(self.links.mT @ x)
+        sums = self.shard.sum(self.links.mT @ x)
         sizes = sums[..., -1:]
         return sums[..., :-1] / sizes.masked_fill(sizes == 0, 1.0)
 

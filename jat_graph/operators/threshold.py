@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import BLOCK
 from jat_graph.kernels import Ranking, rank_tokens, sum_joined
-from jat_graph.operators.base import Operator
-from jat_graph.voting.ballot import Ballot
-from jat_graph.voting.scores import BLOCK
-
-# Keys up to which their rankings are kept between products; beyond, they are made again.
-KEPT_KEYS = 256
+from jat_graph.operators.base import KEPT_KEYS, Operator
 
 
 class ThresholdOperator(Operator):
@@ -25,21 +22,21 @@ class ThresholdOperator(Operator):
     symmetric, so the backward pass is the forward pass.
 
     Args:
-        ballot: Who votes on which pairs, by hard votes, under no mask but padding.
+        pairs: Who votes on which pairs, by hard votes, under no mask but padding.
 
     Reference:
         Mahadev & Peled, *Threshold Graphs and Related Topics*, 1995.
     """
 
-    def __init__(self, ballot: Ballot) -> None:
-        batch, heads, length = ballot.source.shape
-        self.ballot, self.shape = ballot, torch.Size((batch, heads, length, length))
-        self.dtype, self.device = ballot.source.dtype, ballot.source.device
-        self._voters = ballot.voters().unsqueeze(-1)  # [B|1, H|1, 1, 1]
-        self._nodes = None if ballot.nodes is None else ballot.nodes.to(self.dtype).unsqueeze(-1)
+    def __init__(self, pairs: PairAdjacency) -> None:
+        batch, heads, length = pairs.source.shape
+        self.pairs, self.shape = pairs, torch.Size((batch, heads, length, length))
+        self.dtype, self.device = pairs.source.dtype, pairs.source.device
+        self._voters = pairs.voters().unsqueeze(-1)  # [B|1, H|1, 1, 1]
+        self._nodes = None if pairs.nodes is None else pairs.nodes.to(self.dtype).unsqueeze(-1)
         with torch.no_grad():
             self._self_votes = self._count_self_votes()
-            self._kept = self._rank_all() if ballot.num_keys <= KEPT_KEYS else None
+            self._kept = self._rank_all() if pairs.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
@@ -66,13 +63,13 @@ class ThresholdOperator(Operator):
     def _count_self_votes(self) -> Tensor:
         """Return the keys that would join a token with itself, ``[B, H, L, 1]``."""
         total = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
-        for columns, limits in self.ballot.column_blocks(BLOCK):
+        for columns, limits in self.pairs.column_blocks(BLOCK):
             votes = columns * columns > limits.unsqueeze(-1)
             total += votes.sum(2).unsqueeze(-1)
         return total
 
     def _rank_all(self) -> Ranking:
-        return rank_tokens(*self.ballot.columns())
+        return rank_tokens(*self.pairs.columns())
 
     def _rankings(self) -> Iterator[Ranking]:
         """Yield the rankings of all keys, of a block of them at a time."""
@@ -80,7 +77,7 @@ class ThresholdOperator(Operator):
             yield self._kept
             return
         with torch.no_grad():
-            for block in self.ballot.column_blocks(BLOCK):
+            for block in self.pairs.column_blocks(BLOCK):
                 yield rank_tokens(*block)
 
     def _sum_joined(self, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from jat_graph.config import JatConfig
 from jat_graph.data.reading import check_model
 from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.attention_call import AttentionCall
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.state import Attachment
@@ -96,14 +96,14 @@ def hooked_tensors(
 
 
 @contextmanager
-def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionCall]]:
+def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionInputs]]:
     """Collect the calls of layers; a model without heads of ours has some for a while."""
     bare = find_attachment(model) is None
     if bare:
         attach(model, UNCHANGED)
-    calls: dict[int, AttentionCall] = {}
+    calls: dict[int, AttentionInputs] = {}
 
-    def record(kinds: tuple[LayerHeads, ...], call: AttentionCall) -> None:
+    def record(kinds: tuple[LayerHeads, ...], call: AttentionInputs) -> None:
         index = next((heads.index for heads in kinds if isinstance(heads, JumpLayer)), None)
         if index in calls:
             raise ValueError(
@@ -123,11 +123,11 @@ def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionCall]]:
             detach(model, JatConfig)
 
 
-def _scores(call: AttentionCall) -> Tensor:  # [1, H, L, L]
+def _scores(call: AttentionInputs) -> Tensor:  # [1, H, L, L]
     return (call.scale * call.query @ call.key.mT).detach()
 
 
-def _masked(scores: Tensor, call: AttentionCall, attachment: Attachment | None) -> Tensor:
+def _masked(scores: Tensor, call: AttentionInputs, attachment: Attachment | None) -> Tensor:
     """Put −∞ where a token must not look, and add what a mask adds."""
     mask, causal = call.sdpa_mask(None if attachment is None else attachment.pattern)
     if causal:

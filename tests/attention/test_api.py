@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.heads import attend, attention_probabilities
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import head_groups
-from jat_graph.attention.softmax import attend, attention_probabilities
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.testing import assert_within_budget
 from tests.inputs import random_heads, random_padding_mask
@@ -554,8 +554,8 @@ def small_blocks(monkeypatch):
         "kernels.threshold_product",
         "operators.rows",
         "operators.threshold",
-        "voting.thresholds",
-        "voting.rule",
+        "adjacency.thresholds",
+        "adjacency.votes",
     ):
         monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
     monkeypatch.setattr("jat_graph.operators.rows.KEPT_KEYS", 16)
@@ -585,7 +585,7 @@ def measure(config, length):
     ],
 )
 def test_threshold_stores_nothing_of_size_l_by_l(settings, monkeypatch):
-    monkeypatch.setattr("jat_graph.voting.thresholds.SAMPLED_TRIPLES", 256)
+    monkeypatch.setattr("jat_graph.adjacency.thresholds.SAMPLED_TRIPLES", 256)
     length = 160
     meter = measure(JatConfig.paper(backend="threshold", key_factor=2.0, **settings), length)
     assert meter.largest < length**2 / 4

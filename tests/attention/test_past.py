@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.past import KeptScores, PastTokens
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
@@ -94,7 +94,7 @@ def whole(case, config, mask):
 
 def jumping(config, num_heads):
     """Return the config with a jump in some head: otherwise nothing is left behind."""
-    ordinary = JumpHeads.everyone(config, num_heads).is_ordinary
+    ordinary = JumpHeads.everyone(config, num_heads).is_identity
     return replace(config, hop_weights=(0.0, 1.0)) if ordinary else config
 
 

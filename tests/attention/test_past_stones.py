@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph import JatConfig
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.past_stones import BACK, KeptRows, StonePast
-from jat_graph.attention.propagation import Given, head_groups
+from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import TokenMask
 from tests.oracles import stone_attention
 from tests.support import assert_equal, random_tensors
@@ -36,20 +36,20 @@ class Tokens(NamedTuple):
     strength: Tensor
     config: JatConfig
     valid: Tensor | None  # [B, 1, L]
-    silent: Tensor | None
+    excluded: Tensor | None
 
     def mask(self, length: int) -> TokenMask:
         """The mask of the first tokens."""
-        valid, silent = (
-            None if part is None else part[..., :length] for part in (self.valid, self.silent)
+        valid, excluded = (
+            None if part is None else part[..., :length] for part in (self.valid, self.excluded)
         )
-        return TokenMask(valid, causal=True, silent=silent)
+        return TokenMask(valid, causal=True, excluded=excluded)
 
     def changed(self, order: Tensor) -> "Tokens":
         """The sequences of the batch in another order."""
         moved = (None if part is None else part[order] for part in (*self[:3], *self[5:]))
-        query, key, value, valid, silent = moved
-        return Tokens(query, key, value, self.strength, self.config, valid, silent)
+        query, key, value, valid, excluded = moved
+        return Tokens(query, key, value, self.strength, self.config, valid, excluded)
 
 
 @st.composite
@@ -62,7 +62,7 @@ def drawn_tokens(draw: st.DrawFn, longest: int = 150) -> Tokens:
         seed, shape, shape, (*shape[:3], 3), (3, hops, heads)
     )
     generator = torch.Generator().manual_seed(seed)
-    valid = silent = None
+    valid = excluded = None
     padding = draw(st.sampled_from(("none", "left", "scattered")))
     if padding == "left":
         first = torch.randint(0, length, (batch, 1, 1), generator=generator)
@@ -70,7 +70,7 @@ def drawn_tokens(draw: st.DrawFn, longest: int = 150) -> Tokens:
     elif padding == "scattered":
         valid = torch.rand(batch, 1, length, generator=generator) < 0.7
     if draw(st.booleans()):
-        silent = torch.rand(batch, 1, length, generator=generator) < 0.3
+        excluded = torch.rand(batch, 1, length, generator=generator) < 0.3
     config = JatConfig.stones(
         threshold=draw(st.sampled_from((0.0, 0.5, 1.0))),
         incidence=draw(st.sampled_from(INCIDENCES)),
@@ -80,7 +80,7 @@ def drawn_tokens(draw: st.DrawFn, longest: int = 150) -> Tokens:
         **draw(st.sampled_from(SELECTIONS)),
     )
     tensors = [x.requires_grad_() for x in (query, key, value, strength)]
-    return Tokens(*tensors, config, valid, silent)
+    return Tokens(*tensors, config, valid, excluded)
 
 
 def run(tokens: Tokens, start: int, end: int, past: StonePast | None) -> tuple[Tensor, ...]:
@@ -94,10 +94,10 @@ def run(tokens: Tokens, start: int, end: int, past: StonePast | None) -> tuple[T
         mask=tokens.mask(end),
         scale=SCALE,
         past=past,
-        given=Given(tokens.strength),
+        strength=tokens.strength,
     )
     nothing = torch.zeros_like(tokens.value[:, :, start:end])
-    return group.query, group.key, group.plus_carried(nothing)
+    return group.query, group.key, group.finish(nothing)
 
 
 def grow(tokens: Tokens, ends: list[int], past: StonePast) -> list[tuple[Tensor, ...]]:
@@ -168,7 +168,7 @@ def test_cropped_and_reordered_pasts_are_those_of_what_is_left(tokens, data, gra
 
 @given(tokens=drawn_tokens(40), new=st.integers(1, 3))
 def test_next_tokens_are_the_oracles(tokens, new):
-    query, key, value, strength, config, valid, silent = tokens
+    query, key, value, strength, config, valid, excluded = tokens
     length = query.size(2)
     start = max(0, length - new)
     past = StonePast()
@@ -180,7 +180,7 @@ def test_next_tokens_are_the_oracles(tokens, new):
     )
     got = scores.softmax(-1).nan_to_num() @ value + carried
     voting = torch.ones(1, 1, length, dtype=torch.bool) if valid is None else valid
-    voting = voting if silent is None else voting & ~silent
+    voting = voting if excluded is None else voting & ~excluded
     rank = voting.cumsum(-1) - 1
     expected = stone_attention(
         query,
@@ -286,7 +286,7 @@ def test_nothing_is_kept_under_other_masks():
         mask=TokenMask(),
         scale=1.0,
         past=past,
-        given=Given(tokens.strength),
+        strength=tokens.strength,
     )
     assert past.length == 0
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.attention.heads import JumpHeads, merge_heads
+from jat_graph.attention.heads import merge_heads
+from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.inputs import random_heads
@@ -141,7 +142,7 @@ def test_a_weight_of_one_multiplies_nothing():
 def test_ordinary_heads_come_back_untouched(settings, ordinary):
     query, key, _, _ = random_heads(1, 2, 6, 4)
     jumping = JumpHeads(JatConfig.paper(**settings), (0, 1))
-    assert jumping.is_ordinary == ordinary
+    assert jumping.is_identity == ordinary
     groups = head_groups(query, key, key, jumping, mask=TokenMask(), scale=0.5)
     assert (groups[0].query is query and groups[0].key is key) == ordinary
 
@@ -152,7 +153,7 @@ def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
     query.requires_grad_()
     for temperature in (None, 0.5):
         jumping = JumpHeads(JatConfig(PairGraph(soft_temperature=temperature)), (0, 1))
-        operator, _ = graph_operator(query, key, jumping, TokenMask(), 0.5)
+        operator, *_ = graph_operator(query, key, jumping, TokenMask(), 0.5)
         assert operator.to_dense().requires_grad == (temperature is not None)
     (grad,) = torch.autograd.grad(operator.to_dense().square().sum(), query)
     assert grad.abs().max() > 0

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from jat_graph.attention import softmax as module
-from jat_graph.attention.softmax import blocked_attention, softmax_rows, wide_attention
+from jat_graph.attention import heads as module
+from jat_graph.attention.heads import blocked_attention, softmax_rows, wide_attention
 from jat_graph.testing import assert_within_budget
 from tests.support import (
     MemoryMeter,

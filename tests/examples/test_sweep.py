@@ -13,6 +13,7 @@ from examples.report import numbers
 from examples.sweeps.definition import FOLDER, Run, Sweep, Variant, parse_sweep, read_sweep
 from examples.sweeps.heads import build_heads, resolve_depth, scale_count, scale_layers
 from examples.sweeps.store import Results, read_results
+from examples.sweeps.training import scores_of
 from jat_graph import JatConfig
 from jat_graph.hf import FilterConfig, TripletConfig
 
@@ -264,6 +265,12 @@ def test_stepping_stones_share_their_lessons(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("lessons/*/*/attempt-2/*/answers.json"))) == 2
     frame = numbers(results)
     assert frame.change.isna().all()  # nothing is compared with an encoder that failed
+
+
+def test_scores_that_are_undefined_are_none() -> None:
+    measured = {"eval_matthews": float("nan"), "eval_loss": 1.0, "test_matthews": 0.5}
+    found = scores_of(["matthews"], ["validation", "test"], measured)
+    assert found == {"validation": {"matthews": None}, "test": {"matthews": 0.5}}
 
 
 def test_settings_of_a_record_are_those_of_its_run(tmp_path: Path) -> None:

@@ -180,10 +180,10 @@ def test_gradients_are_those_of_the_operator(kind, causal):
 
 def test_silent_tokens_are_no_stones_but_stand_on_some():
     query, key, _, _ = random_heads(1, 2, 9, 4)
-    silent = torch.zeros(1, 9, dtype=torch.bool)
-    silent[:, [0, 8]] = True
+    excluded = torch.zeros(1, 9, dtype=torch.bool)
+    excluded[:, [0, 8]] = True
     everyone = stone_graph(query, key, config=CONFIG)
-    batch = stone_graph(query, key, config=CONFIG, silent=silent)
+    batch = stone_graph(query, key, config=CONFIG, excluded=excluded)
     assert {0, 8} & set(everyone.stone.tolist())
     assert not {0, 8} & set(batch.stone.tolist())
     on_stones = batch.token[batch.hyperedge_index[0]]
@@ -209,7 +209,7 @@ def test_graphs_without_a_link_are_empty(tokens):
         ({"config": None}, "config must be a JatConfig, got NoneType"),
         ({"key": torch.ones(1, 2, 5, 3)}, "key must be"),
         ({"scale": float("nan")}, "scale must be"),
-        ({"silent": torch.ones(1, 4, dtype=torch.bool)}, "silent must be bool"),
+        ({"excluded": torch.ones(1, 4, dtype=torch.bool)}, "excluded must be bool"),
         (
             {"attention_mask": torch.rand(1, 1, 5, 5) < 0.5},
             "standard scores need a mask of padding",

@@ -10,11 +10,10 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
+from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.config import JatConfig
 from jat_graph.hf import CapturedLayer, attach, capture_scores
 from jat_graph.operators import DenseOperator
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import QueryKeyScores
 from tests.oracles import (
     masked_softmax,
     reference_graph,
@@ -220,9 +219,9 @@ def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Capture
 def density(layer: CapturedLayer) -> float:
     """Return the share of the allowed pairs i ≠ k that are joined in a layer's jump heads."""
     config = layer.config.replace(soft_temperature=None)  # hard votes are counted
-    ballot = open_ballot(config, QueryKeyScores(layer.query, layer.key, layer.scale), layer.mask)
-    edges = ballot.edge_mask().expand(*layer.query.shape[:2], -1, -1)
-    joined = DenseOperator.from_ballot(ballot).to_dense() > 0
+    pairs = PairAdjacency.of_heads(config, layer.query, layer.key, layer.scale, layer.mask)
+    edges = pairs.edge_mask().expand(*layer.query.shape[:2], -1, -1)
+    joined = DenseOperator.of_pairs(pairs).to_dense() > 0
     assert not bool((joined & ~edges).any())
     return float(joined.sum() / edges.sum())
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import jat_graph.hf.attention_call as attention_call
-from jat_graph.hf.attention_call import resolve_once
+import jat_graph.hf.inputs as attention_call
+from jat_graph.hf.inputs import resolve_once
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.hf.models import LENGTH, run, tiny_inputs, tiny_jump_model
 

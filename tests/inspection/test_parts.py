@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
 from jat_graph.inspection.tracing import capture_batch, model_inputs
-from jat_graph.voting.thresholds import SAMPLED_TRIPLES
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal

@@ -3,10 +3,10 @@
 import torch
 from hypothesis import strategies as st
 
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import MapScores
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import resolve_mask
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores
 from tests.oracles import reference_adjacency, reference_mask, reference_voting_keys
 from tests.support import heads_and_masks
 
@@ -71,4 +71,4 @@ def integer_maps(draw, masks):
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     scores = torch.randint(-2, 3, (batch, heads, length, length), generator=generator)
     config = JatConfig(PairGraph(threshold=draw(st.integers(0, 3)), inclusive=draw(st.booleans())))
-    return open_ballot(config, MapScores(scores.float()), mask)
+    return PairAdjacency.of_scores(config, MapScores(scores.float()), mask)

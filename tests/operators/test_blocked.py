@@ -4,11 +4,11 @@ from hypothesis import given, settings
 
 import jat_graph.operators.rows
 from jat_graph import JatConfig, PairGraph, jump_operator
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import BlockedOperator, DenseOperator
 from jat_graph.testing import OperatorContract
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
@@ -20,7 +20,7 @@ class TestBlockedOperator(OperatorContract):
 
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return BlockedOperator(open_ballot(JatConfig(), source, TokenMask(causal=True)))
+        return BlockedOperator(PairAdjacency.of_scores(JatConfig(), source, TokenMask(causal=True)))
 
     def dense_truth(self, query, key):
         return reference_graph(query, key, is_causal=True).adjacency
@@ -46,7 +46,9 @@ class TestStridedKeysUnderPadding(OperatorContract):
 
     def create_operator(self, query, key, mask):
         source = QueryKeyScores(query, key, 8**-0.5)
-        ballot = open_ballot(JatConfig.paper(**STRIDED), source, resolve_mask(mask, True, query))
+        ballot = PairAdjacency.of_scores(
+            JatConfig.paper(**STRIDED), source, resolve_mask(mask, True, query)
+        )
         return BlockedOperator(ballot)
 
     def dense_truth(self, query, key, mask):
@@ -62,7 +64,7 @@ def test_votes_that_meet_the_threshold_are_exact(drawn):
     config, scores, mask, is_causal = drawn
     if not is_causal:
         return  # ThresholdOperator's
-    operator = BlockedOperator(open_ballot(config, MapScores(scores.float()), mask))
+    operator = BlockedOperator(PairAdjacency.of_scores(config, MapScores(scores.float()), mask))
     truth = integer_truth(config, scores, mask, True).float()
     torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-6, atol=0)
     torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)

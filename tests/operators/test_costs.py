@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.operators import Workload
-from jat_graph.operators.choice import PRICES, predict, prices_of
+from jat_graph.operators.backends import PRICES, predict, prices_of
 
 PRICE = dict.fromkeys(PRICES, 1.0)
 

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.testing import OperatorContract
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.inputs import random_heads
 from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
@@ -17,7 +17,7 @@ from tests.oracles import reference_graph
 class TestDenseOperator(OperatorContract):
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return DenseOperator.from_ballot(open_ballot(JatConfig(), source, TokenMask()))
+        return DenseOperator.of_pairs(PairAdjacency.of_scores(JatConfig(), source, TokenMask()))
 
     def dense_truth(self, query, key):
         return reference_graph(query, key).adjacency
@@ -29,7 +29,9 @@ class TestCausalDenseOperator(OperatorContract):
 
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return DenseOperator.from_ballot(open_ballot(JatConfig(), source, TokenMask(causal=True)))
+        return DenseOperator.of_pairs(
+            PairAdjacency.of_scores(JatConfig(), source, TokenMask(causal=True))
+        )
 
     def dense_truth(self, query, key):
         return reference_graph(query, key, is_causal=True).adjacency
@@ -45,7 +47,7 @@ class TestSoftDenseOperator(OperatorContract):
             )
         )
         source = QueryKeyScores(query, key, 8**-0.5)
-        return DenseOperator.from_ballot(open_ballot(config, source, TokenMask()))
+        return DenseOperator.of_pairs(PairAdjacency.of_scores(config, source, TokenMask()))
 
     def dense_truth(self, query, key):
         return reference_graph(
@@ -61,8 +63,8 @@ class TestSoftDenseOperator(OperatorContract):
 @given(drawn=integer_ballots())
 def test_votes_that_meet_the_threshold_are_exact(drawn):
     config, scores, mask, is_causal = drawn
-    ballot = open_ballot(config, MapScores(scores.float()), mask)
-    found = DenseOperator.from_ballot(ballot).to_dense()
+    ballot = PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
+    found = DenseOperator.of_pairs(ballot).to_dense()
     assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
 
 
@@ -72,7 +74,7 @@ def test_an_adjacency_is_symmetric_to_the_bit(soft_temperature, seed):
     query, key, _, _ = random_heads(2, 2, 9, 4, dtype=torch.float32, seed=seed)
     source = QueryKeyScores(query, key, 0.5)
     config = JatConfig(PairGraph(soft_temperature=soft_temperature))
-    matrix = DenseOperator.from_ballot(open_ballot(config, source, TokenMask())).to_dense()
+    matrix = DenseOperator.of_pairs(PairAdjacency.of_scores(config, source, TokenMask())).to_dense()
     assert matrix.count_nonzero() > 0
     assert torch.equal(matrix, matrix.mT)
     assert matrix.diagonal(dim1=-2, dim2=-1).count_nonzero() == 0

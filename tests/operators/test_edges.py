@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import jat_graph.operators.rows
 from jat_graph import JatConfig, PairGraph
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.operators.edges import GROUP, heaviest, vote_edges
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import QueryKeyScores
 from tests.inputs import random_heads
 from tests.operators.support import integer_maps
 from tests.oracles import reference_prune
@@ -52,7 +52,7 @@ def test_pruned_edges_are_the_oracles(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jat_graph.operators.rows, "BLOCK", elements)
         edges = vote_edges(ballot, min_weight, max_neighbors)
-    whole = DenseOperator.from_ballot(ballot).to_dense()
+    whole = DenseOperator.of_pairs(ballot).to_dense()
     wanted = reference_prune(whole, min_weight, max_neighbors)
     assert torch.equal(dense(edges, ballot.source.shape), wanted)
     number = (whole != wanted).flatten(0, 1).sum((-2, -1))
@@ -69,10 +69,10 @@ def test_pairs_that_go_one_way_only_have_no_reverse_to_keep():
     pairs[0, 3] = pairs[1, 3] = pairs[2, 0] = True
     query, key, _, _ = random_heads(1, 1, 4, 4)
     source = QueryKeyScores(query, key, 1.0)
-    ballot = open_ballot(
+    ballot = PairAdjacency.of_scores(
         JatConfig(PairGraph(threshold=0.0)), source, TokenMask(pairs=pairs[None, None])
     )
-    whole = DenseOperator.from_ballot(ballot).to_dense()
+    whole = DenseOperator.of_pairs(ballot).to_dense()
     assert not torch.equal(whole, whole.mT)
     edges = vote_edges(ballot, max_neighbors=1)
     assert torch.equal(dense(edges, (1, 1, 4)), reference_prune(whole, max_neighbors=1))
@@ -82,13 +82,13 @@ def test_pruned_soft_votes_have_the_gradients_of_the_dense_ones():
     query, key, _, _ = random_heads(2, 2, 9, 4)
     leaves = query.requires_grad_(), key.requires_grad_()
     config = JatConfig(PairGraph(soft_temperature=1.0))
-    ballot = open_ballot(config, QueryKeyScores(*leaves, 0.5), TokenMask())
+    ballot = PairAdjacency.of_scores(config, QueryKeyScores(*leaves, 0.5), TokenMask())
     edges = vote_edges(ballot, max_neighbors=2)
     cotangent = torch.randn(2, 2, 9, 9, dtype=torch.float64)
     source, target = edges.edge_index
     weights = cotangent.flatten(0, 1)[target // 9, target % 9, source % 9]
     got = torch.autograd.grad((edges.edge_weight * weights).sum(), leaves, retain_graph=True)
-    whole = DenseOperator.from_ballot(ballot).to_dense()
+    whole = DenseOperator.of_pairs(ballot).to_dense()
     pruned = torch.where(reference_prune(whole.detach(), max_neighbors=2) > 0, whole, 0.0)
     assert 0 < pruned.count_nonzero() == len(source) < whole.count_nonzero()
     for ours, truth in zip(got, torch.autograd.grad(pruned, leaves, cotangent), strict=True):
@@ -119,7 +119,7 @@ def test_what_is_dropped_is_never_stored(causal, monkeypatch):
     )
     query, key, _, _ = random_heads(1, 1, length, 4)
     source = QueryKeyScores(query.float(), key.float(), 0.5)
-    ballot = open_ballot(config, source, TokenMask(causal=causal))
+    ballot = PairAdjacency.of_scores(config, source, TokenMask(causal=causal))
     with MemoryMeter() as meter:
         edges = vote_edges(ballot, max_neighbors=2)
     assert 0 < edges.edge_weight.numel() <= 4 * length < int(edges.dropped_edges) / 8

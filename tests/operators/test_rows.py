@@ -17,7 +17,7 @@ def test_blocks_are_the_votes_of_the_dense_matrix(data, elements, kept):
         patch.setattr(jat_graph.operators.rows, "BLOCK", elements)
         patch.setattr(jat_graph.operators.rows, "KEPT_KEYS", kept)
         blocks = list(VoteRows(ballot))
-    truth = DenseOperator.from_ballot(ballot).to_dense()
+    truth = DenseOperator.of_pairs(ballot).to_dense()
     voters = ballot.voters().expand(ballot.source.shape).unsqueeze(-1)
     length = truth.size(-1)
     assert [row for rows, _ in blocks for row in range(length)[rows]] == list(range(length))

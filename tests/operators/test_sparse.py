@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import SparseOperator
 from jat_graph.testing import OperatorContract
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.inputs import random_heads
 from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
@@ -19,7 +19,7 @@ from tests.support import count_operations, needs_torch_sparse
 class TestSparseOperator(OperatorContract):
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return SparseOperator.from_ballot(open_ballot(JatConfig(), source, TokenMask()))
+        return SparseOperator.of_pairs(PairAdjacency.of_scores(JatConfig(), source, TokenMask()))
 
     def dense_truth(self, query, key):
         return reference_graph(query, key).adjacency
@@ -34,7 +34,9 @@ class TestCausalSparseOperator(OperatorContract):
 
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return SparseOperator.from_ballot(open_ballot(JatConfig(), source, TokenMask(causal=True)))
+        return SparseOperator.of_pairs(
+            PairAdjacency.of_scores(JatConfig(), source, TokenMask(causal=True))
+        )
 
     def dense_truth(self, query, key):
         return reference_graph(query, key, is_causal=True).adjacency
@@ -77,8 +79,8 @@ class TestSparseTensorOperator(OperatorContract):
 @given(drawn=integer_ballots())
 def test_votes_that_meet_the_threshold_are_exact(drawn):
     config, scores, mask, is_causal = drawn
-    ballot = open_ballot(config, MapScores(scores.float()), mask)
-    found = SparseOperator.from_ballot(ballot).to_dense()
+    ballot = PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
+    found = SparseOperator.of_pairs(ballot).to_dense()
     assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
 
 

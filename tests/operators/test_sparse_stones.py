@@ -31,7 +31,7 @@ class TestHardLinks(TestSparseStones):
 
 @st.composite
 def drawn_heads(draw, dtype=torch.float64):
-    """Draw heads, the settings of their stones, and which tokens are padding or silent."""
+    """Draw heads, the settings of their stones, and which tokens are padding or excluded."""
     batch, heads, length = (
         draw(st.integers(1, 2)),
         draw(st.integers(1, 2)),
@@ -49,15 +49,15 @@ def drawn_heads(draw, dtype=torch.float64):
         key_selection="all" if step is None else "strided",
         key_step=step,
     )
-    valid, silent = torch.rand(2, batch, length, generator=generator) < 0.7
+    valid, excluded = torch.rand(2, batch, length, generator=generator) < 0.7
     valid = valid if draw(st.booleans()) else torch.ones_like(valid)
-    return heads, config, valid, silent if draw(st.booleans()) else torch.zeros_like(silent)
+    return heads, config, valid, excluded if draw(st.booleans()) else torch.zeros_like(excluded)
 
 
-def truth(query, key, config, valid, silent):
+def truth(query, key, config, valid, excluded):
     """The oracle's P."""
     scores = standard_scores(query, key, query.size(-1) ** -0.5, valid)
-    may = valid & ~silent
+    may = valid & ~excluded
     stones = may & ((may.cumsum(-1) - 1) % (config.graph.key_step or 1) == 0)
     form = config.graph.threshold, config.graph.incidence, config.graph.sides
     links = incidence(scores, *form, stones=stones.unsqueeze(1), valid=valid)
@@ -66,15 +66,15 @@ def truth(query, key, config, valid, silent):
 
 @given(drawn=drawn_heads(), block=st.sampled_from((1, 200, 2**20)))
 def test_it_is_the_oracles_walk(drawn, block):
-    (query, key, x), config, valid, silent = drawn
+    (query, key, x), config, valid, excluded = drawn
     leaves = [y.clone().requires_grad_() for y in (query, key, x)]
     *pair, features = leaves
-    matrix = truth(*pair, config, valid, silent)
+    matrix = truth(*pair, config, valid, excluded)
     far = torch.randn_like(x)
     wanted = [matrix @ features, matrix.mT @ features]
     blocks = {"cpu": block}
     with patch.object(jat_graph.operators.sparse_stones, "LARGEST", blocks):
-        marks = {"attention_mask": valid, "silent": silent}
+        marks = {"attention_mask": valid, "excluded": excluded}
         operator = jump_operator(*pair, config=config, **marks)
         assert isinstance(operator, SparseStoneOperator)
         found = [operator.matmul(features), operator.rmatmul(features)]

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import jat_graph.operators.threshold
 from jat_graph import JatConfig, PairGraph, jump_operator
+from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator, unsupported
 from jat_graph.testing import OperatorContract, assert_within_budget
-from jat_graph.voting.ballot import open_ballot
-from jat_graph.voting.scores import MapScores, QueryKeyScores
 from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
@@ -20,7 +20,7 @@ from tests.oracles import reference_graph
 class TestThresholdOperator(OperatorContract):
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return ThresholdOperator(open_ballot(JatConfig(), source, TokenMask()))
+        return ThresholdOperator(PairAdjacency.of_scores(JatConfig(), source, TokenMask()))
 
     def dense_truth(self, query, key):
         return reference_graph(query, key).adjacency
@@ -61,7 +61,9 @@ class TestVariants(OperatorContract):
 
     def create_operator(self, query, key, mask):
         source = QueryKeyScores(query, key, 8**-0.5)
-        ballot = open_ballot(JatConfig.paper(**VARIANTS), source, resolve_mask(mask, False, query))
+        ballot = PairAdjacency.of_scores(
+            JatConfig.paper(**VARIANTS), source, resolve_mask(mask, False, query)
+        )
         return ThresholdOperator(ballot)
 
     def dense_truth(self, query, key, mask):
@@ -74,7 +76,9 @@ class TestVariants(OperatorContract):
 class TestSelectedNodes(OperatorContract):
     def create_operator(self, query, key):
         source = QueryKeyScores(query, key, 8**-0.5)
-        return ThresholdOperator(open_ballot(JatConfig.paper(**SELECTED), source, TokenMask()))
+        return ThresholdOperator(
+            PairAdjacency.of_scores(JatConfig.paper(**SELECTED), source, TokenMask())
+        )
 
     def dense_truth(self, query, key):
         return reference_graph(query, key, **SELECTED).adjacency
@@ -85,7 +89,7 @@ class TestSelectedNodes(OperatorContract):
 def test_votes_that_meet_the_threshold_are_exact(drawn):
     config, scores, mask, _ = drawn
     assume(unsupported("threshold", config, mask) == [])
-    operator = ThresholdOperator(open_ballot(config, MapScores(scores.float()), mask))
+    operator = ThresholdOperator(PairAdjacency.of_scores(config, MapScores(scores.float()), mask))
     truth = integer_truth(config, scores, mask, False).float()
     torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
     torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-6, atol=1e-6)
@@ -104,7 +108,7 @@ def test_a_threshold_of_zero(seed, inclusive, same_sign_only, zeros):
     scores = scores.masked_fill(scores == 0, zeros)
     config = JatConfig(PairGraph(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only))
     mask = TokenMask(valid=(torch.rand(1, 1, 6, generator=generator) < 0.7))
-    operator = ThresholdOperator(open_ballot(config, MapScores(scores), mask))
+    operator = ThresholdOperator(PairAdjacency.of_scores(config, MapScores(scores), mask))
     truth = integer_truth(config, scores, mask, False)
     torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-12, atol=1e-12)
 
@@ -150,7 +154,7 @@ def test_garbage_in_masked_scores_joins_nothing(garbage):
     scores[..., 3:] = garbage
     scores[..., 3:, :] = garbage
     mask = TokenMask(valid=torch.tensor([[[True] * 3 + [False] * 2]]))
-    operator = ThresholdOperator(open_ballot(JatConfig(), MapScores(scores), mask))
+    operator = ThresholdOperator(PairAdjacency.of_scores(JatConfig(), MapScores(scores), mask))
     wanted = torch.zeros(5, 5, dtype=torch.float64)
     wanted[:3, :3] = 1 - torch.eye(3)
     assert torch.equal(operator.to_dense()[0, 0], wanted)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jat_graph.attention.patterns.job import Job
-from jat_graph.attention.patterns.running import PatternChoice, choose, run_pattern
+from jat_graph.attention.patterns.backends import PatternChoice, choose, run_pattern
+from jat_graph.attention.patterns.inputs import AttentionInputs
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns.base import Pattern
@@ -53,8 +53,10 @@ def pattern_attention(
     Reference:
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", Eq. 2 and 3.
     """
-    job = _checked_job(query, key, value, pattern, attention_mask, is_causal, dropout_p, scale)
-    return run_pattern(job, backend)
+    inputs = _checked_inputs(
+        query, key, value, pattern, attention_mask, is_causal, dropout_p, scale
+    )
+    return run_pattern(inputs, backend)
 
 
 def explain_pattern(
@@ -92,11 +94,11 @@ def explain_pattern(
     Reference:
         None; the lengths at which the choice changes are judgement, not measurement.
     """
-    job = _checked_job(query, key, value, pattern, attention_mask, is_causal, dropout_p, None)
-    return choose(backend, job)
+    inputs = _checked_inputs(query, key, value, pattern, attention_mask, is_causal, dropout_p, None)
+    return choose(backend, inputs)
 
 
-def _checked_job(
+def _checked_inputs(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -105,7 +107,7 @@ def _checked_job(
     is_causal: bool,
     dropout_p: float,
     scale: float | None,
-) -> Job:
+) -> AttentionInputs:
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern must be a Pattern, got {type(pattern).__name__}")
     check_heads(query, key, value)
@@ -114,4 +116,4 @@ def _checked_job(
     pattern.check_size(query.size(0), query.size(2))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    return Job(query, key, value, pattern, mask, dropout_p, scale)
+    return AttentionInputs(query, key, value, pattern, mask, dropout_p, scale)

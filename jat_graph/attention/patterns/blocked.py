@@ -10,9 +10,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.attention.heads import wide_attention
+from jat_graph.attention.patterns.inputs import (
+    AttentionInputs,
+    general_mask_reasons,
+    same_precision,
+)
 from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
-from jat_graph.attention.softmax import wide_attention
 from jat_graph.patterns.base import Pattern
 
 # Numbers of keys and values that are gathered at a time: 8 MiB, or 256 MiB on a GPU.
@@ -22,24 +26,24 @@ _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def reasons_against(job: Job) -> list[str]:
+def reasons_against(inputs: AttentionInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
-    return general_mask_reasons(job.mask)
+    return general_mask_reasons(inputs.mask)
 
 
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern, storing nothing of size L×L."""
-    return job.each_rule(_run_rule)
+    return inputs.each_rule(_run_rule)
 
 
-def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
-    batch, heads, length, _ = job.query.shape
-    tensors = same_precision(job.query, job.key, job.value)
+def _run_rule(inputs: AttentionInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
+    batch, heads, length, _ = inputs.query.shape
+    tensors = same_precision(inputs.query, inputs.key, inputs.value)
     query, key, value = (tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors)
     groups = batch_groups(rule, valid, batch, length, query.device)
-    output = attend_rows(query, key, value, groups, job.dropout_p, job.scale)
+    output = attend_rows(query, key, value, groups, inputs.dropout_p, inputs.scale)
     return output.view(batch, length, heads, -1).transpose(1, 2)
 
 

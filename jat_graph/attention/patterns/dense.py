@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jat_graph.attention.patterns.job import Job
-from jat_graph.attention.softmax import wide_attention
+from jat_graph.attention.heads import wide_attention
+from jat_graph.attention.patterns.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern, pairs_of
 
@@ -14,31 +14,33 @@ from jat_graph.patterns.base import Pattern, pairs_of
 LARGEST_MASK = 2**28
 
 
-def reasons_against(job: Job) -> list[str]:
+def reasons_against(inputs: AttentionInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
-    length = job.query.size(2)
+    length = inputs.query.size(2)
     if length**2 <= LARGEST_MASK:
         return []
     return [f"a mask of {length}×{length} is too large; use 'blocked'"]
 
 
-def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern, its pairs written out as a mask."""
-    mask, length, device = job.mask, job.query.size(2), job.query.device
+    mask, length, device = inputs.mask, inputs.query.size(2), inputs.query.device
     allowed = pattern_rows(
-        job.pattern,
+        inputs.pattern,
         valid=mask.valid,
         num_queries=length,
         num_keys=length,
-        heads=job.query.size(1),
+        heads=inputs.query.size(1),
         device=device,
     )
     rest = TokenMask(causal=mask.causal, pairs=mask.pairs).allowed(length, device)
     if rest is not None:
         allowed = allowed & rest
     if mask.bias is not None:
-        allowed = mask.bias.to(job.query.dtype).masked_fill(~allowed, -torch.inf)
-    return wide_attention(job.query, job.key, job.value, allowed, job.dropout_p, False, job.scale)
+        allowed = mask.bias.to(inputs.query.dtype).masked_fill(~allowed, -torch.inf)
+    return wide_attention(
+        inputs.query, inputs.key, inputs.value, allowed, inputs.dropout_p, False, inputs.scale
+    )
 
 
 def pattern_rows(

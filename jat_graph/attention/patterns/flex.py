@@ -11,23 +11,27 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.attention.patterns.inputs import (
+    AttentionInputs,
+    general_mask_reasons,
+    same_precision,
+)
 from jat_graph.patterns.base import Pattern
 
 BLOCK = 128
 
 
-def reasons_against(job: Job) -> list[str]:
+def reasons_against(inputs: AttentionInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
-    reasons = general_mask_reasons(job.mask)
-    if job.dropout_p:
+    reasons = general_mask_reasons(inputs.mask)
+    if inputs.dropout_p:
         reasons.append("it has no dropout")
-    if job.mask.valid is not None and job.mask.valid.size(1) > 1:
+    if inputs.mask.valid is not None and inputs.mask.valid.size(1) > 1:
         reasons.append("all heads must share their padding")
-    if job.query.dtype == torch.float64:
+    if inputs.query.dtype == torch.float64:
         reasons.append("it takes no float64")
-    tensors = (job.query, job.key, job.value)
-    if not job.query.is_cuda:
+    tensors = (inputs.query, inputs.key, inputs.value)
+    if not inputs.query.is_cuda:
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             reasons.append("it has no gradients on the CPU; use 'blocked'")
     elif find_spec("triton") is None:
@@ -35,25 +39,25 @@ def reasons_against(job: Job) -> list[str]:
     return reasons
 
 
-def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern by compiled FlexAttention."""
-    return flex_with(_compiled(), job)
+    return flex_with(_compiled(), inputs)
 
 
-def flex_with(attend: Callable[..., Any], job: Job) -> Tensor:  # [B, H, L, Dv]
+def flex_with(attend: Callable[..., Any], inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
     """Put the valid tokens first, attend, and put the outputs back."""
-    query, key, value = same_precision(job.query, job.key, job.value)
+    query, key, value = same_precision(inputs.query, inputs.key, inputs.value)
     batch, heads, length, _ = query.shape
-    if job.mask.valid is None:
-        mask = block_mask(job.rule, None, heads, length, query.device)
-        output: Tensor = attend(query, key, value, block_mask=mask, scale=job.scale)
+    if inputs.mask.valid is None:
+        mask = block_mask(inputs.rule, None, heads, length, query.device)
+        output: Tensor = attend(query, key, value, block_mask=mask, scale=inputs.scale)
         return output
-    valid = job.mask.valid[:, 0].expand(batch, length)
+    valid = inputs.mask.valid[:, 0].expand(batch, length)
     order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)
-    mask = block_mask(job.rule.at(order), valid.sum(-1), heads, length, query.device)
+    mask = block_mask(inputs.rule.at(order), valid.sum(-1), heads, length, query.device)
     index = order[:, None, :, None]
     packed = [t.gather(2, index.expand_as(t)) for t in (query, key, value)]
-    output = attend(*packed, block_mask=mask, scale=job.scale)
+    output = attend(*packed, block_mask=mask, scale=inputs.scale)
     return torch.zeros_like(output).scatter(2, index.expand_as(output), output)
 
 

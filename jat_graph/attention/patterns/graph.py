@@ -7,7 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from jat_graph.attention.patterns.job import Job, general_mask_reasons, same_precision
+from jat_graph.attention.patterns.inputs import (
+    AttentionInputs,
+    general_mask_reasons,
+    same_precision,
+)
 from jat_graph.attention.patterns.layout import batch_groups
 from jat_graph.patterns.base import Pattern
 
@@ -15,16 +19,16 @@ from jat_graph.patterns.base import Pattern
 KEYS = 2**14
 
 
-def reasons_against(job: Job) -> list[str]:
+def reasons_against(inputs: AttentionInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
-    return general_mask_reasons(job.mask)
+    return general_mask_reasons(inputs.mask)
 
 
 # Edges are listed in Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run(job: Job) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern by messages along its edges."""
-    return job.each_rule(_run_rule)
+    return inputs.each_rule(_run_rule)
 
 
 def pattern_edges(
@@ -48,15 +52,15 @@ def pattern_edges(
     return torch.cat(edges, dim=1)
 
 
-def _run_rule(job: Job, rule: Pattern, valid: Tensor | None) -> Tensor:
-    batch, heads, length, _ = job.query.shape
-    source, target = pattern_edges(rule, valid, batch, length, job.query.device)
-    tensors = same_precision(job.query, job.key, job.value)
+def _run_rule(inputs: AttentionInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
+    batch, heads, length, _ = inputs.query.shape
+    source, target = pattern_edges(rule, valid, batch, length, inputs.query.device)
+    tensors = same_precision(inputs.query, inputs.key, inputs.value)
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    with torch.autocast(job.query.device.type, enabled=False):
+    with torch.autocast(inputs.query.device.type, enabled=False):
         query, key, value = (t.transpose(1, 2).flatten(0, 1).to(dtype) for t in tensors)
-        scores = (query[target] * key[source]).sum(-1) * job.scale  # [E, H]
-        weights = F.dropout(softmax(scores, target, num_nodes=batch * length), job.dropout_p)
+        scores = (query[target] * key[source]).sum(-1) * inputs.scale  # [E, H]
+        weights = F.dropout(softmax(scores, target, num_nodes=batch * length), inputs.dropout_p)
         messages = weights.unsqueeze(-1) * value[source]  # [E, H, Dv]
         output: Tensor = scatter(messages, target, dim_size=batch * length)
     return output.to(tensors[2].dtype).view(batch, length, heads, -1).transpose(1, 2)

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing import assert_close
 
+from jat_graph.attention.patterns.backends import run_pattern
 from jat_graph.attention.patterns.blocked import _run_rule
 from jat_graph.attention.patterns.flex import flex_with
-from jat_graph.attention.patterns.job import Job
-from jat_graph.attention.patterns.running import run_pattern
+from jat_graph.attention.patterns.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns import (
     Documents,
@@ -61,7 +61,7 @@ def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
 
 def run(heads: Heads, pattern: Pattern, mask: TokenMask, backend: str, **options: Any) -> Tensor:
     settings = {"dropout_p": 0.0, "scale": 0.3} | options
-    return run_pattern(Job(*heads, pattern, mask, **settings), backend)
+    return run_pattern(AttentionInputs(*heads, pattern, mask, **settings), backend)
 
 
 def check(backend: str, pattern: Pattern, mask: TokenMask, heads: Heads) -> None:
@@ -147,7 +147,7 @@ def test_flex_attention_is_the_reference(
     padding, _ = make_mask(side, 2, 3, length)
     heads = Heads(*(t.detach() for t in random_heads(length, dtype=torch.float64)))
     mask = resolve_mask(padding, causal, heads.query)
-    got = flex_with(flex_attention, Job(*heads, pattern, mask, 0.0, 0.3))
+    got = flex_with(flex_attention, AttentionInputs(*heads, pattern, mask, 0.0, 0.3))
     assert_equal(got, oracle(heads, pattern, mask))
 
 
@@ -157,7 +157,7 @@ def test_flex_attention_keeps_documents_apart(side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 200)
     heads = Heads(*(t.detach() for t in random_heads(200, dtype=torch.float64)))
     mask = resolve_mask(padding, False, heads.query)
-    got = flex_with(flex_attention, Job(*heads, packed(200), mask, 0.0, 0.3))
+    got = flex_with(flex_attention, AttentionInputs(*heads, packed(200), mask, 0.0, 0.3))
     assert_equal(got, oracle(heads, packed(200), mask))
 
 
@@ -402,10 +402,12 @@ def test_compiled_code_steps_out_and_goes_on(backend: str) -> None:
 
 def test_plain_blocks_are_the_fused_ones() -> None:
     heads = random_heads(300, dtype=torch.float64)
-    job = Job(*heads, Window(20), TokenMask(), 0.0, 0.3)
-    fused = _run_rule(job, job.pattern, None)
-    job = Job(*heads, Window(20), TokenMask(), 1e-300, 0.3)  # a dropout that drops nothing
-    plain = _run_rule(job, job.pattern, None)
+    inputs = AttentionInputs(*heads, Window(20), TokenMask(), 0.0, 0.3)
+    fused = _run_rule(inputs, inputs.pattern, None)
+    inputs = AttentionInputs(
+        *heads, Window(20), TokenMask(), 1e-300, 0.3
+    )  # a dropout that drops nothing
+    plain = _run_rule(inputs, inputs.pattern, None)
     assert_equal(plain, fused)
     for one, other in zip(gradients(plain, heads), gradients(fused, heads), strict=True):
         assert_equal(one, other)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.patterns.running import attend_within
+from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import head_groups
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns import Pattern, Window, parse_pattern

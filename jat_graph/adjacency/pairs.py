@@ -1,0 +1,144 @@
+"""The paper's graph: tokens that score a key alike are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from jat_graph.adjacency.keys import select_keys
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores, ScoreSource, SelectedKeys
+from jat_graph.adjacency.standard import standard_features, standard_map
+from jat_graph.adjacency.thresholds import adaptive_threshold
+from jat_graph.adjacency.votes import VoteRule
+from jat_graph.config import JatConfig, PairGraph
+from jat_graph.masks.tokens import TokenMask
+
+
+@dataclass(frozen=True)
+class PairAdjacency:
+    """All that fixes A of some heads: the scores, the keys that vote, and the rule."""
+
+    source: ScoreSource
+    keys: SelectedKeys
+    rule: VoteRule
+    mask: TokenMask
+    nodes: Tensor | None  # tokens that are nodes of the graph, bool [B|1, H|1, L]; None if all are
+
+    @classmethod
+    def of_heads(
+        cls,
+        config: JatConfig,  # over the heads at hand
+        query: Tensor,  # [B, H, L, D]
+        key: Tensor,  # [B, H, L, D]
+        scale: float,
+        mask: TokenMask,
+    ) -> PairAdjacency:
+        """Return the graph of queries and keys."""
+        if isinstance(config.graph, PairGraph) and config.graph.standardize:
+            query, key = standard_features(query, key, scale, mask)
+        return cls.of_scores(config, QueryKeyScores(query, key, scale), mask)
+
+    @classmethod
+    def of_map(cls, config: JatConfig, scores: Tensor, mask: TokenMask) -> PairAdjacency:
+        """Return the graph of a ready-made map of scores ``[B, H, L, L]``."""
+        if isinstance(config.graph, PairGraph) and config.graph.standardize:
+            scores = standard_map(scores, mask)
+        return cls.of_scores(config, MapScores(scores), mask)
+
+    @classmethod
+    def of_scores(cls, config: JatConfig, source: ScoreSource, mask: TokenMask) -> PairAdjacency:
+        """Return the graph of scores that vote as they are: choose the keys, the nodes and ρ."""
+        graph = config.graph
+        assert isinstance(graph, PairGraph)
+        rule = VoteRule.of(graph, source)
+        if graph.key_selection == "all" and graph.vote_rate is None:
+            keys = SelectedKeys(None, mask.voting)  # there is nothing to choose
+        else:
+            keys = select_keys(config, source, mask)
+        if graph.vote_rate is not None:
+            rule = replace(rule, threshold=adaptive_threshold(config, rule, source, keys, mask))
+        nodes = mask.valid
+        if graph.nodes == "selected" and keys.index is not None:
+            nodes = _count_at(keys, source) > 0
+        return cls(source, keys, rule, mask, nodes)
+
+    @property
+    def selected(self) -> Tensor | None:
+        """The nodes between which alone scores propagate, as ``nodes``; None for all."""
+        return None if self.nodes is self.mask.valid else self.nodes
+
+    @property
+    def num_keys(self) -> int:
+        """Number of entries of the voting keys, U."""
+        return self.keys.number(self.source)
+
+    def key_scores(
+        self, keys: slice = slice(None), rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor | None]:  # [B, H, rows, u], [B, H, u]
+        """Return scores to some voting keys, NaN where masked, and max(1, ‖K_j‖) or None."""
+        index = self.keys.positions(keys, self.source)
+        scores = self.source.columns(index, rows)
+        visible = self.keys.visible(keys, rows, self.nodes, self.mask, self.source)
+        if visible is not None:
+            scores = scores.masked_fill(~visible, torch.nan)
+        return scores, self.source.key_norms(index) if self.rule.normalize_keys else None
+
+    def columns(
+        self, keys: slice = slice(None), rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:  # [B, H, u, rows], [B, H, u]
+        """Return what kernels take of some voting keys: :meth:`VoteRule.settle` of their scores."""
+        return self.rule.settle(*self.key_scores(keys, rows))
+
+    def column_blocks(self, elements: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield :meth:`columns` of the voting keys in blocks of so many scores."""
+        for keys in self.keys.slices(self.source, elements):
+            yield self.columns(keys)
+
+    def voters(self) -> Tensor:  # [B|1, H|1, L|1]
+        """Return how many voting keys each query sees, at least 1, for the share of Eq. 3."""
+        if self.mask.pairs is not None:
+            every = slice(None)
+            visible = self.keys.visible(every, every, self.nodes, self.mask, self.source)
+            assert visible is not None
+            count = visible.sum(-1)
+        elif self.mask.causal:
+            count = _count_at(self.keys, self.source).cumsum(-1)
+        elif self.keys.valid is None:
+            count = torch.full((1, 1, 1), self.num_keys)
+        else:
+            count = self.keys.valid.sum(-1, keepdim=True)
+        return count.clamp(min=1).to(self.source.device, self.source.dtype)
+
+    def edge_mask(self) -> Tensor:
+        """Return which pairs may have an edge: i ≠ k, and M_ik; ``[B|1, H|1, L, L]`` bool."""
+        length, device = self.source.shape[2], self.source.device
+        off_diagonal = ~torch.eye(length, dtype=torch.bool, device=device)[None, None]
+        allowed = self.mask.allowed(length, device)
+        return off_diagonal if allowed is None else off_diagonal & allowed
+
+    def clear_masked(self, votes: Tensor, rows: slice) -> None:
+        """Set hard votes ``[B, H, rows, L]`` to 0 on the diagonal, and where M says so.
+
+        Columns that no row may see may be left out.
+        """
+        if self.mask.causal:
+            votes.tril_(rows.start - 1)
+        else:
+            # PyTorch's compiler warns of `diagonal`.
+            votes.view(*votes.shape[:2], -1)[..., rows.start :: votes.size(-1) + 1].zero_()
+        if self.mask.pairs is not None:
+            votes.masked_fill_(~self.mask.pairs[:, :, rows, : votes.size(-1)], 0.0)
+
+
+def _count_at(keys: SelectedKeys, source: ScoreSource) -> Tensor:  # [B|1, H|1, L]
+    """Return 1 at each voting key, else 0."""
+    index, valid = keys.index, keys.valid
+    if index is None:
+        everyone = torch.ones(1, 1, source.shape[2], dtype=torch.long, device=source.device)
+        return everyone if valid is None else valid.long()
+    chosen = torch.ones_like(index) if valid is None else valid.long().expand_as(index)
+    # Padding entries of the index point at a position that may be chosen, too: add, don't set.
+    return index.new_zeros(source.shape).scatter_add(2, index, chosen)

@@ -1,0 +1,132 @@
+"""Stepping stones: the keys that tokens score unusually high, and how tokens stand on them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jat_graph.adjacency.keys import select_keys
+from jat_graph.adjacency.scores import QueryKeyScores, SelectedKeys
+from jat_graph.adjacency.standard import standard_features
+from jat_graph.config import JatConfig, StoneGraph
+from jat_graph.masks.tokens import TokenMask
+
+TEMPERATURE = 0.5  # τ of a sigmoid link, in standard deviations, where the config has none
+
+
+@dataclass(frozen=True)
+class LinkRule:
+    """How much a standard score is worth as a link."""
+
+    threshold: Tensor  # t, [1, H|1, 1, 1], in the dtype of the scores
+    incidence: str = "excess"
+    both_sides: bool = True  # unusually low scores link, too, to stones of their own
+    temperature: float = TEMPERATURE
+    self_weight: float = 0.1  # ε, with which a token stays where it is
+
+    @classmethod
+    def of(cls, graph: StoneGraph, source: QueryKeyScores) -> LinkRule:
+        """Return the rule of the settings of a graph."""
+        row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
+        threshold = torch.tensor(row, dtype=source.dtype, device=source.device)
+        return cls(
+            threshold[None, :, None, None],
+            graph.incidence,
+            graph.sides == "both",
+            graph.soft_temperature or TEMPERATURE,
+            graph.self_weight,
+        )
+
+    def links(
+        self,
+        scores: Tensor,  # standard scores, [B, H, L, U]
+        visible: Tensor | None,  # which of them there are, [B|1, H|1, L|1, U], or None for all
+    ) -> Tensor:  # b, [B, H, L, U], or [B, H, L, 2U] with both sides
+        """Return the links of every token to every stone."""
+        columns = scores.mT  # the scores of one key lie together
+        sides = (columns, -columns) if self.both_sides else (columns,)
+        above = torch.stack(sides, dim=2).sub_(self.threshold.unsqueeze(2))
+        if visible is not None:
+            above.masked_fill_(~visible.mT.unsqueeze(2), -torch.inf)
+        if self.incidence == "sigmoid":
+            links = torch.sigmoid(above / self.temperature)
+        else:
+            links = excess = above.relu_()
+            if self.incidence == "hard":  # the gradient goes straight through
+                links = (excess > 0).to(above.dtype) + (excess - excess.detach())
+        return links.flatten(2, 3).mT
+
+
+@dataclass(frozen=True)
+class StoneIncidence:
+    """All that fixes B of some heads: standard scores, which keys are stones, and the rule."""
+
+    source: QueryKeyScores
+    keys: SelectedKeys
+    rule: LinkRule
+    mask: TokenMask
+
+    @classmethod
+    def of_heads(
+        cls,
+        config: JatConfig,  # over the heads at hand
+        query: Tensor,  # [B, H, L, D], or those of a shard
+        key: Tensor,  # [B, H, L, D]
+        scale: float,
+        mask: TokenMask,
+    ) -> StoneIncidence:
+        """Return how queries stand on keys."""
+        graph = config.graph
+        assert isinstance(graph, StoneGraph)
+        if mask.shard is not None:
+            from jat_graph.adjacency.shards import ShardScores, shard_features
+
+            features = shard_features(query, key, scale, mask)
+            source: QueryKeyScores = ShardScores(*features, scale, mask.shard)
+            mask = mask.whole()
+        else:
+            source = QueryKeyScores(*standard_features(query, key, scale, mask), scale)
+        keys = SelectedKeys(None, mask.voting)  # where all may be stones
+        if graph.key_selection != "all":
+            keys = select_keys(config, source, mask)
+        return cls(source, keys, LinkRule.of(graph, source), mask)
+
+    @property
+    def num_keys(self) -> int:
+        """Number of keys that may be stones, U."""
+        return self.keys.number(self.source)
+
+    def scores(self, keys: slice = slice(None)) -> Tensor:  # [B, H, L, u]
+        """Return standard scores to some stones, NaN where masked."""
+        every = slice(None)
+        scores = self.source.columns(self.keys.positions(keys, self.source))
+        visible = self.keys.visible(keys, every, self.mask.valid, self.mask, self.source)
+        return scores if visible is None else scores.masked_fill(~visible, torch.nan)
+
+    def links(self, rows: slice = slice(None)) -> Tensor:  # [B, H, rows, U], or 2U with both sides
+        """Return how the tokens stand on the stones; 0 where masked.
+
+        ``rows`` are those of which the source has queries.
+        """
+        every = slice(None)
+        scores = self.source.columns(self.keys.positions(every, self.source))
+        visible = self.keys.visible(every, rows, self.mask.valid, self.mask, self.source)
+        return self.rule.links(scores, visible)
+
+    def stones(self) -> tuple[Tensor, Tensor]:  # [B, H, m], [m]
+        """Return the position of the key of each column of the links, and its side, 1 or -1."""
+        (batch, heads, length), index = self.source.shape, self.keys.index
+        if index is None:
+            index = torch.arange(length, device=self.source.device).expand(batch, heads, -1)
+        sides = (1, -1) if self.rule.both_sides else (1,)
+        signs = torch.tensor(sides, device=index.device).repeat_interleave(index.size(-1))
+        return index.repeat(1, 1, len(sides)), signs
+
+
+def expected_share(graph: StoneGraph) -> float:
+    """Return the share of tokens that a stone would have, over the heads, were scores normal."""
+    row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
+    return sum(math.erfc(t / math.sqrt(2)) / 2 for t in row) / len(row)

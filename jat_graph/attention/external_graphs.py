@@ -1,0 +1,228 @@
+"""Graphs from outside in the place of the heads' own: in every form of PyG, as an operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from jat_graph.adjacency.scores import score_dtype
+from jat_graph.checks.tensors import flat_weights
+from jat_graph.masks.tokens import TokenMask
+from jat_graph.operators.base import NormalizedOperator, Operator
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Batch, Data
+    from torch_geometric.typing import SparseTensor
+
+Graph: TypeAlias = (
+    "Operator | Data | Batch | SparseTensor | Tensor | tuple[Tensor, Tensor] | list[Data]"
+)
+
+Edges: TypeAlias = tuple[Tensor, Tensor]  # [2, E], rows (source, target), and weights [E]
+
+
+def read_graph(
+    graph: Graph | None,
+    query: Tensor,  # [B, H, L, D]
+    mask: TokenMask,
+    heads: tuple[int, ...],  # what graphs of single heads call these
+) -> Operator | None:
+    """Return a given graph as Â, an operator as it is, and None for none."""
+    if graph is None:
+        return None
+    from torch_geometric.utils import coalesce  # PyG takes seconds to load
+
+    from jat_graph.operators.sparse import SparseOperator
+
+    shape = torch.Size((*query.shape[:3], query.size(2)))
+    if mask.shard is not None:
+        raise ValueError("graph must be None with group")
+    if isinstance(graph, Operator):
+        if graph.shape != shape:
+            raise ValueError(f"graph must be {list(shape)}, got {list(graph.shape)}")
+        base = graph.base if isinstance(graph, NormalizedOperator) else graph
+        edges, _ = base.to_edge_index()
+        _check_sight(edges[:, edges[0] != edges[1]], shape, mask)
+        return graph
+    edges, weight = _read_edges(graph, shape, mask, heads)
+    edges, weight = edges.to(query.device), weight.to(query.device, score_dtype(query, query))
+    apart = edges[0] != edges[1]  # Â has loops of its own
+    edges, weight = edges[:, apart], weight[apart]
+    if not bool((weight.isfinite() & (weight >= 0)).all()):
+        raise ValueError("graph must have finite weights of at least 0, got others")
+    _check_sight(edges, shape, mask)
+    by_target, weight = coalesce(edges.flip(0), weight, shape[:3].numel())
+    edges = by_target.flip(0)
+    return NormalizedOperator(SparseOperator.of_edges(edges, weight, shape))
+
+
+def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...]) -> Edges:
+    """Return the edges over the tokens of all sequences and heads, number (b · H + h) · L + i."""
+    from torch_geometric.data import Batch
+    from torch_geometric.typing import SparseTensor
+    from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
+
+    if isinstance(graph, list):
+        for one in graph:  # before a node that one lacks becomes a node of the next
+            if not has_edges(one):
+                raise ValueError(
+                    f"graph must be a list of graphs with edge_index, got {one!r} in it"
+                )
+            edges_of(one)
+        graph = Batch.from_data_list(graph)
+    if has_edges(graph):
+        return _of_batch(graph, shape, mask, heads)
+    if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):
+        edges, weight = to_edge_index(graph)  # rows (target, source)
+        return _of_tokens(edges.flip(0), weight, (graph.size(0), graph.size(1)), shape)
+    edges, weight = graph if isinstance(graph, tuple) and len(graph) == 2 else (graph, None)
+    if not isinstance(edges, Tensor) or edges.dim() != 2 or edges.size(0) != 2:
+        raise ValueError(
+            "graph must be a Batch of PyG, edge_index [2, E], (edge_index, edge_weight), a sparse "
+            f"matrix or an operator, got {_what(graph)}"
+        )
+    tokens = shape[0] * shape[2]
+    weight = flat_weights("edge_weight", weight, edges.size(1))
+    weight = torch.ones(edges.size(1), device=edges.device) if weight is None else weight
+    return _of_tokens(edges, weight, (tokens, tokens), shape)
+
+
+def _what(graph: object) -> str:
+    return str(list(graph.shape)) if isinstance(graph, Tensor) else type(graph).__name__
+
+
+def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torch.Size) -> Edges:
+    """Return edges between the tokens of one sequence, of all, or of all heads, for all heads."""
+    batch, heads, length, _ = shape
+    copies = {length: batch * heads, batch * length: heads, batch * heads * length: 1}
+    number = size[0]
+    if size[0] != size[1] or number not in copies:
+        wanted = " or ".join(f"[{n}, {n}]" for n in dict.fromkeys(copies))
+        raise ValueError(f"graph must be a matrix {wanted} of tokens, got {list(size)}")
+    _check_nodes(edges, number)
+    copy = torch.arange(copies[number], device=edges.device).view(-1, 1, 1)
+    if number == batch * length and batch > 1:  # the heads of a sequence follow each other
+        copied = (edges // length * heads + copy) * length + edges % length  # [H, 2, E]
+    else:
+        copied = edges + copy * number
+    return copied.transpose(0, 1).flatten(1), weight.repeat(len(copied))
+
+
+def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...]) -> Edges:
+    """Return the edges of graphs of sequences, for all heads, or of sequences and heads.
+
+    By the numbers of their nodes: edges may have been changed since the graphs were batched.
+    """
+    batch, number, length, _ = shape
+    edges, weight = edges_of(graph)
+    device = edges.device
+    start = graph.ptr if "ptr" in graph else torch.tensor([0, graph.num_nodes], device=device)
+    sizes, by_head = start.diff(), "head" in graph and "sequence" in graph
+    if by_head:
+        sequence, head = (
+            torch.as_tensor(x).view(-1).to(device) for x in (graph.sequence, graph.head)
+        )
+    else:
+        sequence, head = torch.arange(len(sizes), device=device), None
+    if int(sequence.max()) >= batch or (not by_head and len(sizes) != batch):
+        got = f"{int(sequence.max()) + 1}"
+        raise ValueError(f"graph must have a graph for each of {batch} sequences, got {got}")
+    first = (sequence * number * length).repeat_interleave(sizes)  # position of its sequence
+    tokens = first + _tokens(graph, sequence, sizes, mask, shape)
+    if head is None:
+        copies = torch.arange(number, device=device).view(-1, 1, 1) * length
+        copied = (tokens[edges] + copies).transpose(0, 1).flatten(1)
+        return copied, weight.repeat(number)
+    places = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
+    places[list(heads)] = torch.arange(number, device=device)
+    place = places[head].repeat_interleave(sizes)
+    if not bool((place >= 0).any()):
+        raise ValueError(f"graph must have graphs of heads {list(heads)}, got none of them")
+    kept = place[edges[0]] >= 0
+    return (tokens + place * length)[edges[:, kept]], weight[kept]
+
+
+def _tokens(
+    graph: Any,
+    sequence: Tensor,  # of each graph, [G]
+    sizes: Tensor,  # [G]
+    mask: TokenMask,
+    shape: torch.Size,
+) -> Tensor:  # [N]
+    """Return the position of each node in its sequence."""
+    batch, _, length, _ = shape
+    if "token" in graph:
+        token: Tensor = graph.token
+        if token.numel() and (int(token.min()) < 0 or int(token.max()) >= length):
+            raise ValueError(f"token must be in [0, {length}), got {_extreme(token, length)}")
+        return token
+    valid = torch.ones(1, 1, length, dtype=torch.bool) if mask.valid is None else mask.valid
+    valid = valid.expand(batch, -1, -1)[:, 0].to(sizes.device)[sequence]  # [G, L]
+    wrong = (valid.sum(-1) != sizes).nonzero()
+    if len(wrong):
+        own = int(wrong[0])
+        raise ValueError(
+            f"graph of sequence {int(sequence[own])} must have its {int(valid[own].sum())} tokens "
+            f"as nodes, or name them by `token`, got {int(sizes[own])} nodes"
+        )
+    return valid.nonzero()[:, 1]
+
+
+def has_edges(graph: Any) -> bool:
+    """Tell whether something is a graph of PyG."""
+    return any(getattr(graph, name, None) is not None for name in ("edge_index", "adj_t"))
+
+
+def edges_of(graph: Any) -> Edges:
+    """Return the edges of a graph of PyG, and their weights, wherever transforms have put them."""
+    from torch_geometric.utils import to_edge_index
+
+    if graph.edge_index is None:
+        edges, weight = to_edge_index(graph.adj_t)  # rows (target, source)
+        return edges.flip(0), weight
+    edges, number = graph.edge_index, graph.edge_index.size(1)
+    _check_nodes(edges, graph.num_nodes)
+    for name in ("edge_weight", "edge_attr"):
+        weight = flat_weights(name, getattr(graph, name, None), number)
+        if weight is not None:
+            return edges, weight
+    return edges, torch.ones(number, device=edges.device)
+
+
+def _check_nodes(edges: Tensor, number: int) -> None:
+    """Refuse edges of nodes that are not there."""
+    if edges.is_floating_point():
+        raise ValueError(f"edge_index must hold integers, got {edges.dtype}")
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= number):
+        raise ValueError(f"edge_index must be in [0, {number}), got {_extreme(edges, number)}")
+
+
+def _extreme(numbers: Tensor, end: int) -> int:
+    return int(numbers.max()) if int(numbers.max()) >= end else int(numbers.min())
+
+
+def _check_sight(edges: Tensor, shape: torch.Size, mask: TokenMask) -> None:
+    """Refuse edges along which a token would see what it must not."""
+    length = shape[2]
+    source, target = edges % length
+    graph = edges // length
+    _refuse(graph[0] != graph[1], edges, shape, "between sequences or heads")
+    if mask.causal:
+        _refuse(source > target, edges, shape, "to the future")
+    if mask.valid is not None:
+        valid = mask.valid.expand(shape[:3]).flatten()
+        _refuse(~(valid[edges[0]] & valid[edges[1]]), edges, shape, "of padding")
+    if mask.pairs is not None:
+        pairs = mask.pairs.expand(shape).flatten(0, 1)
+        _refuse(~pairs[graph[1], target, source], edges, shape, "that the attention mask forbids")
+
+
+def _refuse(wrong: Tensor, edges: Tensor, shape: torch.Size, what: str) -> None:
+    if bool(wrong.any()):
+        (source, target), (_, heads, length, _) = edges[:, wrong.nonzero()[0, 0]].tolist(), shape
+        raise ValueError(
+            f"graph must not have edges {what}, got {source % length} → {target % length} "
+            f"in sequence {source // length // heads}"
+        )

@@ -1,0 +1,75 @@
+"""Heads that are to attend within a pattern, as every backend takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from jat_graph.attention.heads import merge_heads, split_heads
+from jat_graph.masks.tokens import TokenMask
+from jat_graph.patterns.base import Pattern
+from jat_graph.patterns.causal import Causal
+
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    """Heads, the pattern and the mask that they attend under."""
+
+    query: Tensor  # [B, H, L, F]
+    key: Tensor  # [B, H, L, F]
+    value: Tensor  # [B, H, L, Dv]
+    pattern: Pattern
+    mask: TokenMask
+    dropout_p: float
+    scale: float
+
+    @property
+    def rule(self) -> Pattern:
+        """The pattern, and causal order if the mask has it."""
+        return self.pattern & Causal() if self.mask.causal else self.pattern
+
+    def each_rule(
+        self,
+        run: Callable[
+            [AttentionInputs, Pattern, Tensor | None], Tensor
+        ],  # takes valid tokens [B|1, L]
+    ) -> Tensor:  # [B, H, L, Dv]
+        """Run the heads that share a rule and their padding together."""
+        heads = self._heads_by_rule()
+        own = [split_heads(tensor, heads) for tensor in (self.query, self.key, self.value)]
+        outputs = []
+        for group, query, key, value in zip(heads, *own, strict=True):
+            mask = self.mask.select_heads(group)
+            valid = None if mask.valid is None else mask.valid[:, 0]
+            part = replace(self, query=query, key=key, value=value, mask=mask)
+            outputs.append(run(part, self.rule.of_head(group[0]), valid))
+        return merge_heads(heads, outputs)
+
+    def _heads_by_rule(self) -> list[tuple[int, ...]]:
+        valid = self.mask.valid
+        alone = valid is not None and valid.size(1) > 1
+        groups: dict[tuple[Pattern, int], list[int]] = {}
+        for head in range(self.query.size(1)):
+            groups.setdefault((self.rule.of_head(head), head if alone else 0), []).append(head)
+        return [tuple(group) for group in groups.values()]
+
+
+def general_mask_reasons(mask: TokenMask) -> list[str]:
+    """Say why only a dense mask will do."""
+    if mask.pairs is None and mask.bias is None:
+        return []
+    return ["it takes padding and causal masks only; use 'dense'"]
+
+
+def same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return what SDPA would work on under autocast, else the tensors themselves."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(
+        tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in tensors
+    )

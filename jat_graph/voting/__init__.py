@@ -1,1 +1,0 @@
-"""Who votes on which pairs of tokens, and by which rule."""

@@ -1,0 +1,108 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph import JatConfig, PairGraph
+from jat_graph.adjacency import sampling
+from jat_graph.adjacency.sampling import (
+    draw,
+    positions_of_ranks,
+    sample_size,
+    sample_sizes,
+    sampled_positions,
+)
+
+CPU = torch.device("cpu")
+
+
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    purpose=st.integers(0, 9),
+    sizes=st.tuples(st.integers(0, 3000), st.integers(0, 3000)),
+)
+def test_a_shorter_draw_is_the_start_of_a_longer_one(seed, purpose, sizes):
+    short, long = sorted(sizes)
+    whole = draw(seed, long, purpose, CPU)
+    assert torch.equal(draw(seed, short, purpose, CPU), whole[:short])
+    assert ((whole >= 0) & (whole < 2**31)).all()
+
+
+def test_draws_differ_by_seed_and_purpose():
+    draws = [draw(seed, 64, purpose, CPU) for seed in range(4) for purpose in range(1, 5)]
+    assert len({tuple(numbers.tolist()) for numbers in draws}) == 16
+
+
+def test_a_draw_leaves_the_global_generator_alone():
+    torch.manual_seed(7)
+    want = torch.rand(3)
+    torch.manual_seed(7)
+    draw(0, 10, 1, CPU)
+    assert torch.equal(torch.rand(3), want)
+
+
+def sample_of(config, valid):
+    valid = torch.tensor(valid)[None, None]
+    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
+    assert position.shape == chosen.shape == (1, 1, sample_size(config, valid.size(-1)))
+    assert len(set(position.flatten().tolist())) == position.numel()
+    return torch.zeros_like(valid).scatter(-1, position, chosen)[0, 0]
+
+
+@given(valid=st.lists(st.booleans(), min_size=1, max_size=40), seed=st.integers(0, 2**40))
+def test_the_sample_depends_on_the_seed_and_the_number_of_tokens_only(valid, seed):
+    config = JatConfig(PairGraph(key_selection="sampled", key_factor=1.5), seed=seed)
+    mask = torch.tensor(valid)
+    count = int(mask.sum())
+    sampled = sample_of(config, valid)
+    assert not (sampled & ~mask).any()
+    assert int(sampled.sum()) == sample_size(config, count)
+    if count:
+        assert torch.equal(sampled[mask], sample_of(config, [True] * count))
+
+
+def test_a_sample_is_even_over_the_tokens():
+    counts = torch.zeros(10)
+    for seed in range(400):
+        config = JatConfig(PairGraph(key_selection="sampled", key_factor=1.3), seed=seed)  # 3 of 10
+        counts += sample_of(config, [True] * 10)
+    assert counts.sum() == 1200
+    assert 80 <= counts.min() and counts.max() <= 160
+
+
+@given(rows=st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4))
+def test_a_rank_is_found_among_the_valid_tokens(rows):
+    valid = torch.tensor(rows)
+    positions = positions_of_ranks(valid, torch.arange(9).expand(len(rows), -1))
+    assert ((positions >= 0) & (positions < 9)).all()
+    for found, row in zip(positions.tolist(), rows, strict=True):
+        places = [place for place, good in enumerate(row) if good]
+        assert found[: len(places)] == places
+
+
+@given(
+    length=st.integers(0, 3000),
+    factor=st.floats(0.01, 20),
+    selection=st.sampled_from(("sampled", "sampled_queries")),
+)
+def test_sizes_are_those_of_each_number_of_tokens(length, factor, selection):
+    config = JatConfig(
+        PairGraph(key_selection=selection, key_factor=factor), hop_weights={(0,): (1.0,)}
+    )
+    count = torch.arange(length + 1).view(-1, 1)
+    wanted = [[sample_size(config, n)] for n in range(length + 1)]
+    assert sample_sizes(config, count, length).tolist() == wanted
+
+
+def test_sizes_of_one_length_are_worked_out_once(monkeypatch):
+    calls = []
+
+    def spy(config, count):
+        calls.append(count)
+        return sample_size(config, count)
+
+    monkeypatch.setattr(sampling, "sample_size", spy)
+    count = torch.tensor([7, 90_000])
+    for hops in ((0.0, 1.0), {(0, 1): (0.5, 0.5)}):  # a mapping cannot be hashed
+        config = JatConfig(PairGraph(key_selection="sampled", key_factor=3.21), hop_weights=hops)
+        assert sample_sizes(config, count, 100_000).tolist() == [7, 37]
+    assert 0 < len(calls) < 2000

@@ -1,0 +1,129 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jat_graph import JatConfig, PairGraph, jump_operator
+from jat_graph.adjacency.keys import select_keys
+from jat_graph.adjacency.scores import QueryKeyScores
+from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES, adaptive_threshold
+from jat_graph.adjacency.votes import VoteRule
+from jat_graph.masks.tokens import TokenMask, resolve_mask
+from tests.inputs import random_heads, random_padding_mask
+from tests.oracles import reference_graph, reference_scores
+from tests.support import (
+    PADDING_MASKS,
+    SELECTIONS,
+    Case,
+    heads_and_masks,
+    oracle_graph,
+    random_tensors,
+    sampled_triples,
+)
+
+
+def found_threshold(config, case):
+    mask = resolve_mask(case.mask, case.is_causal, case.query)
+    source = QueryKeyScores(case.query, case.key, case.scale or case.query.size(-1) ** -0.5)
+    keys = select_keys(config, source, mask)
+    return adaptive_threshold(config, VoteRule.of(config.graph, source), source, keys, mask)
+
+
+@pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
+@given(
+    case=heads_and_masks(PADDING_MASKS),
+    rate=st.floats(0.01, 0.99),
+    seed=st.integers(0, 99),
+    selection=st.sampled_from(SELECTIONS),
+    variants=st.tuples(st.booleans(), st.booleans()),
+)
+def test_the_quantile_is_the_oracles(case, rate, seed, selection, variants):
+    config = JatConfig(
+        PairGraph(
+            vote_rate=rate,
+            key_selection=selection,
+            key_factor=1.0,
+            same_sign_only=variants[0],
+            normalize_keys=variants[1],
+        ),
+        seed=seed,
+    )
+    found = found_threshold(config, case)
+    torch.testing.assert_close(found, oracle_graph(config, case).threshold, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1234, 0.4])
+def test_the_quantile_is_a_sampled_product_without_interpolation(rate):
+    # So many tokens that hardly two sampled products are equal.
+    query, key = random_tensors(0, (1, 1, 120, 8), (1, 1, 120, 8))
+    config = JatConfig(PairGraph(vote_rate=rate))
+    scores = reference_scores(query, key)[0, 0]
+    i, k, j = sampled_triples(config, 120).T
+    products = (scores[i, j] * scores[k, j]).sort().values
+    assert len(products.unique()) > 0.9 * SAMPLED_TRIPLES
+    found = found_threshold(config, Case(query, key, key, None, False))
+    wanted = np.quantile(products.numpy(), 1 - rate, method="inverted_cdf")
+    assert math.isclose(found.item(), wanted, rel_tol=1e-12)
+    assert int((products > found.item() * (1 + 1e-12)).sum()) == int(rate * SAMPLED_TRIPLES)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
+def test_about_that_share_of_the_products_votes(rate):
+    query, key, _, _ = random_heads(2, 3, 24, 8)
+    config = JatConfig(PairGraph(vote_rate=rate))
+    shares = jump_operator(query, key, config=config).base.to_dense()
+    share = shares.sum((-1, -2)) / (24 * 23)
+    assert (share - rate).abs().max() < 0.02
+
+
+def test_a_share_that_only_negative_products_could_reach_is_warned_about():
+    query, key, _, _ = random_heads(1, 1, 12, 4)
+    config = JatConfig(PairGraph(vote_rate=0.9))
+    with pytest.warns(UserWarning, match=r"vote_rate=0.9 asks for a threshold below 0; 0 is used"):
+        operator = jump_operator(query, key, config=config)
+    zero = reference_graph(query, key, threshold=0.0)
+    torch.testing.assert_close(operator.base.to_dense(), zero.adjacency)
+
+
+def test_a_lone_token_joins_nothing():
+    query, key, _, _ = random_heads(2, 2, 5, 4)
+    mask = torch.tensor([[True] * 5, [True] + [False] * 4])
+    found = found_threshold(JatConfig(PairGraph(vote_rate=0.3)), Case(query, key, key, mask, False))
+    assert found[0].isfinite().all()
+    assert (found[1] == math.inf).all()
+
+
+@given(count=st.integers(2, 40), seed=st.integers(0, 2**40))
+def test_triples_are_even_and_never_pair_a_token_with_itself(count, seed):
+    triples = sampled_triples(JatConfig(PairGraph(vote_rate=0.1), seed=seed), count)
+    assert triples.shape == (SAMPLED_TRIPLES, 3)
+    assert (triples[:, 0] != triples[:, 1]).all()
+    for column in triples.T:
+        counts = column.bincount(minlength=count).double() / SAMPLED_TRIPLES
+        assert len(counts) == count
+        assert (counts - 1 / count).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("side", ["left", "right", "scattered"])
+def test_neither_padding_nor_batch_moves_the_threshold(side):
+    query, key, _, _ = random_heads(3, 2, 11, 4)
+    mask = random_padding_mask(3, 11, side=side, min_valid=4, seed=3)
+    assert not mask.all()
+    config = JatConfig(PairGraph(vote_rate=0.2, key_selection="sampled", key_factor=2.0))
+    whole = found_threshold(config, Case(query, key, key, mask, False))
+    for b in range(3):
+        own = [t[b : b + 1, :, mask[b]] for t in (query, key)]
+        alone = found_threshold(config, Case(*own, own[1], None, False))
+        torch.testing.assert_close(whole[b : b + 1], alone, rtol=1e-12, atol=0)
+
+
+def test_no_gradient_flows_through_the_threshold():
+    query, key, _, _ = random_heads(1, 1, 8, 4)
+    source = QueryKeyScores(query.requires_grad_(), key, 0.5)
+    config = JatConfig(PairGraph(vote_rate=0.2))
+    keys, rule = select_keys(config, source, TokenMask()), VoteRule.of(config.graph, source)
+    threshold = adaptive_threshold(config, rule, source, keys, TokenMask())
+    assert not threshold.requires_grad

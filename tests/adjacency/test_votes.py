@@ -1,0 +1,138 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jat_graph.adjacency.votes
+from jat_graph import JatConfig, PairGraph
+from jat_graph.adjacency.scores import MapScores
+from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
+from jat_graph.kernels import count_votes
+from tests.adjacency.ballots import ballots, brute_force
+from tests.support import random_tensors
+
+
+@given(ballot=ballots())
+def test_hard_votes_are_counted_to_the_bit(ballot):
+    rule, *scored = ballot
+    assert torch.equal(count_votes(*rule.settle(*scored)), brute_force(*ballot))
+
+
+@given(ballot=ballots(soft=True))
+def test_soft_votes_are_summed(ballot):
+    found = sum_soft_votes(*ballot)
+    torch.testing.assert_close(found, brute_force(*ballot), rtol=1e-10, atol=1e-10)
+
+
+@given(
+    dtype=st.sampled_from((torch.float32, torch.float64)),
+    threshold=st.sampled_from((0.0, 1e-44, 1e-38, 0.1, 1.0, 3.0, 6.02, 1e30, math.inf)),
+    inclusive=st.booleans(),
+    seed=st.integers(0, 2**20),
+)
+def test_a_limit_is_the_largest_product_that_is_no_vote(dtype, threshold, inclusive, seed):
+    generator = torch.Generator().manual_seed(seed)
+    norms = 1 + 9 * torch.rand(1, 2, 5, generator=generator, dtype=dtype)
+    rho = torch.full((1, 2), threshold, dtype=dtype)
+    limit = vote_limits(rho, norms, inclusive)
+    plain = vote_limits(rho, None, inclusive).expand_as(norms)
+    above = torch.full_like(limit, math.inf)
+    for limits, divisor in ((limit, norms), (plain, None)):
+        product, rule = torch.stack([limits, limits.nextafter(above)]), VoteRule(rho, inclusive)
+        votes = rule.votes(product, torch.ones_like(product), divisor, rho.unsqueeze(-1))
+        if threshold == 0 and inclusive:
+            assert (limits < 0).all()
+            assert rule.votes(*torch.zeros(2, 1, 2, 5), divisor, rho.unsqueeze(-1)).all()
+        else:
+            assert not votes[0].any()
+            assert votes[1].all() or (threshold == math.inf and not inclusive)
+
+
+def test_the_search_for_limits_does_what_its_description_says():
+    limit, norms = torch.rand(1, 2, 1), 1 + torch.rand(3, 2, 5)
+    torch.library.opcheck(torch.ops.jat_graph.largest_silent, (limit, norms))
+
+
+def test_a_product_of_zero_votes_where_neither_score_is_negative():
+    scores = torch.tensor([[-2.0, -2.0, 0.0, 1e-30], [-1.0, 0.0, 3.0, 1e-30]])[None, None]
+    rule = VoteRule(torch.zeros(1, 1), inclusive=True, same_sign_only=True)
+    columns, limits = rule.settle(scores)
+    pairs = scores[0, 0, 0], scores[0, 0, 1], None, rule.threshold[0]
+    assert rule.votes(*pairs).tolist() == [False, False, True, True]
+    products = columns[..., 0] * columns[..., 1]
+    assert (products > limits).tolist() == [[[False, False, True, True]]]
+
+
+def test_the_product_is_divided_by_the_norm():
+    left, right = random_tensors(0, (5,), (5,))
+    norm = torch.full((5,), 2.0, dtype=torch.float64)
+    rule = VoteRule(torch.ones(1, 1))
+    torch.testing.assert_close(rule.product(left, right, norm), left * right / 2)
+    torch.testing.assert_close(rule.product(left, right, None), left * right)
+
+
+@pytest.mark.parametrize("variants", [{}, {"same_sign_only": True}])
+def test_soft_votes_become_hard_ones(variants):
+    (scores,) = random_tensors(0, (2, 2, 7, 5))
+    threshold = torch.tensor([[0.5, 1.0]], dtype=torch.float64)
+    hard = count_votes(*VoteRule(threshold, **variants).settle(scores))
+    off = ~torch.eye(7, dtype=torch.bool)
+    assert 0.1 < (hard[..., off] > 0).double().mean() < 0.95
+    errors = []
+    for temperature in (1.0, 0.1, 0.01, 1e-6):
+        rule = VoteRule(threshold, **variants, soft_temperature=temperature)
+        soft = sum_soft_votes(rule, scores, None)
+        errors.append((soft - hard).abs().max().item())
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-10 < errors[0]
+
+
+def test_gradients_flow_through_soft_votes():
+    (scores,) = random_tensors(0, (1, 2, 5, 4))
+    scores[0, 0, 1, 2] = math.nan
+    scores.requires_grad_()
+    threshold = torch.tensor([[0.5]], dtype=torch.float64)
+    rule = VoteRule(threshold, soft_temperature=0.5)
+    (grad,) = torch.autograd.grad(sum_soft_votes(rule, scores, None).sum(), scores)
+    assert grad.isfinite().all()
+    assert grad[0, 0, 1, 2] == 0
+    assert grad.count_nonzero() == grad.numel() - 1
+
+
+@pytest.mark.parametrize("tile", [1, 2**20])
+def test_gradcheck_of_soft_votes(tile, monkeypatch):
+    monkeypatch.setattr(jat_graph.adjacency.votes, "BLOCK", tile)
+    scores, norms = random_tensors(0, (1, 2, 4, 3), (1, 2, 3))
+    threshold = torch.tensor([[0.3, 0.9]], dtype=torch.float64)
+    rule = VoteRule(threshold, soft_temperature=0.6)
+    leaves = [scores.requires_grad_(), (norms.abs() + 1).requires_grad_()]
+    assert torch.autograd.gradcheck(lambda *s: sum_soft_votes(rule, *s), leaves, fast_mode=True)
+
+
+def test_soft_votes_need_a_temperature():
+    one = torch.ones(1)
+    with pytest.raises(ValueError, match="soft_temperature must be a number"):
+        VoteRule(one).soft_votes(one, one, None, one)
+
+
+def test_a_number_or_a_row_of_a_table():
+    source = MapScores(torch.zeros(1, 3, 2, 2))
+    assert VoteRule.of(PairGraph(threshold=2.5), source).threshold.tolist() == [[2.5]]
+    table = JatConfig(PairGraph(threshold=((1.0, math.inf, 0.0),)))
+    assert VoteRule.of(table.graph, source).threshold.tolist() == [[1.0, math.inf, 0.0]]
+    assert VoteRule.of(table.graph, source).threshold.dtype == torch.float32
+    assert table.graph.thresholds(3) == (1.0, math.inf, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (((1.0,) * 3,) * 2, "threshold table must have one row for one layer, got 2"),
+        (((1.0,) * 4,), "threshold row 0 must have 3 entries, .* got 4"),
+    ],
+)
+def test_a_table_of_another_shape(table, words):
+    with pytest.raises(ValueError, match=words):
+        PairGraph(threshold=table).thresholds(3)
