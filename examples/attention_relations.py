@@ -33,10 +33,10 @@ from torch_geometric.nn import MLP, GATv2Conv
 from torch_geometric.utils import scatter
 from transformers import AutoModel, AutoTokenizer
 
-from examples.jat_graph_transformer import read_trees
 from examples.word_scores import WordScores
 from jat_graph.data import AttentionGraphs
 from jat_graph.files import check_target
+from jat_graph.probes.treebank import Sentence, read_treebank
 
 CHANNELS, HEADS = 128, 4
 NEAR = 2  # words to each side
@@ -64,7 +64,7 @@ def main() -> None:
             reader = make_reader(name, train)
             torch.manual_seed(seed)  # readers draw unequally many weights; batches are the same
             fit(reader, train, args.epochs, args.learning_rate)
-            scores.add(name, count_right(reader, unseen))
+            scores.right.setdefault(name, []).append(count_right(reader, unseen))
         seconds = (time.perf_counter() - start) / args.seeds
         typer.echo(f"{scores.told(name)}, {seconds:.0f} s a seed")
     if args.json is not None:
@@ -85,9 +85,12 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
     """Return the graphs of the training sentences and of those that are not seen."""
-    parts = [read_trees(args.data_dir, split) for split in ("train", "dev")]
-    parts[0] = parts[0][: args.sentences]
-    names = sorted({name for part in parts for tree in part for name in tree.relations})
+    parts = [
+        read_treebank(args.data_dir, split=split, most=most)
+        for split, most in (("train", args.sentences), ("dev", None))
+    ]
+    told = [[relations(tree) for tree in part] for part in parts]
+    names = sorted({name for part in told for own in part for name in own})
     model = AutoModel.from_pretrained(args.model, attn_implementation="eager")
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     return [
@@ -96,13 +99,18 @@ def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
             [list(tree.words) for tree in part],
             model,
             tokenizer,
-            y=[[names.index(relation) for relation in tree.relations] for tree in part],
+            y=[[names.index(relation) for relation in own] for own in of_trees],
             nodes="words",
             layer=args.layer,
             max_neighbors=args.max_neighbors,
         )
-        for part in parts
+        for part, of_trees in zip(parts, told, strict=True)
     ]
+
+
+def relations(tree: Sentence) -> list[str]:
+    """Return the relation of each word to its head, without subtypes."""
+    return [name.partition(":")[0] for name in tree.relations]
 
 
 def without_edges(graph: Data) -> Data:

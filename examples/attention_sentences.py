@@ -22,8 +22,8 @@ from torch_geometric.nn import global_mean_pool
 from transformers import AutoModel, AutoTokenizer
 
 from examples.attention_relations import READERS, fit, make_reader
+from examples.tasks import get_task
 from jat_graph.data import AttentionGraphs
-from jat_graph.tasks import get_task
 
 TASK = get_task("cola")
 
@@ -61,9 +61,7 @@ def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
     parts = [data["train"][: args.sentences], data["validation"][:]]
     settings = {"layer": args.layer, "max_neighbors": args.max_neighbors}
     return [
-        AttentionGraphs(
-            args.graphs, part["sentence"], model, tokenizer, y=part["label"], **settings
-        )
+        AttentionGraphs(args.graphs, part["text"], model, tokenizer, y=part["label"], **settings)
         for part in parts
     ]
 
@@ -94,7 +92,7 @@ def evaluate(reader: nn.Module, graphs: AttentionGraphs) -> float:
         torch.cat(parts).numpy()
         for parts in ([reader(batch) for batch in batches], [batch.y for batch in batches])
     )
-    return TASK.compute_metrics(logits, labels)[TASK.primary_metric]
+    return TASK.measure(logits.argmax(-1).tolist(), labels.tolist())[TASK.primary_metric]
 
 
 def read_arguments() -> argparse.Namespace:

@@ -21,11 +21,13 @@ import argparse
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from io import StringIO
+from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 
 import torch
 import torch.nn.functional as F
 import typer
+from scipy.stats import ttest_rel
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.datasets import RandomPartitionGraphDataset
@@ -34,7 +36,6 @@ from torch_geometric.transforms import RandomNodeSplit
 
 from jat_graph import JatConfig, PairGraph, stone_graph
 from jat_graph.nn import JumpConv, StoneConv
-from jat_graph.training import paired_difference, summarize
 from models.jat_graph_transformer import JumpGPSConv, feed_forward
 
 CLASSES, DEGREE, FEATURES = 5, 8, 16
@@ -82,22 +83,22 @@ class StoneMixHop(nn.Module):
         return self.near(x, edge_index) + self.out(far)
 
 
-class Arm:
-    """A kind of layer, and the arm that it is compared with."""
+class Variant:
+    """A kind of layer, and the variant that it is compared with."""
 
     def __init__(self, make: Callable[[], nn.Module], base: str | None = None) -> None:
         self.make, self.base = make, base
 
 
-ARMS = {
-    "no edges": Arm(Alone),
-    "GCNConv": Arm(lambda: GCNConv(CHANNELS, CHANNELS)),
-    "MixHopConv": Arm(lambda: MixHopConv(CHANNELS, CHANNELS // len(POWERS), list(POWERS))),
-    "MixHop and stones": Arm(StoneMixHop, base="MixHopConv"),
-    "GPSConv": Arm(
+VARIANTS = {
+    "no edges": Variant(Alone),
+    "GCNConv": Variant(lambda: GCNConv(CHANNELS, CHANNELS)),
+    "MixHopConv": Variant(lambda: MixHopConv(CHANNELS, CHANNELS // len(POWERS), list(POWERS))),
+    "MixHop and stones": Variant(StoneMixHop, base="MixHopConv"),
+    "GPSConv": Variant(
         lambda: GPSConv(CHANNELS, GINConv(feed_forward(CHANNELS, CHANNELS)), HEADS, DROPOUT)
     ),
-    "GPS, jump attention": Arm(
+    "GPS, jump attention": Variant(
         lambda: JumpGPSConv(CHANNELS, HEADS, JUMPS, DROPOUT), base="GPSConv"
     ),
 }
@@ -122,7 +123,7 @@ class NodeClassifier(nn.Module):
 
 
 def main() -> None:
-    """Train each arm on the graphs of each seed, and print a row for it."""
+    """Train each variant on the graphs of each seed, and print a row for it."""
     args = read_arguments()
     try:
         check(args)
@@ -132,14 +133,14 @@ def main() -> None:
     columns = [f"homophily {homophily:g}" for homophily in args.homophily]
     typer.echo(row("test nodes right, %", columns, "parameters"))
     scores: dict[str, dict[float, list[float]]] = {}
-    for name, arm in ARMS.items():
-        found = scores[name] = {h: score(arm, own, args) for h, own in graphs.items()}
-        weights = sum(weight.numel() for weight in NodeClassifier(arm.make).parameters())
+    for name, variant in VARIANTS.items():
+        found = scores[name] = {h: score(variant, own, args) for h, own in graphs.items()}
+        weights = sum(weight.numel() for weight in NodeClassifier(variant.make).parameters())
         typer.echo(row(name, [spread(found[h]) for h in graphs], f"{weights}"))
-        if arm.base is not None:
-            base = scores[arm.base]
+        if variant.base is not None:
+            base = scores[variant.base]
             changes = [change(found[h], base[h]) for h in graphs]
-            typer.echo(row(f"  - {arm.base}", changes, ""))
+            typer.echo(row(f"  - {variant.base}", changes, ""))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -166,12 +167,12 @@ def draw(args: argparse.Namespace, homophily: float, seed: int) -> Data:
     return RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)(graph)
 
 
-def score(arm: Arm, graphs: list[Data], args: argparse.Namespace) -> list[float]:
+def score(variant: Variant, graphs: list[Data], args: argparse.Namespace) -> list[float]:
     """Return the percentage of test nodes that are right, for each seed."""
     found = []
     for seed, graph in enumerate(graphs):
         torch.manual_seed(seed)
-        found.append(fit(NodeClassifier(arm.make), graph, args.epochs, args.learning_rate))
+        found.append(fit(NodeClassifier(variant.make), graph, args.epochs, args.learning_rate))
     return found
 
 
@@ -200,15 +201,17 @@ def row(name: str, cells: list[str], last: str) -> str:
 
 def spread(found: list[float]) -> str:
     """Return mean and standard deviation over the seeds."""
-    arm = summarize(found)
-    return f"{arm.mean:.1f}" + ("" if arm.std is None else f" ± {arm.std:.1f}")
+    return f"{fmean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
 
 
 def change(found: list[float], base: list[float]) -> str:
     """Return how much higher the scores are, seed by seed, and the half of the 95 % interval."""
-    difference = paired_difference(found, base)
-    held = "" if difference.high is None else f" ± {difference.high - difference.mean:.1f}"
-    return f"{difference.mean:+.1f}{held}"
+    differences = [one - other for one, other in zip(found, base, strict=True)]
+    text = f"{fmean(differences):+.1f}"
+    if len(set(differences)) < 2:
+        return text
+    low, high = ttest_rel(found, base).confidence_interval(0.95)
+    return f"{text} ± {(high - low) / 2:.1f}"
 
 
 def read_arguments() -> argparse.Namespace:

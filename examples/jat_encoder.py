@@ -23,8 +23,8 @@ import typer
 from datasets import Dataset
 from torch import Tensor, nn
 
+from examples.tasks.listops import listops_task
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.tasks import ListOpsTask
 from jat_graph.training import parameter_groups
 from models.jat_encoder import JatEncoder
 
@@ -46,8 +46,8 @@ def main() -> None:
             raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
         arms = {"plain": None, "jump": settings(args.threshold)}
         arms |= {name: settings(args.threshold, name) for name in args.conv}
-        task = ListOpsTask(
-            train_size=args.train_size, min_length=args.min_length, max_length=args.max_length
+        task = listops_task(
+            train=args.train_size, min_length=args.min_length, max_length=args.max_length
         )
         for config in arms.values():
             make_model(config)  # says what does not fit before anything is trained
@@ -75,9 +75,8 @@ def settings(threshold: float, conv: str | None = None) -> JatConfig:
     """Return the settings of heads that jump, or have a layer of PyG on their graphs."""
     if conv in ON_STONES:
         return JatConfig.stones(conv=conv)
-    return JatConfig(
-        PairGraph(standardize=True, threshold=threshold), heads="all", strength="learned", conv=conv
-    )
+    graph = PairGraph(threshold=threshold, standardize=True)
+    return JatConfig(graph=graph, heads="all", strength="learned", conv=conv)
 
 
 def make_model(config: JatConfig | None) -> JatEncoder:
@@ -90,7 +89,7 @@ def encode(rows: Dataset) -> tuple[Tensor, Tensor]:
     number = {word: place for place, word in enumerate(WORDS)}
     lists = [
         torch.tensor([FIRST, *(number[word] for word in expression.split())])
-        for expression in rows["expression"]
+        for expression in rows["text"]
     ]
     tokens = nn.utils.rnn.pad_sequence(lists, batch_first=True, padding_value=PADDING)
     return tokens, torch.tensor(rows["label"])

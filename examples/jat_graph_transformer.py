@@ -30,20 +30,19 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_undirected
 
+from examples.tasks.base import find_file
 from jat_graph import JatConfig, PairGraph
 from jat_graph.probes import Sentence, read_treebank
-from jat_graph.tasks.sources import find_file, plain_or_gzipped
 from jat_graph.training import parameter_groups
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 
 CHANNELS, HEADS, LAYERS, WALK_LENGTH = 64, 4, 3, 8
 # A key votes for two nodes that both score it above 0: this needs no scale, which scores of a layer
 # trained from scratch do not have yet.
-JUMPS = JatConfig(
-    PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
-)
+GRAPH = PairGraph(threshold=0.0, same_sign_only=True)
+JUMPS = JatConfig(graph=GRAPH, heads=HEADS // 2, hop_weights=(0.5, 0.5))
 # The same graphs with a layer on them; how far it moves queries, keys and values is learned from 0.
-LAYER = JatConfig(PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, conv="GATv2Conv")
+LAYER = JatConfig(graph=GRAPH, heads=HEADS // 2, conv="GATv2Conv")
 STRENGTH_LR = 0.1
 ORDINARY = JatConfig(heads=HEADS // 2, hop_weights=(1.0,))
 LAYERS_BY_NAME: dict[str, Callable[[int], nn.Module]] = {
@@ -90,8 +89,7 @@ def main() -> None:
 
 def read_trees(folder: Path, split: str) -> list[Sentence]:
     """Return the trees of a split; subtypes of relations are cut."""
-    names = plain_or_gzipped(f"en_ewt-ud-{split}.conllu")
-    trees = read_treebank(find_file(folder, "ewtrelations", ("ud_english_ewt",), names))
+    trees = read_treebank(find_file(folder, "ud_english_ewt", f"en_ewt-ud-{split}.conllu"))
     return [
         replace(tree, relations=tuple(name.partition(":")[0] for name in tree.relations))
         for tree in trees

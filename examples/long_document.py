@@ -4,8 +4,8 @@
 gives every head a window, a global token and stepping stones that bring values from anywhere,
 trains on the training texts, and prints the share of right answers on the validation texts after
 every epoch. How far heads jump is learned from 0, and printed last. ``--strength 0`` trains the
-pattern alone. This file is for reading: ``jat-graph train --preset stones`` does the same with
-checkpoints, and resumes.
+pattern alone. This file is for reading: ``examples.run_classification --jat_preset stones`` does
+the same with checkpoints, and resumes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
 
+from examples.tasks import get_task
+from examples.tasks.documents import GENRES
 from jat_graph import JatConfig
-from jat_graph.tasks import BrownTask
 from jat_graph.training import parameter_groups
 from models.long_document import LongDocument
 
@@ -49,18 +50,17 @@ def run(args: argparse.Namespace) -> None:
     """Train the model and print what it reaches."""
     if args.limit < 1:
         raise ValueError(f"limit must be at least 1, got {args.limit}")
-    task = BrownTask()
     config = JatConfig.stones(pattern=args.pattern, key_selection="sampled", strength=args.strength)
-    splits = task.load(args.data_dir, ("train", "validation"))
+    splits = get_task("brown").load(args.data_dir, ("train", "validation"))
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     # Texts come genre by genre.
     drawn = [rows.shuffle(0).select(range(min(args.limit, len(rows)))) for rows in splits.values()]
     train, validation = (encode(rows, tokenizer, args.max_length) for rows in drawn)
     torch.manual_seed(args.seed)
-    model = LongDocument(args.model, len(task.labels), config, args.max_length, args.checkpointing)
+    model = LongDocument(args.model, len(GENRES), config, args.max_length, args.checkpointing)
     for epoch, loss in enumerate(fit(model, train, args), start=1):
         logits, labels = evaluate(model, validation, args)
-        accuracy = task.compute_metrics(logits.numpy(), labels.numpy())["accuracy"]
+        accuracy = float((logits.argmax(1) == labels).float().mean())
         typer.echo(f"epoch {epoch}: loss {loss:.3f}, validation accuracy {accuracy:.1%}")
     *_, strengths = parameter_groups(model, lr=args.learning_rate)
     if strengths["params"]:

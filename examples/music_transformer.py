@@ -17,7 +17,8 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
-from jat_graph.tasks import get_task
+from examples.tasks import get_task
+from examples.tasks.chorales import VOCABULARY_SIZE
 from models.music_transformer import MusicTransformer
 
 VOICES, PITCHES = 4, 128
@@ -38,14 +39,13 @@ def run(args: argparse.Namespace) -> str:
     """Train and measure; return the results in one line."""
     if args.length < VOICES or args.length % VOICES != 0:
         raise ValueError(f"length must be a multiple of {VOICES}, got {args.length}")
-    task = get_task("chorales")
-    data = task.load(args.data_dir, ("train", "test"))
+    data = get_task("chorales").load(args.data_dir, ("train", "test"))
     train, test = (cut(data[split]["tokens"], args.length) for split in ("train", "test"))
     results = []
     for name, relative in (("relative", True), ("absolute", False)):
         start = time.process_time()
         torch.manual_seed(args.seed)
-        model = MusicTransformer(task.vocabulary_size, relative=relative)
+        model = MusicTransformer(VOCABULARY_SIZE, relative=relative)
         fit(model, train, args.steps, args.batch_size, args.learning_rate)
         loss, seconds = evaluate(model, test), time.process_time() - start
         results.append(f"{name} {loss:.3f} a note, {VOICES * loss:.2f} a step, {seconds:.0f} s")

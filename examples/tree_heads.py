@@ -8,10 +8,10 @@ which has as many edges and says nothing. How strongly heads jump is learned, fr
 
 A tree says which word is whose neighbour, not which of the two depends on the other, and not how.
 It is given in training and in the test: the question is whether heads can use what they are told,
-not whether a model can parse. Within a seed all arms begin at the same weights and see the same
+not whether a model can parse. Within a seed all variants begin at the same weights and see the same
 sentences in the same order, with the same learning rate, which was chosen for none of them;
-strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each arm gives the mean
-over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
+strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each variant gives the
+mean over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
 intervals. ``--json`` writes all of it and how many words of each sentence are right.
 """
 
@@ -34,17 +34,16 @@ from torch_geometric.utils import scatter, to_undirected
 from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
-from examples.jat_graph_transformer import read_trees
 from examples.word_scores import WordScores
 from jat_graph.files import check_target
-from jat_graph.probes import Sentence
+from jat_graph.probes.treebank import Sentence, read_treebank
 from jat_graph.training import parameter_groups
 
 PAIRS = jat_graph.JatConfig(
     jat_graph.PairGraph(standardize=True, threshold=4.0), heads="all", strength="learned"
 )
-LABELS = {"relation": "relations", "pos": "tags"}  # what they are called in a Sentence
-ARMS = ("no jumps", "gold tree", "random tree")
+LABELS = ("relation", "pos")
+VARIANTS = ("no jumps", "gold tree", "random tree")
 BATCH, LONGEST, STRENGTH_LR = 16, 32, 1e-2
 TREE_SEED = 0  # of the random heads, which are the same for all seeds of the training
 
@@ -80,12 +79,12 @@ class Labeller(nn.Module):
 
 
 def main() -> None:
-    """Train each arm on each seed, print what they reach, and write it if asked to."""
+    """Train each variant on each seed, print what they reach, and write it if asked to."""
     args = read_arguments()
     try:
         check(args)
         train, test = (
-            [tree for tree in read_trees(args.data_dir, split) if len(tree) <= LONGEST]
+            read_treebank(args.data_dir, split=split, lengths=range(1, LONGEST + 1))
             for split in ("train", "dev")
         )
         tokenizer = AutoTokenizer.from_pretrained(args.model)
@@ -93,17 +92,18 @@ def main() -> None:
         raise SystemExit(f"tree_heads: error: {str(error).splitlines()[0]}") from None
     labels = sorted({name for tree in train for name in labels_of(tree, args.label)})
     train, test = train[: args.trees], test[: args.test_trees]
-    scores = WordScores(ARMS[0], [len(tree) for tree in test])
-    for arm in ARMS:
+    scores = WordScores(VARIANTS[0], [len(tree) for tree in test])
+    for variant in VARIANTS:
         start = time.perf_counter()
-        parts = [make_sentences(trees, args.label, labels, arm) for trees in (train, test)]
+        parts = [make_sentences(trees, args.label, labels, variant) for trees in (train, test)]
         for seed in range(args.seeds):
             torch.manual_seed(seed)
-            model = Labeller(args.model, arm != ARMS[0], len(labels))
+            model = Labeller(args.model, variant != VARIANTS[0], len(labels))
             fit(model, parts[0], tokenizer, args.epochs, args.learning_rate, seed)
-            scores.add(arm, count_right(model, parts[1], tokenizer))
+            counts = count_right(model, parts[1], tokenizer)
+            scores.right.setdefault(variant, []).append(counts)
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{scores.told(arm)}, {seconds:.0f} s a seed")
+        typer.echo(f"{scores.told(variant)}, {seconds:.0f} s a seed")
     if args.json is not None:
         scores.save(args.json, settings_of(args))
 
@@ -129,22 +129,20 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(args, name) for name in options},
         "jumps": PAIRS.to_dict(),
         "strength_lr": STRENGTH_LR,
-        "batch_size": BATCH,
-        "longest_sentence": LONGEST,
-        "tree_seed": TREE_SEED,
     }
 
 
 def labels_of(tree: Sentence, label: str) -> Sequence[str]:
     """Return what is to be told of each word."""
-    names: Sequence[str] = getattr(tree, LABELS[label])
-    return names
+    if label == "pos":
+        return tree.tags
+    return [name.partition(":")[0] for name in tree.relations]  # without subtypes
 
 
 def make_sentences(
-    trees: list[Sentence], label: str, labels: list[str], arm: str
+    trees: list[Sentence], label: str, labels: list[str], variant: str
 ) -> list[Labelled]:
-    """Return sentences with the heads that an arm gives them."""
+    """Return sentences with the heads that an variant gives them."""
     draw = random.Random(TREE_SEED)
     heads: dict[str, Callable[[Sentence], Sequence[int] | None]] = {
         "no jumps": lambda tree: None,
@@ -156,7 +154,7 @@ def make_sentences(
         Labelled(
             tree.words,
             [numbers.get(name, -1) for name in labels_of(tree, label)],
-            heads[arm](tree),
+            heads[variant](tree),
         )
         for tree in trees
     ]

@@ -240,8 +240,6 @@ TYPED = (
     "probes.view",
     "stone_graph",
     "summary",
-    "training.compare",
-    "training.paired_difference",
     "training.parameter_groups",
     "using_graphs",
 )

@@ -22,25 +22,23 @@ LAYERS = (
     ("checks",),
     ("patterns",),
     ("config_fields",),
+    ("graph_config",),
     ("config",),
-    ("voting",),
+    ("adjacency",),
     ("operators",),
     ("attention",),
     ("graphs",),
     ("transforms",),
     ("nn",),
     ("hf",),
-    ("inspection", "tasks"),
+    ("inspection",),
     ("data", "training", "viz"),
     ("viewer",),
     ("probes",),
-    ("lab",),
-    ("experiments",),
     ("cli",),
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}
 APART = ("testing",)  # it knows operators and settings only
-MEASURING = "lab"  # times the one, and checks results with the other before it does
 
 MEDIAN_BODY, NINTH_DECILE_BODY, FILE = 12, 40, 250  # lines, those of a file without docstrings
 
@@ -158,8 +156,7 @@ def test_imports_point_one_way(path: Path) -> None:
     if module in (*APART, "__init__"):
         return
     assert module in RANK, f"give {module} its line in LAYERS of {Path(__file__).name}"
-    apart = set(APART) if module == MEASURING else set()
-    for other in _imports_of_ours(path) - apart:
+    for other in _imports_of_ours(path):
         assert other not in APART, f"{path.name} imports {other}"
         assert other in RANK, f"give {other} its line in LAYERS of {Path(__file__).name}"
         assert RANK[other] < RANK[module], (

@@ -54,7 +54,7 @@ def laplacian_eigenvalues(adj_norm: Operator, number: int = 2) -> Tensor:
 
 def _largest(operator: Operator, number: int, start: Tensor) -> list[float]:
     """Return the largest eigenvalues, one after the other, so that equal ones are all found."""
-    from scipy.sparse.linalg import LinearOperator, eigsh  # of the extra 'train'
+    from scipy.sparse.linalg import LinearOperator, eigsh  # of the extra 'examples'
 
     vectors = start.new_empty(start.numel(), 0)
     found: list[float] = []

@@ -10,9 +10,6 @@ from examples import long_document
 from jat_graph import JatConfig
 from jat_graph.hf import attached_config
 from models.long_document import LongDocument
-from tests.training.conftest import tiny_model
-
-__all__ = ["tiny_model"]
 
 JUMP = JatConfig.stones(key_selection="sampled", num_keys=6, pattern="window:8+global:1")
 
