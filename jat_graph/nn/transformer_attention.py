@@ -48,9 +48,6 @@ class DecoderSelfAttention(EncoderSelfAttention):
     must be chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a
     ``key_step``; and ``vote_rate`` raises.
 
-    Raises:
-        ValueError: If a size does not fit, or the config does not fit one layer of these heads.
-
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
         the JAT paper.

@@ -69,17 +69,7 @@ class Operator(ABC):
         return self.matmul(ones).squeeze(-1)
 
     def power(self, exponent: int) -> PowerOperator:
-        """Return the operator that multiplies ``exponent`` times.
-
-        Args:
-            exponent: At least 0; 0 is the identity.
-
-        Returns:
-            The power.
-
-        Raises:
-            ValueError: If the exponent is negative.
-        """
+        """Return the operator that multiplies ``exponent`` times; for 0 it is the identity."""
         return PowerOperator(self, exponent)
 
     def to_dense(self) -> Tensor:
@@ -121,14 +111,7 @@ class DenseOperator(Operator):
 
     @classmethod
     def of_pairs(cls, pairs: PairAdjacency) -> DenseOperator:
-        """Count the votes for every pair.
-
-        Args:
-            pairs: Who votes on which pairs.
-
-        Returns:
-            A of Eq. 3.
-        """
+        """Count the votes for every pair: A of Eq. 3."""
         voters = pairs.voters().unsqueeze(-1)
         if pairs.rule.soft_temperature is not None:
             votes = sum_soft_votes(pairs.rule, *pairs.key_scores())

@@ -66,11 +66,7 @@ class BlockedOperator(Operator):
         return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
 
     def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the matrix in blocks of rows, without the columns after the last row of a block.
-
-        Yields:
-            Which rows, and ``[B, H, rows, rows.stop]``.
-        """
+        """Yield blocks of rows without the columns after their last row, ``[B, H, rows, stop]``."""
         voters = self.pairs.voters().unsqueeze(-1)
         for rows, votes in self._votes:
             yield rows, votes.div_(voters[:, :, rows])

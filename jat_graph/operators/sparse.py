@@ -43,17 +43,7 @@ class SparseOperator(Operator):
     def of_pairs(
         cls, pairs: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
     ) -> SparseOperator:
-        """Count the votes in blocks of queries and keep the pairs that have one.
-
-        Args:
-            pairs: Who votes on which pairs.
-            min_weight: Drop edges of less weight. (default: 0.0)
-            max_neighbors: Keep the heaviest edges into each node, and their reverse where it
-                exists. (default: None, which keeps all)
-
-        Returns:
-            A of Eq. 3.
-        """
+        """Count the votes in blocks of queries and keep the pairs that :func:`vote_edges` does."""
         batch, heads, length = pairs.source.shape
         edges = vote_edges(pairs, min_weight, max_neighbors)
         shape = torch.Size((batch, heads, length, length))
@@ -61,16 +51,7 @@ class SparseOperator(Operator):
 
     @classmethod
     def of_edges(cls, edge_index: Tensor, edge_weight: Tensor, shape: torch.Size) -> SparseOperator:
-        """Take a graph as :meth:`to_edge_index` gives it.
-
-        Args:
-            edge_index: Rows (source k, target i), ``[2, E]``, by target, then source, none twice.
-            edge_weight: ``[E]``.
-            shape: ``(B, H, L, L)``.
-
-        Returns:
-            The operator.
-        """
+        """Take a graph as :meth:`to_edge_index` gives it, by target, then source, no edge twice."""
         return cls(csr_matrix(edge_index, edge_weight, shape[:3].numel()), shape)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:

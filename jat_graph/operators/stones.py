@@ -157,7 +157,7 @@ def _causal_gradients(
     )
     to_shares /= sizes
     shrinking = (to_shares * shares).flip(-1).cumsum(-1).flip(-1)
-    return _in_one(to_x, length), to_links.add_(to_shares).sub_(shrinking).mT
+    return to_x.flatten(1, 2)[:, :length], to_links.add_(to_shares).sub_(shrinking).mT
 
 
 class ShardStoneOperator(StoneOperator):
@@ -221,7 +221,7 @@ def running_product(
     left, right, blocks = (in_blocks(y.flatten(0, -3)) for y in (left, right, x))
     product = (left @ right.mT).tril() @ blocks
     product[:, 1:] += left[:, 1:] @ _sums(right, blocks)[:, :-1]
-    return _in_one(product, length).reshape(x.shape)
+    return product.flatten(1, 2)[:, :length].reshape(x.shape)
 
 
 def _sums(
@@ -238,10 +238,6 @@ def in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
     missing = -x.size(-2) % BLOCK
     padded = F.pad(x, (0, 0, 0, missing)) if missing else x
     return padded.view(len(x), padded.size(1) // BLOCK, BLOCK, x.size(-1))
-
-
-def _in_one(x: Tensor, length: int) -> Tensor:  # [G, L, D]
-    return x.flatten(1, 2)[:, :length]
 
 
 def _graphs(links: Tensor, x: Tensor) -> list[slice]:

@@ -35,7 +35,11 @@ class ThresholdOperator(Operator):
         self._voters = pairs.voters().unsqueeze(-1)  # [B|1, H|1, 1, 1]
         self._nodes = None if pairs.nodes is None else pairs.nodes.to(self.dtype).unsqueeze(-1)
         with torch.no_grad():
-            self._self_votes = self._count_self_votes()
+            # The keys that would join a token with itself, [B, H, L, 1].
+            self._self_votes = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
+            for columns, limits in pairs.column_blocks(BLOCK):
+                votes = columns * columns > limits.unsqueeze(-1)
+                self._self_votes += votes.sum(2).unsqueeze(-1)
             self._kept = rank_tokens(*pairs.columns()) if pairs.num_keys <= KEPT_KEYS else None
 
     @property
@@ -56,14 +60,6 @@ class ThresholdOperator(Operator):
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._matmul(x, diagonal)
-
-    def _count_self_votes(self) -> Tensor:
-        """Return the keys that would join a token with itself, ``[B, H, L, 1]``."""
-        total = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
-        for columns, limits in self.pairs.column_blocks(BLOCK):
-            votes = columns * columns > limits.unsqueeze(-1)
-            total += votes.sum(2).unsqueeze(-1)
-        return total
 
     def _rankings(self) -> Iterator[Ranking]:
         """Yield the rankings of all keys, of a block of them at a time."""

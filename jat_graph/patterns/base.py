@@ -95,15 +95,7 @@ class Pattern(ABC):
         """
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the allowed pairs of one head, in blocks of queries where a pair is possible.
-
-        Args:
-            length: Number of tokens.
-            head: Which head. (default: 0)
-
-        Returns:
-            The exact number.
-        """
+        """Count the allowed pairs of one head, in blocks of queries where a pair is possible."""
         import torch
 
         rule = self.of_head(head)
@@ -139,47 +131,19 @@ class Pattern(ABC):
         return 0
 
     def of_head(self, head: int) -> Pattern:
-        """Return the rule of one head, the same for whatever ``h``.
-
-        Args:
-            head: From 0.
-
-        Returns:
-            A pattern whose period is 1.
-        """
+        """Return the rule of one head, from 0: of period 1, the same for whatever ``h``."""
         return self
 
     def of_sequence(self, index: int) -> Pattern:
-        """Return the rule of one sequence, the same for whatever ``b``.
-
-        Args:
-            index: Of the sequence in the batch.
-
-        Returns:
-            A pattern for one sequence.
-        """
+        """Return the rule of one sequence of the batch, the same for whatever ``b``."""
         return self
 
-    def at(self, order: Tensor) -> Pattern:
-        """Return the pattern of tokens that were picked, as padding is left out.
-
-        Args:
-            order: Where each token was before, ``[B|1, n]``.
-
-        Returns:
-            The pattern; what was given token by token goes along.
-        """
+    def at(self, order: Tensor) -> Pattern:  # [B|1, n]
+        """Return the pattern of picked tokens, as padding is left out, by where each was before."""
         return self
 
     def breaks(self, length: int) -> tuple[int, ...]:
-        """Return the queries at which the rule changes, where blocks of queries had better end.
-
-        Args:
-            length: Number of tokens.
-
-        Returns:
-            Positions.
-        """
+        """Return the queries at which the rule changes, where blocks of queries had better end."""
         return ()
 
     @property
