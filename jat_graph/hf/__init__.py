@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from jat_graph.hf.adapter import attach, attached_config, detach, disabled
     from jat_graph.hf.capture import CapturedLayer, capture_scores
     from jat_graph.hf.checkpointing import keep_graphs
-    from jat_graph.hf.depth import change_depth
     from jat_graph.hf.filters import FilterConfig
     from jat_graph.hf.given_graphs import using_graphs
     from jat_graph.hf.loading import from_pretrained
@@ -29,7 +28,6 @@ __all__ = [
     "attach",
     "attached_config",
     "capture_scores",
-    "change_depth",
     "detach",
     "disabled",
     "from_pretrained",
@@ -49,7 +47,6 @@ __getattr__, __dir__, _ = lazy_loader.attach(
         "adapter": ["attach", "attached_config", "detach", "disabled"],
         "capture": ["CapturedLayer", "capture_scores"],
         "checkpointing": ["keep_graphs"],
-        "depth": ["change_depth"],
         "filters": ["FilterConfig"],
         "given_graphs": ["using_graphs"],
         "loading": ["from_pretrained"],

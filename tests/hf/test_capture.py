@@ -149,5 +149,5 @@ def test_silent_tokens_are_recorded() -> None:
         run(model, inputs)
     wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
     for layer in layers:
-        assert layer.mask.silent is not None
-        assert torch.equal(layer.mask.silent.squeeze(1), wanted)
+        assert layer.mask.excluded is not None
+        assert torch.equal(layer.mask.excluded.squeeze(1), wanted)

@@ -31,6 +31,9 @@ SETTINGS: list[Any] = [
 ]
 
 
+HALVES = JatConfig(hop_weights=(0.5, 0.5))
+
+
 def step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[Counter[str], list[Tensor]]:
     """Run forward and backward; return how often our operators ran, and the gradients."""
     model.zero_grad()
@@ -71,7 +74,7 @@ def run(heads: list[Tensor]) -> Tensor:
     """Run a checkpointed jump attention."""
 
     def attend(*tensors: Tensor) -> Tensor:
-        return jump_attention(*tensors, config=JatConfig(hop_weights=(0.5, 0.5)))
+        return jump_attention(*tensors, config=HALVES)
 
     output: Tensor = checkpoint(attend, *heads, use_reentrant=False, context_fn=keep_graphs)
     return output
@@ -103,7 +106,7 @@ def test_two_forward_passes_before_two_backward_passes() -> None:
     outputs = [run(heads) for heads in leaves]
     for output, heads in reversed(list(zip(outputs, leaves, strict=True))):
         got = torch.autograd.grad(output.square().sum(), heads)
-        whole = jump_attention(*heads, config=JatConfig(hop_weights=(0.5, 0.5)))
+        whole = jump_attention(*heads, config=HALVES)
         wanted = torch.autograd.grad(whole.square().sum(), heads)
         assert all(map(torch.equal, got, wanted))
 

@@ -348,7 +348,7 @@ def test_half_precision_takes_the_strengths_along(dtype: torch.dtype) -> None:
 def silent_masks(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor | None]:
     with capture_scores(model) as layers:
         run(model, inputs)
-    return [layer.mask.silent for layer in layers]
+    return [layer.mask.excluded for layer in layers]
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT if name not in ("bart", "modernbert")])
@@ -370,7 +370,7 @@ def test_forwards_of_embeddings_and_of_ids_are_joined() -> None:
     with capture_scores(model) as layers:
         run(model, inputs)
         run(model, embedded)
-    mask = layers[0].mask.silent
+    mask = layers[0].mask.excluded
     assert mask is not None and mask.any((1, 2)).tolist() == [True, False]
 
 
