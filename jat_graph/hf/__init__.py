@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from jat_graph.hf.given_graphs import using_graphs
     from jat_graph.hf.loading import from_pretrained
     from jat_graph.hf.positions import resize_position_embeddings
-    from jat_graph.hf.reporting import summary
-    from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
+    from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained, summary
     from jat_graph.hf.triplets import TripletConfig
 
 __all__ = [
@@ -51,8 +50,7 @@ __getattr__, __dir__, _ = lazy_loader.attach(
         "given_graphs": ["using_graphs"],
         "loading": ["from_pretrained"],
         "positions": ["resize_position_embeddings"],
-        "reporting": ["summary"],
-        "saving": ["model_card_text", "save_heads", "save_pretrained"],
+        "saving": ["model_card_text", "save_heads", "save_pretrained", "summary"],
         "triplets": ["TripletConfig"],
     },
 )
