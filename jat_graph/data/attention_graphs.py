@@ -89,18 +89,6 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
 
     Reference:
         Clark et al., *What Does BERT Look At?*, BlackboxNLP 2019, for attention from word to word.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> from jat_graph.data import AttentionGraphs
-        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark".split()
-        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
-        >>> config = BertConfig(hidden_size=32, num_attention_heads=4, attn_implementation="eager")
-        >>> with TemporaryDirectory() as folder:
-        ...     graphs = AttentionGraphs(folder, ["dogs bark"], BertModel(config), tokenizer)
-        >>> graphs[0].x.shape, graphs.num_edge_features  # a column for each of 12 · 4 heads
-        (torch.Size([4, 32]), 48)
     """
 
     def __init__(
@@ -131,7 +119,7 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         if max_neighbors is not None:
             check_integer("max_neighbors", max_neighbors, least=1)
         check_integer("batch_size", batch_size, least=1)
-        self.heads = known if heads is None else check_heads(heads, known, edges)
+        self.heads = known if heads is None else check_heads(heads, known)
         encoded = encode_texts(texts, model, tokenizer, max_length, nodes == "words")
         if y is not None and len(y) != len(texts):
             raise ValueError(f"y must have an entry for each of {len(texts)} texts, got {len(y)}")

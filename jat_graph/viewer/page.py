@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from jat_graph.files import check_target, write_text
 from jat_graph.inspection.reports import Jump
-from jat_graph.viewer.content import AtlasView, Links, PageContent, TextContent
+from jat_graph.viewer.content import AtlasView, Links, TextContent
 
 # In this order they are one script.
 SCRIPTS = ("basics.js", "heads.js", "jumps.js", "trees.js", "maps.js", "page.js")
@@ -35,23 +35,35 @@ class Page:
     """A page that shows heads, jumps, trees and maps; a notebook shows it by itself.
 
     Args:
-        content: What it holds.
+        title: Its title.
+        texts: Texts, and what heads do on them. (default: none)
+        atlases: Maps. (default: none)
     """
 
-    content: PageContent
+    title: str
+    texts: tuple[TextContent, ...] = ()
+    atlases: tuple[AtlasView, ...] = ()
 
     @property
     def html(self) -> str:
         """The file as text: it needs nothing else, no network either."""
-        script, style = "\n".join(map(_asset, SCRIPTS)), _asset("page.css")
         parts = {
-            "title": html.escape(self.content.title),
-            "script": script,
-            "script_hash": _hash(script),
-            "style": style,
-            "style_hash": _hash(style),
-            "data": _as_data(_page_record(self.content)),
+            "title": html.escape(self.title),
+            "script": "\n".join(map(_asset, SCRIPTS)),
+            "style": _asset("page.css"),
         }
+        for name in ("script", "style"):  # the page's own policy knows them, and runs no others
+            digest = hashlib.sha256(parts[name].encode()).digest()
+            parts[f"{name}_hash"] = f"sha256-{base64.b64encode(digest).decode()}"
+        record = {
+            "title": self.title,
+            "texts": list(map(_text_record, self.texts)),
+            "atlases": list(map(_atlas_record, self.atlases)),
+        }
+        data = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        for letter in "<>&":  # none that could end a script or begin a tag
+            data = data.replace(letter, f"\\u{ord(letter):04x}")
+        parts["data"] = data
         # In one pass: what is put in is not looked at again.
         return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
 
@@ -67,7 +79,7 @@ class Page:
     def _repr_html_(self) -> str:
         """A frame with the page, apart from the notebook around it."""
         return (
-            f'<iframe title="{html.escape(self.content.title)}" width="100%" '
+            f'<iframe title="{html.escape(self.title)}" width="100%" '
             f'height="{FRAME_HEIGHT}" style="border:0" '
             'sandbox="allow-scripts allow-downloads allow-modals" '
             f'srcdoc="{html.escape(self.html)}"></iframe>'
@@ -77,27 +89,6 @@ class Page:
 @cache
 def _asset(name: str) -> str:
     return (files("jat_graph.viewer") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """By which the page's own policy knows its script and its style, and runs no others."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _as_data(record: dict[str, Any]) -> str:
-    """JSON of ASCII alone, without a letter that could end a script or begin a tag."""
-    text = json.dumps(record, separators=(",", ":"), allow_nan=False)
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
-def _page_record(content: PageContent) -> dict[str, Any]:
-    return {
-        "title": content.title,
-        "texts": [_text_record(text) for text in content.texts],
-        "atlases": [_atlas_record(atlas) for atlas in content.atlases],
-    }
 
 
 def _text_record(text: TextContent) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         ("inspect --model x", "text must be given"),
         ("inspect --model x --file missing.txt", "missing.txt: No such file"),
         ("inspect --model x --file latin.txt", "latin.txt must be UTF-8"),
-        ("inspect --model x --file empty.txt", "got an empty file"),
+        ("inspect --model x --file empty.txt", "got empty ones"),
         (
             "inspect --model x --text book --json none/x.json",
             "none/x.json must be a file in a fold",

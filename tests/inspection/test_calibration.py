@@ -17,9 +17,10 @@ from jat_graph import stone_graph
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
 from jat_graph.hf.changing import attach_again, learned_by_heads
-from jat_graph.inspection import calibrate, graph_statistics, layer_statistics
+from jat_graph.inspection import calibrate, graph_statistics
+from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import capture_batch
+from jat_graph.inspection.tracing import run_model
 
 VOCABULARY = 400
 
@@ -99,7 +100,7 @@ def test_edges_of_a_lower_density_are_a_subset() -> None:
     for density in (0.1, 0.4):
         config = calibrate(model, batches, density=density, config=JatConfig(heads=4, layers=(1,)))
         attach(model, config)
-        graphs.append(layer_graph(capture_batch(model, batches[0])[0]).weights > 0)
+        graphs.append(layer_graph(run_model(model, batches[0], jumps=True)[1][0]).weights > 0)
         detach(model)
     few, many = graphs
     assert 0.05 < few.float().mean() < many.float().mean() < 0.9
@@ -110,7 +111,7 @@ def test_statistics_count_what_the_graph_holds() -> None:
     model, batches = tiny_bert(), random_batches(2)
     attach(model, JatConfig(PairGraph(threshold=10.0), heads=(1, 3), layers=(1,)))
     statistics = graph_statistics(model, batches)
-    weights = [layer_graph(capture_batch(model, batch)[0]).weights for batch in batches]
+    weights = [layer_graph(run_model(model, batch, jumps=True)[1][0]).weights for batch in batches]
     pairs = sum(n * (n - 1) for n in (12, 9, 6)) * 2
     for place, entry in enumerate(statistics):
         values = torch.cat([w[:, place].flatten() for w in weights])
@@ -119,7 +120,7 @@ def test_statistics_count_what_the_graph_holds() -> None:
         assert entry.density == pytest.approx(len(joined) / pairs)
         assert entry.mean_weight == pytest.approx(float(joined.mean()))
         assert 0.1 < entry.density < 0.9
-    single = layer_statistics(capture_batch(model, batches[0])[0])
+    single = layer_statistics(run_model(model, batches[0], jumps=True)[1][0])
     assert [entry.head for entry in single] == [1, 3]
 
 
@@ -230,12 +231,12 @@ def test_stones_are_counted_by_their_links() -> None:
     config = JatConfig.stones(layers=(1,), heads=2, excluded_token_ids=(1,))
     model, batches = attach(tiny_bert(), config), random_batches(2)
     found = graph_statistics(model, batches)
-    layers = [capture_batch(model, batch)[0] for batch in batches]
+    layers = [run_model(model, batch, jumps=True)[1][0] for batch in batches]
     graphs = [
         stone_graph(
             layer.query, layer.key, config=layer.config, scale=layer.scale,
             attention_mask=None if layer.mask.valid is None else layer.mask.valid.squeeze(1),
-            silent=layer.mask.silent.squeeze(1),
+            excluded=layer.mask.excluded.squeeze(1),
         ).to_data_list()
         for layer in layers
     ]  # fmt: skip

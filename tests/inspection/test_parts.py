@@ -4,14 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
-from jat_graph.inspection.tracing import capture_batch, model_inputs
+from jat_graph.inspection.tracing import run_model
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal
@@ -109,9 +108,8 @@ def test_views_are_cut_the_same_way(
 def test_gains_are_those_of_the_model(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    inputs = model_inputs(model, tokenizer(TEXT, return_tensors="pt"))
-    with torch.no_grad():
-        after = model(**inputs, output_attentions=True).attentions
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    after = run_model(model, inputs, attention=True)[0].attentions
     report = inspect_text(model, tokenizer, TEXT, top=20, special_tokens=True)
     for head in report.heads:
         for jump in head.jumps:
@@ -162,9 +160,9 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(
 ) -> None:
     text = " ".join(["bark look"] * 30)
     inputs = tokenizer(text, return_tensors="pt")
-    layers, length = capture_batch(model, inputs), inputs["input_ids"].size(1)
+    layers, length = run_model(model, inputs, jumps=True)[1], inputs["input_ids"].size(1)
     captured = sum(x.nbytes for layer in layers for x in (layer.query, layer.key))
-    monkeypatch.setattr("jat_graph.inspection.text.capture_batch", lambda *_: layers)
+    monkeypatch.setattr("jat_graph.inspection.text.run_model", lambda *_, **__: (None, layers))
     peaks = []
     for layer, head in [(None, None), *HEADS]:
         with MemoryMeter() as meter:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from jat_graph.inspection.selection import (
     choose_heads,
-    choose_tokens,
     strongest_edges,
     strongest_tokens,
 )
@@ -32,9 +31,9 @@ def test_one_or_some_layers_and_heads(layers, heads, found) -> None:
 @pytest.mark.parametrize(
     ("layers", "heads", "message"),
     [
-        (3, None, "layer 3 must have jump heads, got only layers 0"),
+        (3, None, "layer 3 must"),
         ((0, 99), None, "layer 99 must"),
-        (None, 13, "head 13 must be a jump head"),
+        (None, 13, "head 13 must"),
         (2, 0, "head 0 must"),
         ((), None, "layers must"),
         (None, -1, "heads must"),
@@ -46,19 +45,6 @@ def test_one_or_some_layers_and_heads(layers, heads, found) -> None:
 def test_heads_that_are_not_there_are_named(layers, heads, message) -> None:
     with pytest.raises(ValueError, match=message):
         choose_heads(JUMPING, layers, heads)
-
-
-@pytest.mark.parametrize("span", [range(0, 1), range(3, 9), range(8, 9), range(0, 9), None])
-def test_tokens_of_the_text(span: range | None) -> None:
-    assert choose_tokens(span, 9) == (range(9) if span is None else span)
-
-
-@pytest.mark.parametrize(
-    "span", [range(3, 10), range(90, 40), range(4, 4), range(-3, 4), range(0, 8, 2), (3, 4)]
-)
-def test_tokens_that_are_not_there_are_refused(span) -> None:
-    with pytest.raises(ValueError, match="tokens must"):
-        choose_tokens(span, 9)
 
 
 def made_up(seed: int, length: int, levels: int):

@@ -8,9 +8,9 @@ from transformers import AutoModel, AutoTokenizer
 from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.hf import capture_scores
 from jat_graph.inspection import graph_statistics
-from jat_graph.inspection.graphs import layer_ballot, layer_graph
+from jat_graph.inspection.graphs import layer_graph, layer_pairs
 from jat_graph.inspection.structure import GraphStructure, structure_sums
-from jat_graph.inspection.tracing import capture_batch
+from jat_graph.inspection.tracing import run_model
 from tests.inspection.test_calibration import random_batches, tiny_bert
 from tests.inspection.test_graphs import captured
 
@@ -46,7 +46,7 @@ def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
     assert [(found.layer, found.head) for found in statistics] == [(1, 1), (1, 3), (2, 1), (2, 3)]
     rows = {(found.layer, found.head): [] for found in statistics}
     for batch in batches:
-        for layer in capture_batch(model, batch):
+        for layer in run_model(model, batch, jumps=True)[1]:
             for place, head in enumerate(layer.heads):
                 for row, own in enumerate(batch["attention_mask"].bool()):
                     weights = layer_graph(layer).weights[row, place][own][:, own]
@@ -98,7 +98,7 @@ def test_the_graph_of_all_keys_has_a_larger_gap_than_those_of_single_keys(settin
         model(**batch)
     found = []
     for layer in layers:
-        columns, limits = (part[0] for part in layer_ballot(layer).columns())
+        columns, limits = (part[0] for part in layer_pairs(layer).columns())
         votes = (columns.unsqueeze(-1) * columns.unsqueeze(-2) > limits[..., None, None]).double()
         votes.diagonal(dim1=-2, dim2=-1).zero_()  # [H, U, L, L]
         single = gaps(votes)

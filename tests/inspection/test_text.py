@@ -240,7 +240,7 @@ def test_gains_over_stones_are_what_attention_becomes(
             place = 0, head.head, jump.query.index, jump.key.index
             assert jump.before == pytest.approx(float(before[place]), abs=1e-6)
             assert jump.after == pytest.approx(float(after[place]), abs=1e-6)
-            assert jump.carried == pytest.approx(0.2 * jump.weight, abs=1e-6)
+            assert jump.value_update == pytest.approx(0.2 * jump.weight, abs=1e-6)
             assert sum(stone.share or 0 for stone in jump.stones) == pytest.approx(1.0)
 
 
@@ -252,7 +252,7 @@ def test_without_strength_jumps_come_by_their_share_of_the_walks(
         (report,) = inspect_text(plain, tokenizer, TEXT, top=50).heads
     finally:
         detach(plain)
-    assert all(jump.gain == 0 == jump.carried for jump in report.jumps)
+    assert all(jump.gain == 0 == jump.value_update for jump in report.jumps)
     weights = [jump.weight for jump in report.jumps]
     assert weights == sorted(weights, reverse=True)
     assert weights[0] > 2 * weights[-1] > 0

@@ -42,7 +42,7 @@ def made_up_view(length: int, stones: int = 6) -> HeadView:
         SteppingStone(stone.token, 1.5, 2.0, stone.side, share)
         for stone, share in zip(made, (0.75, 0.25), strict=False)
     )
-    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, carried=0.0)
+    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, value_update=0.0)
     report = StoneReport(
         2, 5, 1.0, 0.2, 0.4, (jump,), ((0.5, 0.0, -0.25),),
         linked=0.9, num_stones=stones, median_size=1.5, stones=made,
