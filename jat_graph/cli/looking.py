@@ -34,7 +34,7 @@ from jat_graph.files import check_picture, check_target, write_text
 if TYPE_CHECKING:
     from jat_graph.probes import Sentence
 
-FIRST_SENTENCES = 3  # of a treebank, unless told which
+FIRST_SENTENCES = 3  # of a treebank, unless others are named
 
 TopOption: TypeAlias = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 

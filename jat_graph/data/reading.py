@@ -125,8 +125,8 @@ def shares_modules(model: PreTrainedModel) -> bool:
 
 def check_heads(heads: Sequence[Head], known: tuple[Head, ...]) -> tuple[Head, ...]:
     """Return pairs of layer and head, of those that there are."""
-    pairs = list(heads) if isinstance(heads, Sequence) else []
-    chosen = tuple(head for head in known if head in pairs or list(head) in pairs)
+    pairs: list[Any] = list(heads) if isinstance(heads, Sequence) else []
+    chosen = [head for head in known if head in pairs or list(head) in pairs]
     if not pairs or len(chosen) != len(pairs):
         raise ValueError(
             f"heads must be pairs (layer, head) of {len(known)} that there are, each of them once, "

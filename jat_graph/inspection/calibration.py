@@ -73,10 +73,9 @@ def calibrate(
     four), and the density reached on those is logged, as a warning where its mean is not within a
     factor of two of the one asked for.
 
-    Runs each layer at most twice on each batch, however many of them jump, and the model once more
-    for the densities: what a layer gives is kept for the next one. Where layers share a module
-    (ALBERT), or an encoder and a decoder both jump, each layer needs a pass. Memory: one number a
-    pair and head, and a layer's output for all batches.
+    Runs each layer at most twice on each batch and the model once more for the densities; where
+    layers share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass.
+    Memory: one number a pair and head, and a layer's output for all batches.
 
     Args:
         model: A model of transformers, with or without jump heads; it comes back as it was.

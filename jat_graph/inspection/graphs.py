@@ -112,7 +112,7 @@ class StoneLinks:
             if len(on):
                 pairs = zip(on.tolist(), links[on, column].tolist(), strict=True)
                 standing = tuple(Link(tokens[i], b) for i, b in pairs)
-                found.append(Stone(tokens[index[column]], int(sides[column]), share, standing))
+                found.append(Stone(tokens[int(index[column])], int(sides[column]), share, standing))
         return found
 
 

@@ -74,12 +74,11 @@ def inspect_text(
         Zhou et al. 2022, Section 3: *computer* and *pencil* joined through *book*.
     """
     check_integer("top", top, least=0)
-    chosen = _jump_heads(model, layers, heads)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
-    found = tuple(_report_head(encoded, x, top, top) for x in _traces(model, encoded, chosen))
+    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
+    reports = tuple(_report_head(encoded, trace, top, top) for trace in traces)
     config = attached_config(model)
     assert config is not None
-    return Inspection(text, encoded.tokens, config, found)
+    return Inspection(text, encoded.tokens, config, reports)
 
 
 def view_head(
@@ -118,9 +117,7 @@ def view_head(
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
     """
     check_integer("top", top, least=0)
-    chosen = _jump_heads(model, layer, head)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
-    (trace,) = _traces(model, encoded, chosen)
+    encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
     report = _report_head(encoded, trace, top, None)
     matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
     return HeadView(report, encoded.shown, *(encoded.cut(matrix).cpu() for matrix in matrices))
@@ -156,31 +153,36 @@ def view_graphs(
     Reference:
         A of Eq. 3 of the JAT paper.
     """
-    chosen = _jump_heads(model, layers, heads)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
     return (
         GraphView(
             _report_head(encoded, trace, 0, 0), encoded.shown, encoded.cut(trace.weights).cpu()
         )
-        for trace in _traces(model, encoded, chosen)
+        for trace in traces
     )
 
 
-def _jump_heads(
-    model: PreTrainedModel, layers: Indices, heads: Indices
-) -> tuple[tuple[int, int], ...]:
+def _look(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    layers: Indices,
+    heads: Indices,
+    tokens: range | None,
+    special_tokens: bool,
+) -> tuple[EncodedText, Iterator[HeadTrace]]:
+    """Return the text, and what one head after the other did with it; this runs the model."""
     if attached_config(model) is None:
         raise ValueError("model must have jump heads, got none: attach them first")
-    return choose_heads(jumping_heads(model), layers, heads)
+    chosen = choose_heads(jumping_heads(model), layers, heads)
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
 
+    def traces() -> Iterator[HeadTrace]:
+        known = {layer.layer: layer for layer in run_model(model, encoded.inputs, jumps=True)[1]}
+        for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
+            yield HeadTrace(known[layer].of_head(head))
 
-def _traces(
-    model: PreTrainedModel, encoded: EncodedText, heads: tuple[tuple[int, int], ...]
-) -> Iterator[HeadTrace]:
-    """Run the model, and yield what one head after the other did."""
-    layers = {layer.layer: layer for layer in run_model(model, encoded.inputs, jumps=True)[1]}
-    for layer, head in track_progress(heads, "heads", len(heads), transient=True):
-        yield HeadTrace(layers[layer].of_head(head))
+    return encoded, traces()
 
 
 def _report_head(

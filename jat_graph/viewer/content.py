@@ -16,7 +16,7 @@ AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference",
 
 @dataclass(frozen=True)
 class AtlasPoint:
-    """One place of a word in a context.
+    """One use of a word in a context.
 
     Args:
         label: The word as it stands there.
@@ -50,7 +50,7 @@ class AtlasLayer:
 
     Args:
         name: What the slider calls it, as ``"layer 3"``.
-        places: Where each point lies, (x, y) in any units; x goes right, y up.
+        positions: Where each point lies, (x, y) in any units; x goes right, y up.
         groups: What colours each point and gives it its shape: a part of speech, a sense, a
             cluster; ``""`` where it is not known. (default: none is known)
         labels: Words on the map. (default: none)
@@ -58,7 +58,7 @@ class AtlasLayer:
     """
 
     name: str
-    places: Sequence[tuple[float, float]]
+    positions: Sequence[tuple[float, float]]
     groups: Sequence[str] = ()
     labels: Sequence[AtlasLabel] = ()
     caption: str = ""
@@ -66,17 +66,17 @@ class AtlasLayer:
 
 @dataclass(frozen=True)
 class AtlasView:
-    """A map of the places of a word, layer by layer.
+    """A map of the uses of a word, layer by layer.
 
     Args:
         title: What the map is of.
-        points: The places of the word; each layer has them in this order.
+        points: The uses of the word; each layer has them in this order.
         layers: A map of each layer.
         caption: How it was made, a few sentences. (default: nothing)
 
     Raises:
-        ValueError: If there is no layer, or one has another number of places or groups than there
-            are points, or a place that is not finite.
+        ValueError: If there is no layer, or one has another number of positions or groups than
+            there are points, or a position that is not finite.
     """
 
     title: str
@@ -90,14 +90,16 @@ class AtlasView:
             raise ValueError("layers must be at least one, got none")
         number = len(self.points)
         for layer in self.layers:
-            if len(layer.places) != number or len(layer.groups) not in (0, number):
+            if len(layer.positions) != number or len(layer.groups) not in (0, number):
                 raise ValueError(
-                    f"{layer.name!r} must have a place, and a group or none, for each of {number} "
-                    f"points, got {len(layer.places)} and {len(layer.groups)}"
+                    f"{layer.name!r} must have a position, and a group or none, for {number} "
+                    f"points, got {len(layer.positions)} and {len(layer.groups)}"
                 )
-            for place in layer.places:
-                if len(place) != 2 or not all(map(math.isfinite, place)):
-                    raise ValueError(f"places of {layer.name!r} must be finite (x, y), got {place}")
+            for position in layer.positions:
+                if len(position) != 2 or not all(map(math.isfinite, position)):
+                    raise ValueError(
+                        f"positions of {layer.name!r} must be finite (x, y), got {position}"
+                    )
 
 
 @dataclass(frozen=True)

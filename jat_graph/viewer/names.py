@@ -71,7 +71,8 @@ def hooked_tensors(
         run_model(model, inputs, attention=True)
     attachment = find_attachment(model)
     pattern = None if attachment is None else attachment.pattern
-    layers, found = {layer.layer: layer for layer in captured}, {}
+    layers = {layer.layer: layer for layer in captured}
+    found: dict[str, Tensor] = {}
     for index, rows in enumerate(outputs.attentions):
         names = {"pattern": rows.detach()}
         if index in calls:

@@ -58,7 +58,7 @@ def new_figure(
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as its file's name ends, beside its place first and then renamed into it.
+    """Write a figure as its file's name ends, first beside it and then renamed.
 
     Args:
         figure: The figure.

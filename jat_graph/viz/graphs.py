@@ -73,8 +73,8 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     for own in shown:
         report = own.report
         axis = axes[layers.index(report.layer), heads.index(report.head)]
-        weights = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-        axis.imshow(weights, cmap=graph_colours(), norm=norm, interpolation="nearest")
+        matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
+        axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
         axis.set_axis_on()
         axis.set(xticks=[], yticks=[])
         title = f"layer {report.layer}, head {report.head}: {report.density:.0%}"

@@ -26,7 +26,7 @@ SCORE_COLOURS, GRAPH_COLOURS = "PuOr_r", "Blues"  # in order of brightness to al
 INCHES_PER_TOKEN, LEAST_SIDE = 0.2, 2.6  # of a panel
 LINE_HEIGHT = 0.18  # inches
 MAX_LABEL = 16
-MOST_TOKENS = 48  # that a picture shows unless told otherwise
+MOST_TOKENS = 48  # that a picture shows unless another number is given
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
 
@@ -96,16 +96,16 @@ def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], si
         ("Scores after propagation", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
     )
     labels = [names[token.index] for token in view.tokens]
-    places, size = range(len(labels)), 9 if len(labels) <= 16 else 8
+    ticks, size = range(len(labels)), 9 if len(labels) <= 16 else 8
     scale = LEAST_SIDE / side  # so that a bar and its distance are as large below every panel
     for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
-        axis.set_yticks(places, labels, fontsize=size)
+        axis.set_yticks(ticks, labels, fontsize=size)
         if title == "Graph" and isinstance(view.report, StoneReport):
             draw_stones(axis, view.report, view.tokens, names)
             continue
         image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=10)
-        axis.set_xticks(places, labels, rotation=90, fontsize=size)
+        axis.set_xticks(ticks, labels, rotation=90, fontsize=size)
         axis.set_xlabel("token looked at (k)", fontsize=9)
         bar = axis.figure.colorbar(
             image, ax=axis, location="bottom", shrink=0.8, aspect=30 / scale, pad=0.15 * scale

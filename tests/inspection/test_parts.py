@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES
 from jat_graph.config import JatConfig, PairGraph
-from jat_graph.hf import attach
+from jat_graph.hf import attach, disabled
 from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
 from jat_graph.inspection.tracing import run_model
 from tests.data.support import TEXTS, tiny_tokenizer
@@ -110,11 +110,15 @@ def test_gains_are_those_of_the_model(
 ) -> None:
     inputs = tokenizer(TEXT, return_tensors="pt")
     after = run_model(model, inputs, attention=True)[0].attentions
+    with disabled(model):
+        before = run_model(model, inputs, attention=True)[0].attentions
     report = inspect_text(model, tokenizer, TEXT, top=20, special_tokens=True)
     for head in report.heads:
         for jump in head.jumps:
             place = 0, head.head, jump.query.index, jump.key.index
             assert jump.after == pytest.approx(float(after[head.layer][place]), abs=1e-9)
+            if head.layer == 0 and report.config.pattern is None:  # both saw the same there
+                assert jump.before == pytest.approx(float(before[0][place]), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["albert", "gpt2", "llama"])
@@ -179,8 +183,15 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(
     [
         ({"layers": 3}, "layer 3 must"),
         ({"heads": (0, 13)}, "head 13 must"),
-        ({"tokens": range(40, 90)}, "tokens must lie in a text of 33"),
-        ({"tokens": range(0, 1)}, "tokens must not all be special"),
+        ({"layers": ()}, "layers must"),
+        ({"layers": "0"}, "layers must"),
+        ({"heads": -1}, "heads must"),
+        ({"heads": (2, 2)}, "heads must"),
+        ({"tokens": range(40, 90)}, "tokens must"),
+        ({"tokens": range(9, 3)}, "tokens must"),
+        ({"tokens": range(0, 8, 2)}, "tokens must"),
+        ({"tokens": (3, 4)}, "tokens must"),
+        ({"tokens": range(0, 1)}, "tokens must"),
         ({"top": -1}, "top must"),
     ],
 )

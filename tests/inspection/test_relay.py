@@ -9,7 +9,6 @@ import torch
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.hf.changing import attach_again
-from jat_graph.inspection import calibrate
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.tracing import run_model
 from tests.hf.models import LENGTH, TEXT, THRESHOLD, tiny_config, tiny_inputs, tiny_model
@@ -59,10 +58,3 @@ def test_layers_that_are_no_chain_run_whole() -> None:
     for row, layer in enumerate(whole):
         (part,) = relay.captured(row)
         assert torch.equal(part.query, layer.query)
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    model, batches = tiny_bert(), random_batches(2)
-    before = {name: set(vars(module)) for name, module in model.named_modules()}
-    calibrate(model, batches, density=0.2)
-    assert before == {name: set(vars(module)) for name, module in model.named_modules()}

@@ -158,7 +158,7 @@ def test_a_map_shows_sentences_layer_by_layer(opened: Opened) -> None:
 
 def test_labels_of_a_map_lie_in_it_and_cover_none_another(opened: Opened) -> None:
     atlas = made_up_atlas()
-    x, y = min(atlas.layers[0].places)  # the leftmost point
+    x, y = min(atlas.layers[0].positions)  # the leftmost point
     labels = [AtlasLabel(x, y, f"river, along, north {n}") for n in range(4)]
     layer = replace(atlas.layers[0], labels=labels)
     tab = opened(map_view(replace(atlas, layers=[layer])))
@@ -272,8 +272,8 @@ def test_hostile_tokens_are_shown_as_text_and_nothing_is_wider_than_the_window(
 
 def test_512_tokens_and_144_heads_stay_usable(opened: Opened) -> None:
     one = made_up_page(tuple(f"w{n}" for n in range(512)), heads=1).texts[0]
-    places = [(layer, head) for layer in range(12) for head in range(12)]
-    heads = tuple(replace(one.heads[0], layer=layer, head=head) for layer, head in places)
+    pairs = [(layer, head) for layer in range(12) for head in range(12)]
+    heads = tuple(replace(one.heads[0], layer=layer, head=head) for layer, head in pairs)
     page = Page("long", (replace(one, heads=heads),))
     assert len(page.html) < FILE_BYTES
     start = time.monotonic()
