@@ -51,7 +51,7 @@ def structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
 
 def _measure(weights: Tensor) -> tuple[float, float, float, float]:  # [n, n]
     """Return what :class:`GraphStructure` holds, of one graph."""
-    from scipy.sparse.csgraph import connected_components  # of the extra 'train'
+    from scipy.sparse.csgraph import connected_components  # of the extra 'examples'
 
     weights = (weights + weights.mT) / 2
     joined = (weights > 0).to(weights.dtype)

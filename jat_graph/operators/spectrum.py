@@ -59,7 +59,7 @@ def _probe(operator: Operator) -> Tensor:  # [1, 1, L, 1]
 
 def _largest(operator: Operator, number: int, start: Tensor) -> list[float]:
     """Return the largest eigenvalues, one after the other, so that equal ones are all found."""
-    from scipy.sparse.linalg import LinearOperator, eigsh  # of the extra 'train'
+    from scipy.sparse.linalg import LinearOperator, eigsh  # of the extra 'examples'
 
     vectors = start.new_empty(start.numel(), 0)
     found: list[float] = []
