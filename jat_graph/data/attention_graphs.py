@@ -89,6 +89,18 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
 
     Reference:
         Clark et al., *What Does BERT Look At?*, BlackboxNLP 2019, for attention from word to word.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> from jat_graph.data import AttentionGraphs
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> config = BertConfig(hidden_size=32, num_attention_heads=4, attn_implementation="eager")
+        >>> with TemporaryDirectory() as folder:
+        ...     graphs = AttentionGraphs(folder, ["dogs bark"], BertModel(config), tokenizer)
+        >>> graphs[0].x.shape, graphs.num_edge_features  # a column for each of 12 · 4 heads
+        (torch.Size([4, 32]), 48)
     """
 
     def __init__(

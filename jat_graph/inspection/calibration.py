@@ -92,6 +92,18 @@ def calibrate(
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> batches = [{"input_ids": torch.arange(100, 164).view(4, 16)}]
+        >>> layer = jat_graph.JatConfig(layers=(2,), heads="all")
+        >>> config = jat_graph.calibrate(model, batches, density=0.1, config=layer)
+        >>> table = config.graph.threshold
+        >>> len(table), len(table[0])  # layers, and heads that jump
+        (1, 4)
+        >>> model = jat_graph.attach(model, config)
     """
     config = config or attached_config(model) or JatConfig()
     check_calibration(density, config)

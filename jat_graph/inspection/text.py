@@ -72,6 +72,18 @@ def inspect_text(
 
     Reference:
         Zhou et al. 2022, Section 3: *computer* and *pencil* joined through *book*.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> config = jat_graph.JatConfig.paper(vote_rate=0.05, layers=(2,))
+        >>> model = jat_graph.attach(model.eval(), config)
+        >>> found = jat_graph.inspection.inspect_text(model, tokenizer, "dogs bark at cats")
+        >>> [(head.layer, head.head) for head in found.heads]
+        [(2, 0), (2, 1), (2, 2), (2, 3)]
     """
     check_integer("top", top, least=0)
     encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
