@@ -108,8 +108,7 @@ def probe_command(
     data, more = _read_data(kind, given, sentences, wordnet)
     asked = more | asked
     loaded, tokenizer = load_model(model, config, changes)
-    start = [*data, loaded, tokenizer] if kind == "atlas" else [loaded, tokenizer, *data]
-    found = probe(*start, folder / "rows", **asked)
+    found = probe(probes.WordReader(loaded, tokenizer, folder / "rows"), *data, **asked)
     _report(found if isinstance(found, tuple) else (found,), folder)
 
 
