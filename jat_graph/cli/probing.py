@@ -106,8 +106,7 @@ def probe_command(
         )
     data, more = _read_data(kind, given, sentences, wordnet)
     loaded, tokenizer = load_model(model, config, changes)
-    start = [*data, loaded, tokenizer] if kind == "atlas" else [loaded, tokenizer, *data]
-    found = probe(*start, folder / "rows", **more | asked)
+    found = probe(probes.WordReader(loaded, tokenizer, folder / "rows"), *data, **more | asked)
     _report(found if isinstance(found, tuple) else (found,), folder)
 
 

@@ -180,22 +180,3 @@ def test_bad_input_is_refused_before_the_model_runs(
     with pytest.raises(ValueError, match=wanted) as error:
         view(plain, tokenizer, texts, **options)
     assert not re.search("\n", str(error.value))
-
-
-def test_a_model_without_attention_is_refused(
-    plain: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    forward = type(plain).forward
-
-    def silent(*args: Any, **kwargs: Any) -> Any:
-        outputs = forward(*args, **kwargs)
-        outputs.attentions = None
-        return outputs
-
-    monkeypatch.setattr(type(plain), "forward", silent)
-    with pytest.raises(ValueError, match="model must give attention probabilities, got none"):
-        view(plain, tokenizer, TEXT)
-    with pytest.raises(ValueError, match="model must be a model of transformers, got Linear"):
-        view(torch.nn.Linear(2, 2), tokenizer, TEXT)  # type: ignore[arg-type]
