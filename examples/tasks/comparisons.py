@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
@@ -45,32 +45,24 @@ class Comparison:
         return f"does {self.first} cost more than {self.second}?"
 
     @property
-    def sentences(self) -> list[str]:
-        """The facts as sentences."""
-        return [f"{more} costs more than {less}." for more, less in self.facts]
-
-    @property
     def text(self) -> str:
-        """The facts, then the question."""
-        return " ".join([*self.sentences, self.question])
+        """The facts as sentences, then the question."""
+        facts = [f"{more} costs more than {less}." for more, less in self.facts]
+        return " ".join([*facts, self.question])
 
 
-def check_chains(steps: Sequence[int], things: int) -> None:
-    """Refuse texts that cannot be drawn."""
+def check_chains(steps: Sequence[int], things: int, sizes: Mapping[str, int]) -> None:
+    """Refuse texts that cannot be drawn, and numbers of them that cannot be balanced."""
     if not steps or min(steps) < 1 or len(set(steps)) != len(steps):
         raise ValueError(f"steps must be different numbers from 1, got {tuple(steps)}")
     least = max(steps) + 1 + _ENDS
     if not least <= things <= MOST_THINGS:
-        raise ValueError(
-            f"things must be from {least} to {MOST_THINGS} for {max(steps)} steps, got {things}"
-        )
-
-
-def check_size(name: str, size: int, steps: Sequence[int]) -> None:
-    """Refuse a number of texts that cannot be balanced."""
+        wanted = f"from {least} to {MOST_THINGS} for {max(steps)} steps"
+        raise ValueError(f"things must be {wanted}, got {things}")
     cells = 3 * len(steps)
-    if size < 1 or size % cells:
-        raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
+    for name, size in sizes.items():
+        if size < 1 or size % cells:
+            raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
 
 
 @lru_cache(maxsize=8)  # runs that follow each other ask for the same
@@ -95,7 +87,7 @@ def _draw(
     """Draw a text; of unknown things the first is the lower one where ``swapped`` says so."""
     names = _draw_names(source, split, 2 * things)
     chains = names[:things], names[things:]
-    facts = list(_links(chains))
+    facts = [fact for chain in chains for fact in pairwise(chain)]
     source.shuffle(facts)
     upper = source.randint(1, things - _ENDS - steps)
     pair = chains[0][upper], chains[label == UNKNOWN][upper + steps]
@@ -118,8 +110,3 @@ def _draw_names(source: random.Random, split: str, count: int) -> list[str]:
             names.append(f"{ADJECTIVES[row]} {NOUNS[column]}")
         if len(names) == count:
             return names
-
-
-def _links(chains: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
-    for chain in chains:
-        yield from pairwise(chain)
