@@ -146,7 +146,7 @@ Bo N I B-PER
 """
 TREE = '{"data": [{"paragraphs": [{"context": "abc", "qas": [%s]}]}]}'
 BROKEN: list[tuple[str, str, str, str]] = [
-    ("rte", "dev.tsv", "", "dev.tsv must have the columns"),
+    ("rte", "dev.tsv", "", "dev.tsv must have the layout of columns"),
     (
         "rte",
         "dev.tsv",
@@ -154,8 +154,13 @@ BROKEN: list[tuple[str, str, str, str]] = [
         "labels of entailment, .*maybe",
     ),
     ("rte", "dev.tsv", "sentence1\tsentence2\tlabel\na\tb", "labels of entailment"),
-    ("rte", "dev.tsv", "sentence1\tlabel\na\tb\n", "must have the columns sentence1, sentence2"),
-    ("cb", "val.jsonl", "{", "val.jsonl, line 1 must be a JSON object"),
+    (
+        "rte",
+        "dev.tsv",
+        "sentence1\tlabel\na\tb\n",
+        "must have the layout of columns sentence1, sentence2",
+    ),
+    ("cb", "val.jsonl", "{", "val.jsonl, line 1 must have the layout of a JSON object"),
     ("cb", "val.jsonl", '{"premise": "a"}', "line 1 must have the layout of SuperGLUE, got no"),
     (
         "wic",
@@ -174,11 +179,16 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("wnut17", "emerging.dev.conll", "word\n", "line 1 must have a word and a tag"),
     ("ewtpos", "en_ewt-ud-dev.conllu", "1\ta\n", "tags must be among ADJ"),
     ("wikitext2", "valid.txt", "no title", "must begin with a title"),
-    ("chorales", "jsb-chorales-16th.json", '{"train": [[[200]]]}', "must have chorales"),
+    (
+        "chorales",
+        "jsb-chorales-16th.json",
+        '{"train": [[[200]]]}',
+        "must have the layout of chorales",
+    ),
     ("qmsum", "val.jsonl", "{}", "line 1 must have the layout of QMSum"),
     ("hyperpartisan", "articles-training-byarticle-20181122.xml", "<a", "articles-training"),
-    ("imdb", "aclImdb_subset.tar.gz", "x", "aclImdb_subset.tar.gz is cut off or damaged"),
-    ("brown", "brown.zip", "x", "must be NLTK's Brown corpus"),
+    ("imdb", "aclImdb_subset.tar.gz", "x", "aclImdb_subset.tar.gz must have"),
+    ("brown", "brown.zip", "x", "layout of NLTK's Brown corpus"),
 ]
 
 
