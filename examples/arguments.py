@@ -166,6 +166,6 @@ def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
 
 
 def finished_run(args: TrainingArguments) -> dict[str, float] | None:
-    """The scores of the run in a folder, if it has come to its end."""
+    """The scores of the run in a folder, if it has come to its end: they are written last."""
     file = Path(str(args.output_dir), "all_results.json")
     return read_object(file, "results") if args.do_train and file.exists() else None

@@ -25,7 +25,6 @@ from transformers import (
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
-from examples.heads import place_heads
 from examples.tasks import Splits, Task
 from examples.tasks.base import tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans
@@ -33,7 +32,6 @@ from examples.training import (
     Answers,
     Encoded,
     load_config,
-    load_model,
     load_tokenizer,
     run_trainer,
     tokenize,
@@ -65,22 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     config.id2label = dict(enumerate(tags))
     config.label2id = {tag: number for number, tag in enumerate(tags)}
     tokenizer = load_tokenizer(model)
-    encoded = {
-        name: encode_words(rows, tokenizer, data.max_length) for name, rows in splits.items()
-    }
-    loaded = load_model(
-        AutoModelForTokenClassification, model, config, args.seed, data.max_length, tokenizer
-    )
-    loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
-    train = encoded["train"].features if "train" in encoded else None
-    collate: Any = DataCollatorForTokenClassification(tokenizer)
-    place_heads(loaded, model, args, tokenizer, train, collate)
     has_spans = all(tag == OUTSIDE or tag[:2] in ("B-", "I-") for tag in tags)
+    collate: Any = DataCollatorForTokenClassification(tokenizer)
+    cut: dict[str, Any] = {"tokenizer": tokenizer, "max_length": data.max_length}
     return run_trainer(
-        *(model, data, args, loaded, encoded),
+        *(model, data, args, AutoModelForTokenClassification, config),
+        encoded={name: encode_words(rows, **cut) for name, rows in splits.items()},
         judge=partial(judge, tags=tags, has_spans=has_spans, task=task),
         metric="f1" if has_spans else "accuracy",
-        greater_is_better=True,
         tokenizer=tokenizer,
         collate=collate,
         preprocess_logits_for_metrics=best_tags,
