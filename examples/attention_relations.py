@@ -17,7 +17,7 @@ words of each sentence are right.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -152,44 +152,26 @@ def make_reader(name: str, graphs: AttentionGraphs) -> nn.Module:
     """Return a reader that gives logits ``[n, classes]`` of the nodes of a batch of graphs."""
     sizes = [graphs.num_features, CHANNELS, CHANNELS, graphs.num_classes]
     if name == "linear probe":
-        return OnStates(nn.Linear(sizes[0], sizes[-1]))
+        return Reader(nn.Linear(sizes[0], sizes[-1]))
     if name == "MLP":
-        return OnStates(MLP(sizes, norm=None))
-    return GNN(sizes, graphs.num_edge_features)
+        return Reader(MLP(sizes, norm=None))
+    return make_gnn(sizes, graphs.num_edge_features)
 
 
-class OnStates(nn.Module):
-    """A reader of each node's states alone.
+def make_gnn(sizes: list[int], edge_channels: int) -> nn.Module:
+    """Return layers of GATv2 that weigh neighbours by states and by what each head attends to."""
+    settings = {"heads": HEADS, "edge_dim": edge_channels, "residual": True}
+    pairs = pairwise(sizes[:-1])
+    layers = [GATv2Conv(here, there // HEADS, **settings) for here, there in pairs]
+    return Reader(nn.Linear(*sizes[-2:]), layers)
 
-    Args:
-        net: What maps states to logits.
-    """
 
-    def __init__(self, net: nn.Module) -> None:
+class Reader(nn.Module):
+    """Logits of nodes from layers along edges; without a layer, from each node's states alone."""
+
+    def __init__(self, last: nn.Module, layers: Sequence[nn.Module] = ()) -> None:
         super().__init__()
-        self.net = net
-
-    def forward(self, batch: Data) -> Tensor:
-        """Return logits."""
-        logits: Tensor = self.net(batch.x)
-        return logits
-
-
-class GNN(nn.Module):
-    """Layers of GATv2 that weigh a node's neighbours by states and by what each head attends to.
-
-    Args:
-        sizes: Channels of the nodes, of each layer's outputs, and the number of classes.
-        edge_channels: Numbers on an edge.
-    """
-
-    def __init__(self, sizes: list[int], edge_channels: int) -> None:
-        super().__init__()
-        settings = {"heads": HEADS, "edge_dim": edge_channels, "residual": True}
-        self.layers = nn.ModuleList(
-            GATv2Conv(here, there // HEADS, **settings) for here, there in pairwise(sizes[:-1])
-        )
-        self.last = nn.Linear(*sizes[-2:])
+        self.layers, self.last = nn.ModuleList(layers), last
 
     def forward(self, batch: Data) -> Tensor:
         """Return logits."""

@@ -67,11 +67,7 @@ def read_graphs(args: Options) -> list[AttentionGraphs]:
 
 
 class Pooled(nn.Module):
-    """What a reader says of the nodes of each graph, on average.
-
-    Args:
-        reader: What gives logits of nodes.
-    """
+    """What a reader says of the nodes of each graph, on average."""
 
     def __init__(self, reader: nn.Module) -> None:
         super().__init__()

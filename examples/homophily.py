@@ -31,7 +31,7 @@ from scipy.stats import ttest_rel
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.datasets import RandomPartitionGraphDataset
-from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv
+from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv, Sequential
 from torch_geometric.transforms import RandomNodeSplit
 
 from examples.options import example, option
@@ -46,19 +46,6 @@ JUMPS = JatConfig(
     PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
 )
 STONES = JatConfig.stones(key_selection="significance")
-
-
-class Alone(nn.Module):
-    """A layer of each node's features alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(CHANNELS, CHANNELS)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return features of the same shape."""
-        out: Tensor = self.lin(x)
-        return out
 
 
 class StoneMixHop(nn.Module):
@@ -92,7 +79,9 @@ class Variant(NamedTuple):
 
 
 VARIANTS = {
-    "no edges": Variant(Alone),
+    "no edges": Variant(
+        lambda: Sequential("x, edge_index", [(nn.Linear(CHANNELS, CHANNELS), "x -> x")])
+    ),
     "GCNConv": Variant(lambda: GCNConv(CHANNELS, CHANNELS)),
     "MixHopConv": Variant(lambda: MixHopConv(CHANNELS, CHANNELS // len(POWERS), list(POWERS))),
     "MixHop and stones": Variant(StoneMixHop, base="MixHopConv"),

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -27,6 +27,7 @@ from transformers import (
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
+from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_classes, score_numbers
 from examples.training import (
@@ -43,15 +44,11 @@ from examples.training import (
 class ClassificationArguments(DataArguments):
     """The data: texts with labels."""
 
-    text_column: str = field(default="text", metadata={"help": "Column with the text."})
-    text_pair_column: str | None = field(
-        default=None, metadata={"help": "Column with the other text of a pair."}
-    )
-    label_column: str = field(
-        default="label", metadata={"help": "Column with a class, or a number to tell."}
-    )
-    do_regression: bool | None = field(
-        default=None, metadata={"help": "Tell numbers. Default: where labels have a fraction."}
+    text_column: str = option("Column with the text.", "text")
+    text_pair_column: str | None = option("Column with the other text of a pair.", None)
+    label_column: str = option("Column with a class, or a number to tell.", "label")
+    do_regression: bool | None = option(
+        "Tell numbers. Default: where labels have a fraction.", None
     )
 
 

@@ -10,7 +10,7 @@ one before it, so that each token of a document but the first is said exactly on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import draw_rows, load_splits, load_task, own_columns
+from examples.options import option
 from examples.tasks.metrics import score_losses
 from examples.training import Encoded, load_config, load_tokenizer, run_trainer
 
@@ -34,7 +35,7 @@ _NO_LABEL = -100
 class LanguageArguments(DataArguments):
     """The data: documents. Limits of samples are of blocks, since documents may be few."""
 
-    text_column: str = field(default="text", metadata={"help": "Column with documents."})
+    text_column: str = option("Column with documents.", "text")
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:

@@ -9,7 +9,7 @@ A context that is longer than ``--max_length`` is read in windows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
+from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_answers, score_doubted_answers
 from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer
@@ -33,14 +34,12 @@ _NOWHERE = (-1, -1)  # where an answer stands that no window holds, in character
 class QuestionArguments(DataArguments):
     """The data: questions about texts."""
 
-    question_column: str = field(default="question", metadata={"help": "Column with questions."})
-    context_column: str = field(default="context", metadata={"help": "Column with texts."})
-    answer_column: str = field(default="answers", metadata={"help": "Column with answers."})
-    doc_stride: int = field(
-        default=128, metadata={"help": "Tokens that neighbouring windows of a text share."}
-    )
-    max_answer_length: int | None = field(
-        default=None, metadata={"help": "Tokens of an answer. Default: the task's, or 128."}
+    question_column: str = option("Column with questions.", "question")
+    context_column: str = option("Column with texts.", "context")
+    answer_column: str = option("Column with answers.", "answers")
+    doc_stride: int = option("Tokens that neighbouring windows of a text share.", 128)
+    max_answer_length: int | None = option(
+        "Tokens of an answer. Default: the task's, or 128.", None
     )
 
 

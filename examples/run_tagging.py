@@ -9,7 +9,7 @@ are parted by blanks. Tags that all begin with ``B-`` or ``I-``, or are ``O``, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from transformers import (
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
+from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.base import tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans
@@ -45,8 +46,8 @@ _UNREAD = -1  # the number of no tag
 class TaggingArguments(DataArguments):
     """The data: sentences of words with tags."""
 
-    text_column: str = field(default="tokens", metadata={"help": "Column with words."})
-    label_column: str = field(default="tags", metadata={"help": "Column with a tag of each."})
+    text_column: str = option("Column with words.", "tokens")
+    label_column: str = option("Column with a tag of each.", "tags")
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:

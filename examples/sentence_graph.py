@@ -39,16 +39,22 @@ class Edge:
 
 
 @dataclass
-class Options:
-    """What is asked for."""
+class PictureOptions:
+    """What is asked for of a head."""
 
     model: str = option("folder or Hub name of a pretrained model")
     layer: int = option("layer, from 0")
     head: int = option("head, from 0")
     output: Path = option("PNG file to write")
     sentence: str = option("the JAT paper's pair", SENTENCE)
-    density: float = option("pairs to join", 0.2)
     mark: list[str] = option("words in colour", ["computer", "pencil"])
+
+
+@dataclass
+class Options(PictureOptions):
+    """What is asked for."""
+
+    density: float = option("pairs to join", 0.2)
 
 
 @example(Options)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
@@ -19,11 +18,11 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from examples.options import example, option
+from examples.sentence_graph import PictureOptions
 from jat_graph import JatConfig, attach, jump_operator
 from jat_graph.hf import capture_scores
 from jat_graph.viz import save_figure
 
-SENTENCE = "Book costs more than pencil. Book costs less than computer."
 INK, FAINT, LINK, MARK = "#30415d", "#c4ccd8", "#8fa8c8", "#d81b60"
 LOW, HIGH = -1, 1  # where a stone is drawn, and how it was scored
 
@@ -44,16 +43,10 @@ class Standing:
 
 
 @dataclass
-class Options:
+class Options(PictureOptions):
     """What is asked for."""
 
-    model: str = option("folder or Hub name of a pretrained model")
-    layer: int = option("layer, from 0")
-    head: int = option("head, from 0")
-    output: Path = option("PNG file to write")
-    sentence: str = option("the JAT paper's pair", SENTENCE)
     threshold: float = option("t", 1.0)
-    mark: list[str] = option("words in colour", ["computer", "pencil"])
 
 
 @example(Options)
