@@ -30,14 +30,7 @@ from examples.data import load_splits, load_task, own_columns
 from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_classes, score_numbers
-from examples.training import (
-    Answers,
-    Encoded,
-    load_config,
-    load_tokenizer,
-    run_trainer,
-    tokenize,
-)
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
 
 
 @dataclass

@@ -77,10 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
 
 def encode_blocks(
-    rows: Dataset,
-    tokenizer: PreTrainedTokenizerBase | None,
-    max_length: int,
-    limit: int | None,
+    rows: Dataset, tokenizer: PreTrainedTokenizerBase | None, max_length: int, limit: int | None
 ) -> Encoded:
     """Cut documents into blocks, and count the characters (or tokens) that each is asked for."""
     if tokenizer is None:

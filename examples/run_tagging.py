@@ -29,14 +29,7 @@ from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.base import tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans
-from examples.training import (
-    Answers,
-    Encoded,
-    load_config,
-    load_tokenizer,
-    run_trainer,
-    tokenize,
-)
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
 
 _NO_LABEL = -100
 _UNREAD = -1  # the number of no tag

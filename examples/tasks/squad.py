@@ -80,11 +80,7 @@ def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> 
 
 
 def read_covidqa(
-    data_dir: Path | None,
-    names: Sequence[str],
-    *,
-    characters: int | None = None,
-    distance: int = 0,
+    data_dir: Path | None, names: Sequence[str], *, characters: int | None = None, distance: int = 0
 ) -> Splits:
     """Read COVID-QA: questions about articles of 3,600 words on average.
 

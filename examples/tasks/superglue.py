@@ -42,10 +42,7 @@ _SHORT_NOT = re.compile(r"n['’]t\b", re.IGNORECASE)
 _GOOD_ROWS_PER_WRONG = 100  # rows with a wrong span that a file to train on may have
 # The words in which people were asked: Roemmele, Bejan and Gordon, *Choice of Plausible
 # Alternatives*, 2011.
-_COPA_QUESTIONS = {
-    "cause": "What was the cause of this?",
-    "effect": "What happened as a result?",
-}
+_COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 
 logger = logging.getLogger(__name__)
 
