@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Past
 from jat_graph.hf.generation_cache import (
     PastOwner,
@@ -117,6 +116,8 @@ class AttentionInputs:
         return self.attention_mask, self.is_causal
 
     def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
+        from jat_graph.attention.patterns.dense import pattern_rows
+
         queries, keys = self.sizes
         device, heads = self.query.device, self.query.size(1)
         rows = pattern_rows(

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from jat_graph.attention.api import attend_heads, sharded
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.attention.propagation import JumpStrength
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
