@@ -65,7 +65,7 @@ def attach(
         config: The settings, of one kind of heads.
         tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: a tokenizer,
             whose marks of beginning, end and padding are never stones, and which changes nothing
-            with pairs; or token ids. Inputs that are given as embeddings have no silent tokens.
+            with pairs; or token ids. Inputs that are given as embeddings have no excluded tokens.
             (default: None)
         conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it
             with further arguments, or a factory that takes the size of a head and gives a module,
