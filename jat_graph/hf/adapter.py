@@ -45,8 +45,8 @@ def attach(
     Other settings bring no parameters. Layers are numbered from 0 in the order of
     ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
     Cross-attention, and attention with a learned position bias (T5), stays as it is. Everything
-    that does not jump runs on SDPA, whatever ran before, and ``set_attn_implementation`` raises
-    until the heads are detached.
+    that does not jump runs on SDPA, whatever ran before; after ``set_attn_implementation`` the next
+    call raises.
 
     With grouped keys (Llama) a jump head is a query head: it has its own graph, and its keys are
     those of its group. Two jump heads of one group share their keys, not their graph.
