@@ -14,10 +14,9 @@ class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     def __init__(self, in_channels: int, out_channels: int | None, **options: Any) -> None:
         super().__init__(aggr="add", **options)
-        self.in_channels = in_channels
+        self.in_channels, self.out_channels = in_channels, out_channels
         if in_channels != -1:
             check_integer("in_channels", in_channels, least=1)
-        self.out_channels = out_channels
         if out_channels is not None:
             check_integer("out_channels", out_channels, least=1)
 

@@ -6,7 +6,6 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.sampling import (
     draw,
     sample_size,
-    sample_sizes,
     sampled_positions,
 )
 
@@ -65,17 +64,3 @@ def test_a_sample_is_even_over_the_tokens():
         counts += sample_of(config, [True] * 10)
     assert counts.sum() == 1200
     assert 80 <= counts.min() and counts.max() <= 160
-
-
-@given(
-    length=st.integers(0, 3000),
-    factor=st.floats(0.01, 20),
-    selection=st.sampled_from(("sampled", "sampled_queries")),
-)
-def test_sizes_are_those_of_each_number_of_tokens(length, factor, selection):
-    config = JatConfig(
-        PairGraph(key_selection=selection, key_factor=factor), hop_weights={(0,): (1.0,)}
-    )
-    count = torch.arange(length + 1).view(-1, 1)
-    wanted = [[sample_size(config, n)] for n in range(length + 1)]
-    assert sample_sizes(config, count, length).tolist() == wanted

@@ -96,17 +96,6 @@ def test_a_lone_token_joins_nothing():
     assert (found[1] == math.inf).all()
 
 
-@given(count=st.integers(2, 40), seed=st.integers(0, 2**40))
-def test_triples_are_even_and_never_pair_a_token_with_itself(count, seed):
-    triples = sampled_triples(JatConfig(PairGraph(vote_rate=0.1), seed=seed), count)
-    assert triples.shape == (SAMPLED_TRIPLES, 3)
-    assert (triples[:, 0] != triples[:, 1]).all()
-    for column in triples.T:
-        counts = column.bincount(minlength=count).double() / SAMPLED_TRIPLES
-        assert len(counts) == count
-        assert (counts - 1 / count).abs().max() < 0.03
-
-
 @pytest.mark.parametrize("side", ["left", "right", "scattered"])
 def test_neither_padding_nor_batch_moves_the_threshold(side):
     query, key, _, _ = random_heads(3, 2, 11, 4)

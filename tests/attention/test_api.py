@@ -378,28 +378,20 @@ def test_cutting_a_decoders_sequence_changes_nothing(config, padding):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    "settings",
     [
-        ({"key_selection": "significance"}, "'significance' looks at later tokens.*key_step"),
-        ({"key_selection": "sampled"}, "'sampled' looks at later tokens"),
-        ({"key_selection": "sampled_queries"}, "'sampled_queries' looks at later tokens"),
-        ({"key_selection": "strided"}, "'strided' without key_step looks at later tokens"),
-        ({"vote_rate": 0.1}, "vote_rate looks at later tokens.*fixed threshold"),
+        *({"key_selection": key} for key in ("significance", "sampled", "sampled_queries")),
+        {"key_selection": "strided"},
+        {"vote_rate": 0.1},
     ],
 )
 @pytest.mark.parametrize("form", ["flag", "4d"])
-def test_what_looks_ahead_is_refused_in_a_decoder(settings, words, form):
-    query, key, value, _ = random_heads(1, 2, 6, 4)
+def test_what_looks_ahead_is_refused_in_a_decoder(settings, form):
+    heads = random_heads(1, 2, 6, 4)[:3]
     mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril() if form == "4d" else None
-    with pytest.raises(ValueError, match=words):
-        jump_attention(
-            query,
-            key,
-            value,
-            config=JatConfig.paper(**settings),
-            attention_mask=mask,
-            is_causal=form == "flag",
-        )
+    options = {"attention_mask": mask, "is_causal": form == "flag"}
+    with pytest.raises(ValueError, match="looks at later tokens"):
+        jump_attention(*heads, config=JatConfig.paper(**settings), **options)
 
 
 # --- masks ---------------------------------------------------------------------------------------
@@ -653,6 +645,20 @@ def test_fifty_runs_are_equal_bit_for_bit(backend, device):
         assert all(map(torch.equal, result, first))
 
 
+def plain_and_compiled(heads, options, engine):
+    """Outputs and gradients of both, without a graph break."""
+
+    def run(*qkv):
+        return jump_attention(*qkv, **options)
+
+    results = []
+    for function in (run, torch.compile(run, fullgraph=True, backend=engine)):
+        leaves = [t.clone().requires_grad_() for t in heads[:3]]
+        output = function(*leaves)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    return results
+
+
 @pytest.mark.parametrize(
     ("settings", "engine"),
     [
@@ -669,15 +675,8 @@ def test_compiled_without_a_graph_break(settings, engine, device):
     assert 0.1 <= heads.density <= 0.9
     config = JatConfig.paper(**settings)
 
-    def run(*qkv):
-        return jump_attention(*qkv, config=config, attention_mask=mask)
-
-    results = []
-    for function in (run, torch.compile(run, fullgraph=True, backend=engine)):
-        leaves = [t.clone().requires_grad_() for t in heads[:3]]
-        output = function(*leaves)
-        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
-    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+    options = {"config": config, "attention_mask": mask}
+    torch.testing.assert_close(*plain_and_compiled(heads, options, engine), rtol=1e-5, atol=1e-5)
 
 
 # Said by torch, which makes one while it compiles.
@@ -692,28 +691,18 @@ def test_stones_are_compiled_without_a_graph_break(selection, causal, engine, de
     heads = random_heads(2, 2, length, 8, dtype=torch.float32, device=device)
     config = JatConfig.stones(key_selection=selection, strength=0.5)
 
-    def run(*qkv):
-        return jump_attention(*qkv, config=config, attention_mask=mask, is_causal=causal)
-
-    results = []
-    for function in (run, torch.compile(run, fullgraph=True, backend=engine)):
-        leaves = [t.clone().requires_grad_() for t in heads[:3]]
-        output = function(*leaves)
-        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    options = {"config": config, "attention_mask": mask, "is_causal": causal}
+    results = plain_and_compiled(heads, options, engine)
     assert (results[0][0] - F.scaled_dot_product_attention(*heads[:3])).abs().max() > 0.01
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"key_selection": "significance"}, "key_selection='significance' could look ahead"),
-        ({"key_selection": "sampled"}, "key_selection='sampled' could look ahead"),
-        ({"key_selection": "strided"}, "key_selection='strided' could look ahead"),
-        ({"vote_rate": 0.1}, "vote_rate could look ahead"),
-    ],
+    "settings",
+    [{"key_selection": key} for key in ("significance", "sampled", "strided")]
+    + [{"vote_rate": 0.1}],
 )
-def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings, words):
+def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings):
     query, key, value, _ = random_heads(1, 2, 6, 4)
     config = JatConfig.paper(backend="dense", **settings)
     triangle = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
@@ -721,7 +710,7 @@ def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings, words):
     def run(mask):
         return jump_attention(query, key, value, config=config, attention_mask=mask)
 
-    with pytest.raises(ValueError, match=f"{words}.*pass padding as attention_mask \\[B, L\\]"):
+    with pytest.raises(ValueError, match=r"could look ahead.*pass padding as attention_mask"):
         torch.compile(run, backend="eager")(triangle)
 
 

@@ -284,12 +284,7 @@ def test_queries_and_keys_may_have_a_layer_each() -> None:
         (PAIRS, HypergraphConv, {}, "must take edge_index, but HypergraphConv"),
         (STONES, GCNConv, {}, "must take hyperedge_index"),
         (STONES, WALK, {"is_causal": True}, "looks ahead in causal order"),
-        (
-            PAIRS,
-            partial(GCNConv, flow="target_to_source"),
-            {"is_causal": True},
-            "flow='target_to_source'",
-        ),
+        (PAIRS, partial(GCNConv, flow="target_to_source"), {"is_causal": True}, "flow="),
         (PAIRS, partial(GCN2Conv, alpha=0.1), {}, "but GCN2Conv takes x, x_0, edge_index, "),
         (PAIRS, lambda d: [], {}, "one, two or three layers, got 0"),
         (PAIRS, lambda d: 3, {}, "conv must give modules"),
@@ -301,12 +296,7 @@ def test_queries_and_keys_may_have_a_layer_each() -> None:
         (PAIRS | {"conv": "given"}, None, {}, "conv must be given"),
         (PAIRS | {"conv": 3}, None, {}, "conv must be the name of a layer"),
         (PAIRS | {"conv": "GCNConv", "backend": "dense"}, None, {}, "be 'auto' or 'sparse' where"),
-        (
-            STONES | {"conv": "StoneConv", "backend": "sparse"},
-            None,
-            {},
-            "a layer runs on the links",
-        ),
+        (STONES | {"conv": "StoneConv", "backend": "sparse"}, None, {}, "runs on the links"),
     ],
 )
 def test_what_does_not_fit_is_named(settings, conv, options, said) -> None:

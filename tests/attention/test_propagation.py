@@ -77,40 +77,6 @@ def test_each_head_has_its_own_hops():
     assert (products[:, 0] - query[:, 0] @ key[:, 0].mT).abs().max() > 0.1
 
 
-def test_heads_that_do_not_jump_stay():
-    query, key, _, _ = random_heads(2, 4, 12, 8)
-    groups = head_groups(
-        query,
-        key,
-        key,
-        JumpHeads(JatConfig(hop_weights=(0, 1)), (1, 3)),
-        mask=TokenMask(),
-        scale=8**-0.5,
-    )
-    jumping, others = groups
-    assert [group.heads for group in groups] == [(1, 3), (0, 2)]
-    assert [group.jumps for group in groups] == [True, False]
-    for own, whole in zip(others[1:4], (query, key, key), strict=True):
-        assert torch.equal(own, whole[:, ::2])
-    assert torch.equal(jumping.value, key[:, 1::2])
-    assert ((jumping.query - query[:, 1::2]).abs().amax((0, 2, 3)) > 0.1).all()
-
-
-def test_where_all_keys_vote_selected_nodes_change_nothing():
-    query, key, _, density = random_heads(2, 2, 12, 8)
-    assert 0.1 <= density <= 0.9
-    mask = TokenMask(valid=torch.arange(12) < torch.tensor([[[12]], [[7]]]))
-    options = {"mask": mask, "scale": 8**-0.5}
-    (everyone,), (selected,) = (
-        head_groups(
-            query, key, key, JumpHeads(JatConfig(PairGraph(nodes=nodes)), (0, 1)), **options
-        )
-        for nodes in ("all", "selected")
-    )
-    assert torch.equal(everyone.query, selected.query)
-    assert torch.equal(everyone.key, selected.key)
-
-
 def test_a_weight_of_one_multiplies_nothing():
     query, key, _, _ = random_heads(1, 2, 6, 4)
     for hops, products in (((0, 1), 0), ((1, 1), 0), ((1, 0.5), 1)):

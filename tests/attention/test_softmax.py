@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -101,18 +100,6 @@ def test_padded_features_and_values_are_attention_by_its_definition(call):
         assert_equal(ours * rows, theirs * rows)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-@given(length=st.integers(1, 40), width=st.integers(1, 9), seed=st.integers(0, 99))
-def test_blocks_are_sdpa(is_causal, length, width, seed):
-    tensors = random_tensors(seed, *[(2, 2, length, width)] * 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK", 4 * length * 3)
-        got = _gradients(blocked_attention, tensors, None, is_causal, 0.4)
-    want = _gradients(_sdpa, tensors, None, is_causal, 0.4)
-    for ours, theirs in zip(got, want, strict=True):
-        assert_equal(ours, theirs)
-
-
 @pytest.mark.parametrize(("queries", "keys"), [(1, 9), (4, 9), (9, 4)])
 def test_blocks_take_other_numbers_of_keys(queries, keys):
     tensors = random_tensors(5, (2, 2, queries, 4), (2, 2, keys, 4), (2, 2, keys, 6))
@@ -124,10 +111,6 @@ def test_blocks_take_other_numbers_of_keys(queries, keys):
         strict=True,
     ):
         assert_equal(ours, theirs)
-
-
-def _sdpa(query, key, value, mask, dropout_p, is_causal, scale):
-    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -178,20 +161,6 @@ def test_dropout_in_blocks_is_the_same_in_backward(monkeypatch):
     assert_equal(grad, rows.detach().mT @ weights)
     kept = blocked_attention(query, key, value, None, 0.0, False, 0.5)
     assert_equal(rows.detach(), torch.where(rows == 0, rows, kept / 0.6).detach())
-
-
-def test_only_wide_features_on_cuda_go_in_blocks(monkeypatch):
-    called = []
-    monkeypatch.setattr(module, "blocked_attention", lambda *a: called.append(a[0].size(-1)))
-    for width in (256, 257, 512):
-        tensor = torch.randn(1, 1, 4, width)
-        wide_attention(tensor, tensor, tensor[..., :64], None, 0.0, False, 0.1)
-    assert called == []
-    meta = torch.empty(1, 1, 4, 512, device="meta")
-    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda self: True))
-    wide_attention(meta, meta, meta[..., :64], None, 0.0, False, 0.1)
-    wide_attention(meta[..., :256], meta[..., :256], meta[..., :64], None, 0.0, False, 0.1)
-    assert called == [512]
 
 
 @given(call=calls())

@@ -1,13 +1,10 @@
 """AttentionToGraph against attention_graph, alone and in PyG's pipelines."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
-from torch_geometric.loader import DataLoader
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import GCNConv
 from torch_geometric.transforms import AddSelfLoops, Compose
 
@@ -113,36 +110,6 @@ def test_in_a_pipeline_and_a_layer() -> None:
     jump.lins[0].weight = gcn.lin.weight
     wanted = gcn(x, data.edge_index, data.edge_weight)
     assert_close(jump(x, data.edge_index, data.edge_weight), wanted, rtol=1e-12, atol=1e-12)
-
-
-class _Attentions(InMemoryDataset):
-    """Attention over sentences of different lengths."""
-
-    def __init__(self, root: Path, transform: AttentionToGraph) -> None:
-        super().__init__(str(root), transform)
-        self.graphs = [_data(length, seed=length) for length in (6, 8, 11)]
-
-    def len(self) -> int:
-        return len(self.graphs)
-
-    def get(self, idx: int) -> Data:
-        return self.graphs[idx]
-
-
-def test_in_a_dataset(tmp_path: Path) -> None:
-    dataset = _Attentions(tmp_path, AttentionToGraph(PAPER, head=1))
-    (batch,) = DataLoader(dataset, batch_size=3)
-    assert batch.num_graphs == 3 and batch.num_nodes == 25
-    assert batch.dropped_edges.tolist() == [0, 0, 0]
-    for index, graph in enumerate(batch.to_data_list()):
-        wanted = AttentionToGraph(PAPER, head=1)(_data([6, 8, 11][index], seed=[6, 8, 11][index]))
-        _assert_same_graph(graph, wanted)
-        assert int(graph.y) == [6, 8, 11][index]
-
-
-def test_on_a_device(device: torch.device) -> None:
-    result = AttentionToGraph(PAPER)(_data().to(device))
-    assert result.edge_index.device.type == result.edge_weight.device.type == device.type
 
 
 @pytest.mark.parametrize(

@@ -277,20 +277,6 @@ def test_sizes_and_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"heads": 5}, "heads"),
-        ({"heads": 2, "layers": (0, 1)}, "layer"),
-        ({"heads": 2, "threshold": ((1.0, 2.0), (3.0, 4.0))}, "one row"),
-        ({"heads": 2, "threshold": ((1.0,),)}, "2 entries"),
-    ],
-)
-def test_configs_that_do_not_fit(changes: dict[str, object], word: str) -> None:
-    with pytest.raises(ValueError, match=word):
-        make(JatConfig.paper(**changes))
-
-
-@pytest.mark.parametrize(
     ("options", "word"),
     [
         ({"channels": 0}, "channels"),
@@ -298,10 +284,13 @@ def test_configs_that_do_not_fit(changes: dict[str, object], word: str) -> None:
         ({"channels": 10, "heads": 4}, "channels"),
         ({"head_channels": 0}, "head_channels"),
         ({"config": 6.0}, "config"),
+        ({"config": JatConfig(heads=5)}, "heads"),
+        ({"config": JatConfig(heads=2, layers=(0, 1))}, "layer"),
+        ({"config": JatConfig.paper(heads=2, threshold=((1.0,),))}, "threshold"),
     ],
 )
 def test_bad_arguments(options: dict[str, object], word: str) -> None:
-    with pytest.raises(ValueError, match=f"^{word} must be"):
+    with pytest.raises(ValueError, match=word):
         JumpSelfAttention(**{"channels": CHANNELS, "heads": HEADS, "config": None} | options)
 
 

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 import torch
+from hypothesis import assume, given
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
@@ -16,6 +17,7 @@ from jat_graph.operators.backends import (
     unsupported,
 )
 from tests.inputs import random_heads
+from tests.operators.support import integer_ballots, integer_truth
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
 
@@ -53,11 +55,7 @@ def test_dense_and_sparse_take_every_mask(backend, mask):
         ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(), []),
         ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(causal=True), []),
         ({"inclusive": True, "threshold": 0}, TokenMask(), []),
-        (
-            {"inclusive": True, "same_sign_only": True, "vote_rate": 0.1},
-            PAIRS,
-            ["padding and causal masks only"],
-        ),
+        ({"inclusive": True, "vote_rate": 0.1}, PAIRS, ["padding and causal masks only"]),
         ({"soft_temperature": 1.0}, TokenMask(), ["soft votes need every pair"]),
     ],
 )
@@ -67,6 +65,19 @@ def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
     for sentence, words in zip(found, reasons, strict=True):
         assert words in sentence
         assert "use 'dense'" in sentence
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@given(drawn=integer_ballots())
+def test_votes_that_meet_the_threshold_are_exact(backend, drawn):
+    config, scores, mask, is_causal = drawn
+    assume(unsupported(backend, config, mask) == [])
+    fixed = PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
+    operator = build_operator(config, fixed, backend)
+    truth = integer_truth(config, scores, mask, is_causal).float()
+    error = 1e-6 if backend == "threshold" else 0.0
+    torch.testing.assert_close(operator.to_dense(), truth, rtol=error, atol=error)
+    torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
 
 
 def test_the_threshold_backend_goes_by_blocks_under_a_causal_mask():

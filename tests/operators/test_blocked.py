@@ -1,16 +1,14 @@
 import pytest
 import torch
-from hypothesis import given, settings
 
 import jat_graph.operators.blocked
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import BlockedOperator, DenseOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
-from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
 
 
@@ -53,18 +51,6 @@ class TestStridedKeysUnderPadding(OperatorContract):
 
     def dense_truth(self, query, key, mask):
         return reference_graph(query, key, attention_mask=mask, is_causal=True, **STRIDED).adjacency
-
-
-@settings(max_examples=60)
-@given(drawn=integer_ballots())
-def test_votes_that_meet_the_threshold_are_exact(drawn):
-    config, scores, mask, is_causal = drawn
-    if not is_causal:
-        return  # ThresholdOperator's
-    operator = BlockedOperator(PairAdjacency.of_scores(config, MapScores(scores.float()), mask))
-    truth = integer_truth(config, scores, mask, True).float()
-    torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-6, atol=0)
-    torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 2, 33])

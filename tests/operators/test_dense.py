@@ -5,12 +5,11 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
-from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
 
 
@@ -58,14 +57,6 @@ class TestSoftDenseOperator(OperatorContract):
             key_selection="strided",
             num_keys=1,
         ).adjacency
-
-
-@given(drawn=integer_ballots())
-def test_votes_that_meet_the_threshold_are_exact(drawn):
-    config, scores, mask, is_causal = drawn
-    ballot = PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
-    found = DenseOperator.of_pairs(ballot).to_dense()
-    assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
 
 
 @pytest.mark.parametrize("soft_temperature", [None, 0.5])

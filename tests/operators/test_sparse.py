@@ -2,16 +2,14 @@ import subprocess
 import sys
 
 import torch
-from hypothesis import given
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import SparseOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
-from tests.operators.support import integer_ballots, integer_truth
 from tests.oracles import reference_graph
 from tests.support import count_operations, needs_torch_sparse
 
@@ -74,14 +72,6 @@ class TestSparseTensorOperator(OperatorContract):
         torch.testing.assert_close(again, out, rtol=1e-12, atol=1e-12)
         again.sum().backward()
         assert operator.matrix.storage.value().grad.any()
-
-
-@given(drawn=integer_ballots())
-def test_votes_that_meet_the_threshold_are_exact(drawn):
-    config, scores, mask, is_causal = drawn
-    ballot = PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
-    found = SparseOperator.of_pairs(ballot).to_dense()
-    assert torch.equal(found, integer_truth(config, scores, mask, is_causal).float())
 
 
 def test_a_graph_without_edges():

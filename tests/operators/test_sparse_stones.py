@@ -131,16 +131,6 @@ def test_auto_says_why_it_is_dense(settings, causal, words):
     assert str(choice).startswith("dense: ") and words in str(choice)
 
 
-def test_auto_goes_by_the_links_that_are_left():
-    query, key = torch.randn(2, 1, 1, 300, 64, requires_grad=True)
-    for threshold, operator in ((0.0, StoneOperator), (3.0, SparseStoneOperator)):
-        config = JatConfig.stones(threshold=threshold)
-        found, choice = jump_operator(query, key, config=config, explain=True)
-        assert isinstance(found, operator)
-        assert set(choice.milliseconds) == {"dense", "sparse"}
-        assert "600 columns of B, 300 tokens and 3 products of 128 features" in choice.why
-
-
 def test_an_explicit_choice_never_falls_back():
     heads, config = torch.randn(1, 2, 5, 4), JatConfig.stones(backend="sparse", strength=1.0)
     with pytest.raises(ValueError, match=r"'sparse' cannot run: in causal order .*use 'dense'"):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jat_graph.operators.threshold
@@ -11,10 +11,9 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator
-from jat_graph.operators.backends import unsupported
 from jat_graph.testing import OperatorContract, assert_within_budget
 from tests.inputs import random_heads, random_padding_mask
-from tests.operators.support import integer_ballots, integer_truth
+from tests.operators.support import integer_truth
 from tests.oracles import reference_graph
 
 
@@ -80,17 +79,6 @@ class TestSelectedNodes(OperatorContract):
 
     def dense_truth(self, query, key):
         return reference_graph(query, key, **SELECTED).adjacency
-
-
-@settings(max_examples=60)
-@given(drawn=integer_ballots(causal=False))
-def test_votes_that_meet_the_threshold_are_exact(drawn):
-    config, scores, mask, _ = drawn
-    assume(unsupported("threshold", config, mask) == [])
-    operator = ThresholdOperator(PairAdjacency.of_scores(config, MapScores(scores.float()), mask))
-    truth = integer_truth(config, scores, mask, False).float()
-    torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
-    torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-6, atol=1e-6)
 
 
 @settings(max_examples=60)
