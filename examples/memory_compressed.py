@@ -1,96 +1,31 @@
 """Train a language model with memory-compressed attention, T-DMCA, on Tiny Shakespeare.
 
-``python -m examples.memory_compressed --data-dir DIR`` trains on the first nine tenths of the text,
-byte by byte, and prints one line: the bits that the model needs for each character of the rest,
-read in pieces of the length it was trained on.
+``python -m examples.memory_compressed --data-dir DIR`` prints one line: the bits that the model
+needs for each character of the tenth of the text that it was not trained on.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
-import typer
-from torch import Tensor
-
-from jat_graph.tasks import get_task
+from examples.byte_models import BYTES, ByteOptions, train
+from examples.options import example, option
 from models.memory_compressed import MemoryCompressedModel
 
 
-def main() -> None:
-    """Train the model and print what it reaches."""
-    args = read_arguments()
-    try:
-        typer.echo(run(args))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"memory_compressed: error: {error}") from None
+@dataclass
+class Options(ByteOptions):
+    """What is asked for."""
+
+    block: int = option("tokens of a block of the local layers", 64)
 
 
-def run(args: argparse.Namespace) -> str:
-    """Train and measure; return the result in one line."""
-    task = get_task("tinyshakespeare")
-    data = task.load(args.data_dir)
-    train, test = (to_bytes(data[split]["text"][0], args.length) for split in task.splits)
-    start = time.process_time()
-    torch.manual_seed(args.seed)
-    model = MemoryCompressedModel(vocabulary_size=256, block=args.block)
-    fit(model, train, args.length, args.steps, args.batch_size, args.learning_rate)
-    bits = task.compute_metrics(evaluate(model, test, args.length).numpy())["bits_per_character"]
-    seconds = time.process_time() - start
-    return f"validation: {bits:.3f} bits a character, {seconds:.0f} s of CPU time; seed {args.seed}"
-
-
-def to_bytes(text: str, length: int) -> Tensor:
-    """Return the bytes of a text, which must make at least one piece."""
-    data = torch.tensor(list(text.encode()))
-    if not 1 <= length < len(data):
-        raise ValueError(f"length must be 1 to {len(data) - 1}, the bytes of a split, got {length}")
-    return data
-
-
-def fit(
-    model: MemoryCompressedModel, text: Tensor, length: int, steps: int, batch: int, rate: float
-) -> None:
-    """Train on random pieces."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
-    for _ in range(steps):
-        starts = torch.randint(len(text) - length, (batch, 1))
-        loss = losses(model, text[starts + torch.arange(length + 1)]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-
-
-@torch.no_grad()
-def evaluate(model: MemoryCompressedModel, text: Tensor, length: int) -> Tensor:
-    """Return the loss of every byte but the first, up to the end of the last whole piece."""
-    model.eval()
-    pieces = text.unfold(0, length + 1, length)  # [pieces, length + 1]
-    return torch.cat([losses(model, tokens).flatten() for tokens in pieces.split(16)])
-
-
-def losses(model: MemoryCompressedModel, tokens: Tensor) -> Tensor:
-    """Return the loss of each token but the first: ``[B, length + 1] -> [B, length]``."""
-    return F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:], reduction="none")
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with input.txt")
-    parser.add_argument("--length", type=int, default=256, help="bytes of a piece (default: 256)")
-    parser.add_argument("--block", type=int, default=64, help="local block (default: 64)")
-    parser.add_argument("--steps", type=int, default=1000, help="(default: 1000)")
-    parser.add_argument("--batch-size", type=int, default=8, help="(default: 8)")
-    parser.add_argument("--learning-rate", type=float, default=5e-3, help="(default: 5e-3)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    return parser.parse_args()
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train and measure; yield the result in one line."""
+    _, said = train(lambda: MemoryCompressedModel(BYTES, block=args.block), args)
+    yield f"validation: {said}; seed {args.seed}"
 
 
 if __name__ == "__main__":

@@ -8,43 +8,42 @@ which has as many edges and says nothing. How strongly heads jump is learned, fr
 
 A tree says which word is whose neighbour, not which of the two depends on the other, and not how.
 It is given in training and in the test: the question is whether heads can use what they are told,
-not whether a model can parse. Within a seed all arms begin at the same weights and see the same
+not whether a model can parse. Within a seed all variants begin at the same weights and see the same
 sentences in the same order, with the same learning rate, which was chosen for none of them;
-strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each arm gives the mean
-over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
+strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each variant gives the
+mean over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
 intervals. ``--json`` writes all of it and how many words of each sentence are right.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import networkx as nx
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import scatter, to_undirected
 from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
-from examples.jat_graph_transformer import read_trees
-from examples.word_scores import WordScores
+from examples.options import example, option
+from examples.word_scores import WordScores, settings_of
 from jat_graph.files import check_target
-from jat_graph.probes import Sentence
+from jat_graph.probes.treebank import Sentence, read_treebank
 from jat_graph.training import parameter_groups
 
 PAIRS = jat_graph.JatConfig(
     jat_graph.PairGraph(standardize=True, threshold=4.0), heads="all", strength="learned"
 )
-LABELS = {"relation": "relations", "pos": "tags"}  # what they are called in a Sentence
-ARMS = ("no jumps", "gold tree", "random tree")
+LABELS = ("relation", "pos")
+VARIANTS = ("no jumps", "gold tree", "random tree")
 BATCH, LONGEST, STRENGTH_LR = 16, 32, 1e-2
 TREE_SEED = 0  # of the random heads, which are the same for all seeds of the training
 
@@ -79,72 +78,62 @@ class Labeller(nn.Module):
         return logits
 
 
-def main() -> None:
-    """Train each arm on each seed, print what they reach, and write it if asked to."""
-    args = read_arguments()
-    try:
-        check(args)
-        train, test = (
-            [tree for tree in read_trees(args.data_dir, split) if len(tree) <= LONGEST]
-            for split in ("train", "dev")
-        )
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"tree_heads: error: {str(error).splitlines()[0]}") from None
-    labels = sorted({name for tree in train for name in labels_of(tree, args.label)})
-    train, test = train[: args.trees], test[: args.test_trees]
-    scores = WordScores(ARMS[0], [len(tree) for tree in test])
-    for arm in ARMS:
-        start = time.perf_counter()
-        parts = [make_sentences(trees, args.label, labels, arm) for trees in (train, test)]
-        for seed in range(args.seeds):
-            torch.manual_seed(seed)
-            model = Labeller(args.model, arm != ARMS[0], len(labels))
-            fit(model, parts[0], tokenizer, args.epochs, args.learning_rate, seed)
-            scores.add(arm, count_right(model, parts[1], tokenizer))
-        seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{scores.told(arm)}, {seconds:.0f} s a seed")
-    if args.json is not None:
-        scores.save(args.json, settings_of(args))
+@dataclass
+class Options:
+    """What is asked for."""
+
+    model: str = option("folder or Hub name of an encoder")
+    data_dir: Path = option("folder of UD English EWT")
+    label: str = option("relation or pos", LABELS[0])
+    trees: int = option("to train on", 600)
+    test_trees: int = 500
+    epochs: int = 2
+    learning_rate: float = 1e-4
+    seeds: int = 5
+    json: Path | None = option("file for scores and counts", None)
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse options that cannot be, before any work."""
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each variant; yield a line for each."""
     if args.label not in LABELS:
         raise ValueError(f"label must be {' or '.join(LABELS)}, got {args.label!r}")
-    for name in ("trees", "test_trees", "epochs", "seeds"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-    if not args.learning_rate > 0:
-        raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
     check_target(args.json)
-
-
-def settings_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a run, without its folders."""
-    options = ("label", "trees", "test_trees", "epochs", "learning_rate")
-    return {
-        "command": "python -m examples.tree_heads",
-        "model": Path(args.model).name,
-        **{name: getattr(args, name) for name in options},
-        "jumps": PAIRS.to_dict(),
-        "strength_lr": STRENGTH_LR,
-        "batch_size": BATCH,
-        "longest_sentence": LONGEST,
-        "tree_seed": TREE_SEED,
-    }
+    train, test = (
+        read_treebank(args.data_dir, split=split, lengths=range(1, LONGEST + 1))
+        for split in ("train", "dev")
+    )
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    labels = sorted({name for tree in train for name in labels_of(tree, args.label)})
+    train, test = train[: args.trees], test[: args.test_trees]
+    scores = WordScores(VARIANTS[0], [len(tree) for tree in test])
+    for variant in VARIANTS:
+        start = time.perf_counter()
+        parts = [make_sentences(trees, args.label, labels, variant) for trees in (train, test)]
+        for seed in range(args.seeds):
+            torch.manual_seed(seed)
+            model = Labeller(args.model, variant != VARIANTS[0], len(labels))
+            fit(model, parts[0], tokenizer, args.epochs, args.learning_rate, seed)
+            counts = count_right(model, parts[1], tokenizer)
+            scores.right.setdefault(variant, []).append(counts)
+        seconds = (time.perf_counter() - start) / args.seeds
+        yield f"{scores.told(variant)}, {seconds:.0f} s a seed"
+    if args.json is not None:
+        more = {"jumps": PAIRS.to_dict(), "strength_lr": STRENGTH_LR}
+        scores.save(args.json, settings_of(args, **more))
 
 
 def labels_of(tree: Sentence, label: str) -> Sequence[str]:
     """Return what is to be told of each word."""
-    names: Sequence[str] = getattr(tree, LABELS[label])
-    return names
+    if label == "pos":
+        return tree.tags
+    return [name.partition(":")[0] for name in tree.relations]  # without subtypes
 
 
 def make_sentences(
-    trees: list[Sentence], label: str, labels: list[str], arm: str
+    trees: list[Sentence], label: str, labels: list[str], variant: str
 ) -> list[Labelled]:
-    """Return sentences with the heads that an arm gives them."""
+    """Return sentences with the heads that an variant gives them."""
     draw = random.Random(TREE_SEED)
     heads: dict[str, Callable[[Sentence], Sequence[int] | None]] = {
         "no jumps": lambda tree: None,
@@ -156,7 +145,7 @@ def make_sentences(
         Labelled(
             tree.words,
             [numbers.get(name, -1) for name in labels_of(tree, label)],
-            heads[arm](tree),
+            heads[variant](tree),
         )
         for tree in trees
     ]
@@ -238,21 +227,6 @@ def count_right(model: Labeller, sentences: list[Labelled], tokenizer: Any) -> l
         right = (logits.argmax(-1) == classes).long()
         found += scatter(right, rows, dim_size=len(own), reduce="sum").tolist()
     return found
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
-    parser.add_argument("--model", required=True, help="folder or Hub name of an encoder")
-    parser.add_argument("--label", default="relation", help="relation (the default) or pos")
-    parser.add_argument("--trees", type=int, default=600, help="to train on (default: 600)")
-    parser.add_argument("--test-trees", type=int, default=500, help="(default: 500)")
-    parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="(default: 1e-4)")
-    parser.add_argument("--seeds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--json", type=Path, help="file for scores and counts (default: none)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

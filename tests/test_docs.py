@@ -231,7 +231,6 @@ TYPED = (
     "disabled",
     "from_pretrained",
     "inspection.inspect_text",
-    "inspection.view_graphs",
     "jump_attention",
     "jump_operator",
     "nn.JumpConv",
@@ -240,8 +239,6 @@ TYPED = (
     "probes.view",
     "stone_graph",
     "summary",
-    "training.compare",
-    "training.paired_difference",
     "training.parameter_groups",
     "using_graphs",
 )

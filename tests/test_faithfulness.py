@@ -1,23 +1,24 @@
 """Where paper and released code differ: pins that no other test has, and the page of all pins."""
 
 import ast
-import dataclasses
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from torch import Tensor
 from torch.testing import assert_close
+from transformers import TrainingArguments
 
+from examples.arguments import DataArguments
+from examples.data import load_splits
+from examples.sweeps.definition import read_sweep
+from examples.tasks import Task
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.adjacency.sampling import sampled_positions
 from jat_graph.hf import attach
-from jat_graph.lab.studies import load_grid
-from jat_graph.tasks import get_task
-from jat_graph.training import TrainingOptions
-from jat_graph.training.data import dev_splits
 from tests.hf.models import tiny_model
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (
@@ -167,23 +168,22 @@ def test_no_output_depends_on_the_programs_own_seed() -> None:
     assert torch.equal(*outputs)
 
 
-def test_training_is_told_what_the_paper_says() -> None:
-    options = TrainingOptions(model="bert-base-uncased", task="cola", output_dir="run")
-    assert (options.batch_size, options.epochs, options.learning_rate) == (32, 5, 2e-5)
-
-
 @pytest.mark.parametrize("name", ["glue", "layers", "heads", "order"])
-def test_the_grids_say_what_they_train_with(name: str) -> None:
-    said = load_grid(name).training
-    wanted = {"batch_size": 16, "epochs": 6, "learning_rate": 1e-4, "max_train_samples": 1000}
-    assert {key: said[key] for key in wanted} == wanted
+def test_the_sweeps_say_what_they_train_with(name: str) -> None:
+    said = read_sweep(name).options
+    assert said["per_device_train_batch_size"] == 16
+    assert (said["num_train_epochs"], said["learning_rate"]) == (6, 1e-4)
+    assert said["max_train_samples"] == 1000
 
 
 def test_a_choice_of_rho_never_sees_the_dev_set() -> None:
-    task = get_task("cola")
-    options = TrainingOptions(model="m", task="cola", output_dir="run", held_out=0.1)
-    assert dev_splits(task, options) == ("held_out",)
-    assert dev_splits(task, dataclasses.replace(options, held_out=0.0)) == ("validation",)
+    rows = Dataset.from_dict({"text": ["a"] * 20, "label": [0, 1] * 10})
+    task = Task(
+        "made", "classification", lambda folder, names: {"train": rows}, None, ("accuracy",)
+    )
+    data = DataArguments(held_out=0.1)
+    splits = load_splits(data, task, TrainingArguments("run", do_train=True, use_cpu=True))
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 18, "held_out": 2}
 
 
 # --- the page ------------------------------------------------------------------------------------

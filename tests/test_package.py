@@ -159,13 +159,12 @@ def test_a_public_name_can_be_used(name: str) -> None:
 # Where names stood before the modules were put into rooms; whoever imports them there still may.
 FORMER_PLACES = {
     "jat_graph.attention": ("jump_attention", "jump_operator"),
-    "jat_graph.experiments": ("Grid", "load_grid", "read_results", "run_experiment"),
     "jat_graph.inspection": (
         *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone"),
         *("graph_statistics", "inspect_text", "view_head"),
     ),
     "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
-    "jat_graph.training": ("Arm", "Comparison", "compare", "comparison_markdown", "summarize"),
+    "jat_graph.training": ("JatTrainerMixin", "parameter_groups"),
     "jat_graph.transforms": ("AttentionToGraph",),
 }
 
@@ -251,7 +250,7 @@ def test_make_compiles_two_packages_with_all_cores_unless_told_not_to(tmp_path: 
     ] * 2
     assert "torch-sparse" not in without and "torch_sparse" not in without
     assert all(
-        "-m pytest" in recipes and "'.[train,viz,probes,atlas,dev,docs]'" in recipes
+        "-m pytest" in recipes and "'.[examples,viz,probes,atlas,dev,docs]'" in recipes
         for recipes in (whole, without)
     )
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")

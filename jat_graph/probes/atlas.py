@@ -22,7 +22,7 @@ from jat_graph.probes.pictures import COLOURS, MARKERS
 from jat_graph.probes.words import WordReader, check_layers, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page
-from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, PageContent
+from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Atlas(Findings):
     @property
     def page(self) -> Page:
         """The maps as a page, which a notebook shows and ``save`` writes."""
-        return Page(PageContent(f"Uses of {self.settings['word']}", atlases=self.views))
+        return Page(f"Uses of {self.settings['word']}", atlases=self.views)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the table, the pictures, and the page as ``atlas.html``."""

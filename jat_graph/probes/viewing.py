@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jat_graph.inspection.selection import Indices
 from jat_graph.probes.treebank import Sentence
 from jat_graph.viewer import AtlasView, Page
-from jat_graph.viewer.content import PageContent, ParsedWords
+from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def view(
         >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
         >>> page = view(model.eval(), tokenizer, "dogs bark at cats", layers=(0, 2))
-        >>> [(head.layer, head.head) for head in page.content.texts[0].heads][3:5]
+        >>> [(head.layer, head.head) for head in page.texts[0].heads][3:5]
         [(0, 3), (2, 0)]
     """
     some: list[Any] = [texts] if isinstance(texts, str | Sentence) else list(texts)
@@ -86,4 +86,4 @@ def view(
             raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")
     chosen: Any = {"layers": layers, "heads": heads, "tokens": tokens}
     shown = read_texts(model, tokenizer, contents, special_tokens=special_tokens, **chosen)
-    return Page(PageContent(title, tuple(shown), tuple(atlases)))
+    return Page(title, tuple(shown), tuple(atlases))

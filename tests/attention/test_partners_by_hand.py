@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot, scaled_dot_product_attention
 from torch.testing import assert_close
 
+from examples.tasks.recall import PartnersTask
 from jat_graph import JatConfig, jump_attention
-from jat_graph.tasks import PartnersTask
 
 
 def share_of_right_answers(

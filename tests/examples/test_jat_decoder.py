@@ -3,11 +3,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from examples import jat_decoder
-from jat_graph import JatConfig, PairGraph
-from models.jat_decoder import JatDecoder
 
 BITS = r"\d+\.\d{3} bits a character, \d+ s"
 LINE = (
@@ -39,7 +36,7 @@ def test_it_compares_two_models_in_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "needs input.txt or input.txt.gz in"),
+        ((), "must hold lm/tinyshakespeare/input.txt"),
         (("--threshold", "-1"), "threshold must be"),
         (("--key-step", "0"), "key_step must be"),
     ],
@@ -58,21 +55,5 @@ def test_a_text_shorter_than_a_piece_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "input.txt").write_text("To be, or not to be")
-    with pytest.raises(SystemExit, match=r"length must be 2 to 16, .* got 128$"):
+    with pytest.raises(SystemExit, match=r"length must be 2 to .* got 128$"):
         run(monkeypatch, tmp_path)
-
-
-def test_training_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = torch.tensor(list(b"abcdefgh" * 40))
-    torch.manual_seed(0)
-    model = JatDecoder(
-        256,
-        JatConfig(PairGraph(threshold=0.1), heads=2, hop_weights=(0.5, 0.5)),
-        channels=32,
-        layers=1,
-    )
-    before = jat_decoder.evaluate(model, text, 16).mean()
-    jat_decoder.fit(model.train(), text, length=16, steps=40, batch=4, rate=1e-2)
-    after = jat_decoder.evaluate(model, text, 16)
-    assert len(after) == (len(text) - 1) // 16 * 16
-    assert after.mean() < 0.2 * before

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from examples import jat_encoder
-from jat_graph.tasks import ListOpsTask
+from examples.tasks.listops import listops_task
 from models.jat_encoder import JatEncoder
 
 LINE = re.compile(
@@ -45,8 +45,8 @@ def test_it_compares_kinds_of_heads_in_a_line_each(
     ("words", "message"),
     [
         (("--threshold", "-1"), "threshold must be"),
-        (("--min-length", "9", "--max-length", "8"), "max_length must be min_length or more"),
-        (("--train-size", "0"), "train_size must be 1 or more, got 0"),
+        (("--min-length", "9", "--max-length", "8"), "min_length must be from 4 to max_length"),
+        (("--train-size", "0"), "train must be 1 or more, got 0"),
         (("--seeds", "0"), "seeds must be at least 1, got 0"),
         (("--steps", "0"), "steps must be at least 1, got 0"),
         (("--batch-size", "0"), "batch_size must be at least 1, got 0"),
@@ -67,7 +67,7 @@ def test_bad_input_is_one_line(
 
 @pytest.mark.parametrize("conv", [None, "GCNConv", "GATv2Conv", "StoneConv"])
 def test_training_learns_a_few_lists_by_heart(conv: str | None) -> None:
-    rows = ListOpsTask(train_size=20, min_length=4, max_length=8).load(None, ["train"])["train"]
+    rows = listops_task(train=20, min_length=4, max_length=8).load(None, ["train"])["train"]
     tokens, labels = jat_encoder.encode(rows)
     assert tokens.shape == (20, 9)
     assert (tokens[:, 0] == jat_encoder.FIRST).all()

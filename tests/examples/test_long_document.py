@@ -1,3 +1,4 @@
+import argparse
 import dataclasses
 import re
 import sys
@@ -10,9 +11,6 @@ from examples import long_document
 from jat_graph import JatConfig
 from jat_graph.hf import attached_config
 from models.long_document import LongDocument
-from tests.training.conftest import tiny_model
-
-__all__ = ["tiny_model"]
 
 JUMP = JatConfig.stones(key_selection="sampled", num_keys=6, pattern="window:8+global:1")
 
@@ -97,7 +95,7 @@ def test_values_come_from_beyond_the_window_and_padding_changes_nothing(tiny_mod
 def test_training_learns_a_few_texts_by_heart(tiny_model: str) -> None:
     torch.manual_seed(0)
     documents = [(torch.randint(4, 15, (70,)).tolist(), label) for label in (0, 1, 2, 0)]
-    args = long_document.argparse.Namespace(
+    args = argparse.Namespace(
         batch_size=2, accumulation=2, learning_rate=5e-3, epochs=45, bf16=False
     )
     model = LongDocument(tiny_model, 3, JUMP, max_length=80)

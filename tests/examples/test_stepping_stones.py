@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from examples.stepping_stones import HIGH, LINK, LOW, MARK, SENTENCE, Standing, draw, look, main
+from examples.sentence_graph import SENTENCE
+from examples.stepping_stones import HIGH, LINK, LOW, MARK, Standing, draw, look, main
 
 
 def test_the_two_words_share_the_two_books_as_the_page_says(minilm_path: str) -> None:
@@ -43,24 +44,14 @@ def test_the_picture_is_written(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model", "nowhere"], "load the files"),
-        (["--head", "99"], "layer and head must be below 6 and 12, got 0 and 99"),
-        (["--threshold", "-1"], "threshold must be at least 0"),
-        (["--output", "stones.jpg"], "ending in .png"),
-    ],
+    "words",
+    [["--model", "nowhere"], ["--head", "99"], ["--threshold", "-1"], ["--output", "stones.jpg"]],
 )
 def test_bad_input_is_one_line(
-    words: list[str],
-    message: str,
-    minilm_path: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    words: list[str], minilm_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["--model", minilm_path, "--layer", "0", "--head", "0", "--sentence", "Dogs bark."]
     given += ["--output", str(tmp_path / "stones.png"), *words]
     monkeypatch.setattr(sys, "argv", ["stepping_stones", *given])
-    with pytest.raises(SystemExit, match=f"^stepping_stones: error: .*{message}") as caught:
+    with pytest.raises(SystemExit, match=r"^stepping_stones: error: [^\n]+$"):
         main()
-    assert "\n" not in str(caught.value)

@@ -1,5 +1,6 @@
 """Gold trees in the heads of a pretrained model."""
 
+import gzip
 import json
 import random
 import sys
@@ -14,7 +15,7 @@ from transformers import AutoTokenizer
 
 from examples import tree_heads
 from examples.tree_heads import (
-    ARMS,
+    VARIANTS,
     Labelled,
     Labeller,
     encode,
@@ -23,140 +24,97 @@ from examples.tree_heads import (
     random_heads,
     tree_graph,
 )
-from jat_graph.probes import Sentence
-from tests.examples.test_jat_graph_transformer import TREE, write_trees
+from jat_graph.probes.treebank import Sentence
 
-RELATIONS = sorted(set(TREE.relations))
-LONGER = Sentence(("Unquestionably", "dogs"), ("ADV", "NOUN"), (1, -1), ("advmod", "root"))
+SENTENCE = """\
+1\tDogs\tdog\tNOUN\tNNS\t_\t3\tnsubj:outer\t_\t_
+2\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_
+3\tbark\tbark\tVERB\tVB\t_\t0\troot\t_\t_
+
+1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
+
+"""
+TREE = Sentence(
+    ("Dogs", "do", "bark"), ("NOUN", "AUX", "VERB"), (2, 2, -1), ("nsubj:outer", "aux", "root")
+)
+LONGER = Sentence(("Unquestionably", "dogs"), ("ADV", "NOUN"), (1, -1), ("aux", "root"))
+RELATIONS = ["aux", "nsubj", "root"]
 
 
-def sentences(arm: str, *trees: Sentence) -> list[Labelled]:
-    return make_sentences(list(trees), "relation", RELATIONS, arm)
+def write_trees(folder: Path, times: int) -> None:
+    for split in ("train", "dev"):
+        path = folder / f"en_ewt-ud-{split}.conllu.gz"
+        path.write_bytes(gzip.compress((SENTENCE * times).encode()))
+
+
+def sentences(variant: str, *trees: Sentence) -> list[Labelled]:
+    return make_sentences(list(trees), "relation", RELATIONS, variant)
 
 
 def test_words_begin_where_they_should(minilm_path: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    encoding, firsts, words = encode(sentences("no jumps", TREE, LONGER), tokenizer)
-    assert firsts.sum(-1).tolist() == [5, 2]
-    pieces = tokenizer.convert_ids_to_tokens(encoding["input_ids"][1][words[1] == 0])
-    assert len(pieces) > 1
-    assert [row.tolist() for row in words[firsts].split([5, 2])] == [list(range(5)), [0, 1]]
+    _, firsts, words = encode(sentences("no jumps", TREE, LONGER), tokenizer)
+    assert [row.tolist() for row in words[firsts].split([3, 2])] == [[0, 1, 2], [0, 1]]
+    assert (words[1] == 0).sum() > 1  # a word of several pieces
 
 
-def test_the_tree_has_no_direction() -> None:
-    edges = set(map(tuple, tree_graph(TREE.heads).edge_index.T.tolist()))
-    assert edges == {(a, 3) for a in (0, 1, 2, 4)} | {(3, a) for a in (0, 1, 2, 4)}
-
-
-@pytest.mark.parametrize("num_words", [1, 2, 3, 20])
-def test_random_heads_are_a_tree_over_all_words(num_words: int) -> None:
-    for seed in range(10):
-        heads = random_heads(num_words, random.Random(seed))
-        assert heads == random_heads(num_words, random.Random(seed))
-        graph = tree_graph(heads)
-        assert graph.num_nodes == num_words and graph.num_edges == 2 * (num_words - 1)
-        assert nx.is_tree(to_networkx(graph, to_undirected=True))
-        assert heads.count(-1) == 1
-
-
-def test_every_tree_is_as_likely_as_any_other() -> None:
+def test_random_heads_are_any_tree_over_all_words() -> None:
     draw = random.Random(0)
     drawn = Counter(tuple(random_heads(3, draw)) for _ in range(9000))
-    assert len(drawn) == 9  # three trees, three roots each
-    assert min(drawn.values()) > 850 and max(drawn.values()) < 1150
+    assert len(drawn) == 9 and min(drawn.values()) > 850  # three trees, three roots each
+    heads = random_heads(20, draw)
+    assert nx.is_tree(to_networkx(tree_graph(heads), to_undirected=True)) and heads.count(-1) == 1
 
 
-def test_arms_differ_in_their_heads_only() -> None:
-    given = {arm: sentences(arm, TREE, LONGER, TREE) for arm in ARMS}
-    assert [one.heads for one in given["no jumps"]] == [None] * 3
-    assert [one.heads for one in given["gold tree"]] == [TREE.heads, LONGER.heads, TREE.heads]
-    first, _, third = given["random tree"]
-    assert first.heads != third.heads  # each sentence has its own
-    assert given["random tree"] == sentences("random tree", TREE, LONGER, TREE)
-    assert given["random tree"][:1] == sentences("random tree", TREE)
+def test_variants_differ_in_their_heads_only(minilm_path: str) -> None:
+    given = {name: sentences(name, TREE, LONGER) for name in VARIANTS}
+    assert [one.heads for one in given["gold tree"]] == [TREE.heads, LONGER.heads]
     assert len({str([one._replace(heads=None) for one in own]) for own in given.values()}) == 1
-
-
-def test_labels_are_relations_or_parts_of_speech() -> None:
-    (told,) = make_sentences([TREE], "pos", ["AUX", "NOUN", "VERB"], "gold tree")
-    assert told.classes == [1, 0, -1, 2, -1]
-    (told,) = sentences("gold tree", TREE)
-    assert tuple(RELATIONS[place] for place in told.classes) == TREE.relations
-
-
-def test_arms_begin_at_the_same_weights_and_answers(minilm_path: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    logits = []
-    for arm in ARMS:
-        torch.manual_seed(0)
-        model = Labeller(minilm_path, arm != "no jumps", len(RELATIONS)).eval()
-        with torch.no_grad():
-            logits.append(predict(model, sentences(arm, TREE, LONGER), tokenizer)[0])
-    torch.testing.assert_close(logits[1], logits[0], rtol=0, atol=1e-4)
-    assert torch.equal(logits[1], logits[2])
-
-
-def test_another_tree_changes_what_heads_see(minilm_path: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
     torch.manual_seed(0)
+    plain = Labeller(minilm_path, False, len(RELATIONS)).eval()
+    torch.manual_seed(0)
     model = Labeller(minilm_path, True, len(RELATIONS)).eval()
-    gold = sentences("gold tree", TREE)
-    other = [gold[0]._replace(heads=[1, 2, 3, -1, 0])]
     with torch.no_grad():
-        at_rest, classes, rows = predict(model, gold, tokenizer)
-        assert torch.equal(at_rest, predict(model, other, tokenizer)[0])
+        before = predict(model, given["gold tree"], tokenizer)[0]
+        want = predict(plain, given["no jumps"], tokenizer)[0]
+        torch.testing.assert_close(before, want, rtol=0, atol=1e-4)
         for name, theta in model.named_parameters():
             if name.endswith("strength.theta"):
                 theta.fill_(0.5)
-        jumping = predict(model, gold, tokenizer)[0]
-        assert not torch.allclose(jumping, at_rest, atol=1e-3)
-        elsewhere = predict(model, other, tokenizer)[0]
-        assert not torch.allclose(jumping, elsewhere, atol=1e-3)
-    assert tuple(RELATIONS[place] for place in classes.tolist()) == TREE.relations
-    assert rows.tolist() == [0] * 5
+        gold = predict(model, given["gold tree"], tokenizer)[0]
+        other = [given["gold tree"][0]._replace(heads=[1, 2, -1]), given["gold tree"][1]]
+        assert not torch.allclose(gold, before, atol=1e-3)
+        assert not torch.allclose(gold, predict(model, other, tokenizer)[0], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["relation", "pos"])
 def test_it_trains_tells_and_writes(
     label: str,
     minilm_path: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_trees(tmp_path, 4)
     words = ["--data-dir", str(tmp_path), "--model", minilm_path, "--seeds", "2", "--epochs", "1"]
-    file = tmp_path / "scores.json"
-    argv = ["tree_heads", *words, "--label", label, "--json", str(file)]
-    monkeypatch.setattr(sys, "argv", argv)
+    words += ["--label", label, "--json", str(tmp_path / "scores.json")]
+    monkeypatch.setattr(sys, "argv", ["tree_heads", *words])
     tree_heads.main()
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == list(ARMS)
-    assert ["against no jumps" in line for line in lines] == [False, True, True]
-    content = json.loads(file.read_text(encoding="utf-8"))
-    assert content["settings"]["label"] == label and str(tmp_path) not in json.dumps(content)
-    assert content["words"] == [5, 1] * 4
-    for found in content["arms"].values():
-        for counts in found["right"]:
-            pairs = zip(counts, content["words"], strict=True)
-            assert all(0 <= right <= most for right, most in pairs)
+    assert [line.split(":")[0] for line in lines] == list(VARIANTS)
+    content = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    assert content["settings"]["label"] == label and content["words"] == [3, 1] * 4
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--seeds", "0"], "seeds must be at least 1, got 0"),
-        (["--trees", "-3"], "trees must be at least 1, got -3"),
-        (["--learning-rate", "0"], "learning_rate must be above 0, got 0.0"),
-        (["--label", "xpos"], "label must be relation or pos, got 'xpos'"),
-        (["--json", "nowhere/a.json"], "nowhere/a.json must be a file in a folder that is there.*"),
-        (["--data-dir", "nowhere"], ".*nowhere.*"),
-    ],
+    "words", [["--seeds", "0"], ["--label", "xpos"], ["--json", "nowhere/a.json"], []]
 )
 def test_bad_input_is_one_line(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    argv = ["tree_heads", "--model", "m", "--data-dir", str(tmp_path), *words]
+    argv = ["tree_heads", "--model", "m", "--data-dir", str(tmp_path / "nowhere"), *words]
     monkeypatch.setattr(sys, "argv", argv)
-    with pytest.raises(SystemExit, match=f"^tree_heads: error: {message}$"):
+    with pytest.raises(SystemExit, match=r"^tree_heads: error: [^\n]+$"):
         tree_heads.main()

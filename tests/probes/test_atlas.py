@@ -367,7 +367,7 @@ def test_what_no_model_can_take_is_left_out_and_nothing_known_leaves_clusters_al
     some = [*(Context(own.words) for own in planted()[:8]), Context(("bank", *["word"] * 600))]
     found = context_atlas(reader, "bank", some, layers=[1])
     assert found.settings["sentences_found"] == 9 and found.settings["sentences_shown"] == 8
-    assert np.isfinite(found.views[0].layers[0].places).all()
+    assert np.isfinite(found.views[0].layers[0].positions).all()
     assert list(found.figures) == ["atlas-cluster"] and len(found.views[0].points) == 8
     assert not any(name.startswith(("sense", "part")) for name in found.table.columns)
 

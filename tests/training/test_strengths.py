@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from jat_graph import JatConfig, attach
+from jat_graph import JatConfig, PairGraph, attach, from_pretrained
+from jat_graph.hf import attached_config
 from jat_graph.nn import JumpSelfAttention
-from jat_graph.training import parameter_groups
-from jat_graph.training.trainer import TaskTrainer
-from tests.hf.models import tiny_model
+from jat_graph.training import JatTrainerMixin, parameter_groups
+from tests.hf.models import tiny_inputs, tiny_model
+
+
+class JatTrainer(JatTrainerMixin, Trainer):
+    """A Trainer of somebody's own."""
 
 
 class Block(nn.Module):
@@ -98,8 +102,8 @@ def test_the_trainer_makes_the_same_groups_for_any_optimizer(
     args = TrainingArguments(
         str(tmp_path), optim=optim, learning_rate=1e-3, weight_decay=0.1, use_cpu=True
     )
-    trainer = TaskTrainer(model=model, args=args)
-    trainer.strength_lr = strength_lr
+    trainer = JatTrainer(model=model, args=args)
+    trainer.strength_learning_rate = strength_lr
     trainer.create_optimizer_and_scheduler(10)
     made = trainer.optimizer
     assert trainer.create_optimizer() is made
@@ -117,7 +121,7 @@ def test_the_trainer_makes_the_same_groups_for_any_optimizer(
 
 def test_the_trainer_of_a_model_without_strengths_is_that_of_transformers(tmp_path: Path) -> None:
     args = TrainingArguments(str(tmp_path), use_cpu=True)
-    ours = TaskTrainer(model=Block(0.5), args=args).create_optimizer()
+    ours = JatTrainer(model=Block(0.5), args=args).create_optimizer()
     theirs = Trainer(model=Block(0.5), args=args).create_optimizer()
     assert [len(group["params"]) for group in ours.param_groups] == [
         len(group["params"]) for group in theirs.param_groups
@@ -129,3 +133,36 @@ def test_the_trainer_of_a_model_without_strengths_is_that_of_transformers(tmp_pa
 def test_bad_rates_are_named(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name} must be"):
         parameter_groups(Block(), **{"lr": 0.1, name: value})  # type: ignore[arg-type]
+
+
+def test_a_trainer_saves_heads_and_describes_them(tmp_path: Path) -> None:
+    model = attach(tiny_model("bert"), JatConfig.stones())
+    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    trainer = JatTrainer(model=model, args=args)
+    trainer.save_model()
+    assert "jat_graph.from_pretrained" in (tmp_path / "README.md").read_text()
+    trainer.create_model_card(dataset="my sentences")
+    card = (tmp_path / "README.md").read_text()
+    assert "my sentences" in card and "jat_graph.from_pretrained" in card
+    again = from_pretrained(type(model), tmp_path)
+    assert attached_config(again) == attached_config(model)
+
+
+def test_activations_computed_again_take_the_graphs_that_there_are(tmp_path: Path) -> None:
+    losses = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        model = attach(tiny_model("bert"), JatConfig(PairGraph(threshold=0.1)))
+        args = TrainingArguments(
+            str(tmp_path),
+            use_cpu=True,
+            activation_checkpointing=again,
+            max_steps=2,
+            disable_tqdm=True,
+        )
+        rows = [{name: x[0] for name, x in tiny_inputs("bert", (8,)).items()} for _ in range(4)]
+        loss = lambda outputs, labels, num_items_in_batch=None: outputs[0].square().mean()  # noqa: E731
+        trainer = JatTrainer(model=model, args=args, train_dataset=rows, compute_loss_func=loss)
+        losses.append(trainer.train().training_loss)
+        assert model.is_activation_checkpointing == again
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

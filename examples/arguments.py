@@ -1,0 +1,149 @@
+"""Command lines of the run scripts: all options of ``TrainingArguments``, and a few of ours."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import HfArgumentParser, TrainingArguments
+
+from examples.heads import PRESETS, read_heads
+from examples.options import option
+from jat_graph.files import check_model_name, read_object
+
+ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
+
+RUN_FILE = "run.json"
+# Where a run is written, how it is shown and where it goes on from say nothing about its result.
+_ELSEWHERE = (
+    "output_dir",
+    "resume_from_checkpoint",
+    "run_name",
+    "disable_tqdm",
+    "local_rank",
+    "described",
+)
+
+
+@dataclass
+class ModelArguments:
+    """The model, and the heads that are placed in it."""
+
+    model_name_or_path: str = option("Folder or Hub name; one saved with heads of ours keeps them.")
+    tokenizer_name: str | None = option("Folder or Hub name. Default: the model's.", None)
+    from_scratch: bool = option("Draw all weights from the seed; config.json is enough.", False)
+    depth: int | None = option("Layers: upper ones go, or the top one is copied on top.", None)
+    attention_dropout: float | None = option(
+        "0 for long inputs on the CPU. Default: the model's.", None
+    )
+    jat_preset: str | None = option(f"Heads to place: {', '.join(PRESETS)}.", None)
+    jat_config: str | None = option(
+        "JSON file with settings of heads, of one kind or several.", None
+    )
+    jat_set: list[str] = option(
+        "NAME=VALUE …, fields of the heads' settings, as heads=4 layers=[0,1].", []
+    )
+    density: float | None = option("First calibrate thresholds to this share of pairs.", None)
+    strength_learning_rate: float | None = option(
+        "Of learned strengths. Default: 100 times the other.", None
+    )
+    # All that was asked for, as it was before anything changed it.
+    described: dict[str, Any] = field(default_factory=dict, init=False)
+
+
+@dataclass
+class DataArguments:
+    """The data: a named task, or files of one's own."""
+
+    task_name: str | None = option("A named task, as rte; examples/tasks has all.", None)
+    data_dir: str | None = option("Folder with the original files of named tasks.", None)
+    dataset_name: str | None = option("Data set for load_dataset, in place of files.", None)
+    dataset_config_name: str | None = option("A part of it.", None)
+    train_file: str | None = option("Rows to train on: .csv, .tsv, .json or .jsonl; or .txt.", None)
+    validation_file: str | None = option("Rows to validate on.", None)
+    test_file: str | None = option("Rows to test on.", None)
+    max_length: int = option(
+        "Tokens of a sequence; a table of positions that is shorter is resized.", 128
+    )
+    max_train_samples: int | None = option("Train on this many.", None)
+    max_eval_samples: int | None = option("Evaluate on this many.", None)
+    held_out: float = option(
+        "Evaluate on this share of the training data, drawn once for all seeds.", 0.0
+    )
+
+
+def run_script(name: str, main: Callable[[], dict[str, float]]) -> None:
+    """Run a script; what does not fit is said in one line, and its exit code is 1."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        main()
+    except (OSError, ValueError, FloatingPointError, ImportError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SystemExit(f"{name}: error: {first}") from None
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; --resume_from_checkpoint last goes on", file=sys.stderr)  # noqa: T201
+        raise SystemExit(130) from None
+    if torch.distributed.is_initialized():
+        # An interpreter that ends by itself sometimes aborts here, and its launcher fails.
+        torch.distributed.destroy_process_group()
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def parse_arguments(
+    arguments: Sequence[str] | None, kind: type[ArgumentsT]
+) -> tuple[ModelArguments, ArgumentsT, TrainingArguments]:
+    """Read a command line, and refuse what can be refused before anything is loaded."""
+    usage = "%(prog)s --model_name_or_path M --output_dir O ... (--help lists all options)"
+    classes: Any = (ModelArguments, kind, TrainingArguments)
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    model, data, args = HfArgumentParser(classes, usage=usage).parse_args_into_dataclasses(words)
+    check_model_name(model.model_name_or_path)
+    named = [data.task_name, data.dataset_name, data.train_file or data.validation_file]
+    if sum(name is not None for name in named) != 1:
+        raise ValueError("data must be one of --task_name, --dataset_name and --train_file")
+    if not (args.do_train or args.do_eval or args.do_predict):
+        raise ValueError("nothing to do: give --do_train, --do_eval or --do_predict")
+    if not 0 <= data.held_out < 1:
+        raise ValueError(f"held_out must be a share below 1, got {data.held_out}")
+    read_heads(model)
+    args.data_seed = args.seed if args.data_seed is None else args.data_seed
+    asked = {**args.to_dict(), **asdict(model), **asdict(data)}
+    kept = {name: value for name, value in asked.items() if name not in _ELSEWHERE}
+    model.described = json.loads(json.dumps(kept))
+    check_folder(model, args)
+    args.dataloader_pin_memory &= args.device.type != "cpu"
+    return model, data, args
+
+
+def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
+    """Refuse a folder with another run, or with one that is not to go on."""
+    folder, file = Path(str(args.output_dir)), Path(str(args.output_dir), RUN_FILE)
+    if not args.do_train or not args.should_save:  # the main process says it for all
+        return
+    if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(
+            f"output_dir {folder} must be empty: --resume_from_checkpoint last goes on with the "
+            "run in it"
+        )
+    asked = model.described
+    found = read_object(file, "run") if file.exists() else asked
+    changed = next((name for name in asked if found.get(name) != asked[name]), None)
+    if changed is not None:
+        raise ValueError(
+            f"output_dir {folder} holds a run with {changed}={found.get(changed)!r}, not "
+            f"{asked[changed]!r}: name another folder"
+        )
+
+
+def finished_run(args: TrainingArguments) -> dict[str, float] | None:
+    """The scores of the run in a folder, if it has come to its end: they are written last."""
+    file = Path(str(args.output_dir), "all_results.json")
+    return read_object(file, "results") if args.do_train and file.exists() else None

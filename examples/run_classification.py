@@ -1,0 +1,189 @@
+"""Train and evaluate a classifier of texts, of pairs, or of choices; or a regression.
+
+``python -m examples.run_classification --model_name_or_path M --task_name rte --data_dir DIR
+--jat_preset stones --do_train --do_eval --output_dir O``, or with files of your own:
+``--train_file mine.csv --validation_file … --text_column … --label_column …``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import ClassLabel, Dataset, Value
+from torch import Tensor
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+
+from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
+from examples.data import load_splits, load_task, own_columns
+from examples.options import option
+from examples.tasks import Splits, Task
+from examples.tasks.metrics import score_classes, score_numbers
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
+
+
+@dataclass
+class ClassificationArguments(DataArguments):
+    """The data: texts with labels."""
+
+    text_column: str = option("Column with the text.", "text")
+    text_pair_column: str | None = option("Column with the other text of a pair.", None)
+    label_column: str = option("Column with a class, or a number to tell.", "label")
+    do_regression: bool | None = option(
+        "Tell numbers. Default: where labels have a fraction.", None
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
+    """Train and evaluate as the arguments say, those of the command line where there are none."""
+    model, data, args = parse_arguments(arguments, ClassificationArguments)
+    if (results := finished_run(args)) is not None:
+        return results
+    task = load_task(data, "classification")
+    splits = load_splits(data, task, args)
+    tokenizer = load_tokenizer(model)
+    config = load_config(model, pad_token_id=tokenizer.pad_token_id)
+    if task is None:
+        splits = standard_columns(splits, data, config)
+    label = next(iter(splits.values())).features["label"]
+    cut: dict[str, Any] = {"tokenizer": tokenizer, "max_length": data.max_length}
+    encode, auto_class = partial(encode_texts, **cut), AutoModelForSequenceClassification
+    collate: Any = DataCollatorWithPadding(tokenizer)
+    if "choices" in next(iter(splits.values())).column_names:
+        encode, auto_class = partial(encode_choices, **cut), AutoModelForMultipleChoice
+        collate = partial(collate_choices, tokenizer=tokenizer)
+    elif isinstance(label, ClassLabel):
+        config.problem_type = "single_label_classification"
+        config.id2label = dict(enumerate(label.names))
+        config.label2id = {name: number for number, name in enumerate(label.names)}
+    else:
+        config.num_labels, config.problem_type = 1, "regression"
+    is_class = isinstance(label, ClassLabel)
+    return run_trainer(
+        *(model, data, args, auto_class, config),
+        encoded={name: encode(rows) for name, rows in splits.items()},
+        judge=partial(judge, task=task, is_regression=not is_class),
+        metric=task.primary_metric if task else "accuracy" if is_class else "pearson",
+        tokenizer=tokenizer,
+        collate=collate,
+        preprocess_logits_for_metrics=first_output,
+    )
+
+
+def standard_columns(
+    splits: Splits, data: ClassificationArguments, config: PreTrainedConfig
+) -> Splits:
+    """Own rows with the columns text, text_pair and label, and classes by their names.
+
+    Classes are those of the training rows; without such, those that the model was trained with.
+    """
+    names: dict[str | None, str] = {data.text_column: "text", data.label_column: "label"}
+    made = own_columns(splits, {**names, data.text_pair_column: "text_pair"})
+    kind = next(iter(made.values())).features["label"]
+    is_float = isinstance(kind, Value) and kind.dtype.startswith(("float", "double"))
+    if is_float if data.do_regression is None else data.do_regression:
+        return {name: rows.cast_column("label", Value("float32")) for name, rows in made.items()}
+    if isinstance(kind, ClassLabel):
+        return made
+    if "train" in made:
+        found = made["train"].unique("label")
+        classes = [*map(str, sorted(found))]
+    else:
+        classes = [config.id2label[number] for number in sorted(config.id2label)]
+    known = {name: number for number, name in enumerate(classes)}
+
+    def number(split: str, label: Any) -> int:
+        if str(label) not in known:
+            raise ValueError(
+                f"labels of the {split} data must be among {', '.join(classes)}, got {label!r}"
+            )
+        return known[str(label)]
+
+    return {
+        name: rows.remove_columns("label")
+        .add_column("label", [number(name, label) for label in rows["label"]])
+        .cast_column("label", ClassLabel(names=classes))
+        for name, rows in made.items()
+    }
+
+
+def encode_texts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
+    """Tokens of each text or pair, whose longer text is cut first."""
+    texts = [[*rows[name]] for name in ("text", "text_pair") if name in rows.column_names]
+    found = tokenize(tokenizer, texts, max_length)
+    return Encoded(Dataset.from_dict({**found, "labels": [*rows["label"]]}), rows)
+
+
+def encode_choices(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
+    """Tokens of each choice, the text before it: lists ``[C][L]`` for C choices.
+
+    Reference:
+        Radford et al., *Improving Language Understanding by Generative Pre-Training*, 2018,
+        section 3.3: a pair for each choice, one score from each, and the softmax over them.
+    """
+    count = len(rows[0]["choices"])
+    prompts = [text for text in rows["text"] for _ in range(count)]
+    choices = [*chain.from_iterable(rows["choices"])]
+    found = tokenize(tokenizer, [prompts, choices], max_length)
+    folded = {
+        name: [values[first : first + count] for first in range(0, len(values), count)]
+        for name, values in found.items()
+    }
+    return Encoded(Dataset.from_dict({**folded, "labels": [*rows["label"]]}), rows)
+
+
+def collate_choices(
+    rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Tensor]:
+    """Pad all pairs of a batch to the longest: ``[B, C, L]``."""
+    names = [name for name in rows[0] if name != "labels"]
+    count = len(rows[0]["input_ids"])
+    pairs = [{name: row[name][i] for name in names} for row in rows for i in range(count)]
+    padded = tokenizer.pad(pairs, return_tensors="pt")
+    batch = {name: values.unflatten(0, (len(rows), count)) for name, values in padded.items()}
+    return {**batch, "labels": torch.tensor([row["labels"] for row in rows])}
+
+
+def first_output(outputs: Any, labels: Any) -> Any:
+    """Keep the scores of the classes: hidden states would fill the memory."""
+    return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
+def judge(
+    predictions: Any, labels: Any, split: Encoded, task: Task | None, is_regression: bool
+) -> tuple[dict[str, float], Answers]:
+    """The classes that were said, or the outputs, beside what is right, one entry an example."""
+    if not np.isfinite(predictions).all():
+        raise ValueError("what the model says must be finite, got NaN or infinity")
+    rows = split.rows
+    outputs = predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
+    said: list[Any] = outputs.tolist()
+    right: list[Any] = [*rows["label"]]
+    if task is None:
+        classes = partial(score_classes, names=("accuracy", "macro_f1"))
+        return (score_numbers if is_regression else classes)(said, right), Answers(said, right)
+    if task.by is not None:
+        right = [[label, size] for label, size in zip(right, rows[task.by], strict=True)]
+    if task.group is not None:
+        members: dict[Any, list[int]] = {}
+        for number, group in enumerate(rows[task.group]):
+            members.setdefault(group, []).append(number)
+        said, right = (
+            [[side[n] for n in own] for own in members.values()] for side in (said, right)
+        )
+    return task.measure(said, right), Answers(said, right)
+
+
+if __name__ == "__main__":
+    run_script("run_classification", main)

@@ -1,0 +1,172 @@
+"""Train and evaluate a tagger of words: named entities, parts of speech, or your own tags.
+
+``python -m examples.run_tagging --model_name_or_path M --task_name wnut17 --data_dir DIR
+--do_train --do_eval --output_dir O``, or with files of your own in JSON lines, whose columns
+``tokens`` and ``tags`` have the words of a sentence and a tag of each. In a CSV file words and tags
+are parted by blanks. Tags that all begin with ``B-`` or ``I-``, or are ``O``, are spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from datasets import ClassLabel, Dataset
+from numpy.typing import NDArray
+from transformers import (
+    AutoModelForTokenClassification,
+    DataCollatorForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+
+from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
+from examples.data import load_splits, load_task, own_columns
+from examples.options import option
+from examples.tasks import Splits, Task
+from examples.tasks.base import tag_rows
+from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
+
+_NO_LABEL = -100
+_UNREAD = -1  # the number of no tag
+
+
+@dataclass
+class TaggingArguments(DataArguments):
+    """The data: sentences of words with tags."""
+
+    text_column: str = option("Column with words.", "tokens")
+    label_column: str = option("Column with a tag of each.", "tags")
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
+    """Train and evaluate as the arguments say, those of the command line where there are none."""
+    model, data, args = parse_arguments(arguments, TaggingArguments)
+    if (results := finished_run(args)) is not None:
+        return results
+    task = load_task(data, "tagging")
+    splits = load_splits(data, task, args)
+    config = load_config(model)
+    if task is None:
+        splits = standard_columns(splits, data, config)
+    tags = next(iter(splits.values())).features["tags"].feature.names
+    config.id2label = dict(enumerate(tags))
+    config.label2id = {tag: number for number, tag in enumerate(tags)}
+    tokenizer = load_tokenizer(model)
+    has_spans = all(tag == OUTSIDE or tag[:2] in ("B-", "I-") for tag in tags)
+    collate: Any = DataCollatorForTokenClassification(tokenizer)
+    cut: dict[str, Any] = {"tokenizer": tokenizer, "max_length": data.max_length}
+    return run_trainer(
+        *(model, data, args, AutoModelForTokenClassification, config),
+        encoded={name: encode_words(rows, **cut) for name, rows in splits.items()},
+        judge=partial(judge, tags=tags, has_spans=has_spans, task=task),
+        metric="f1" if has_spans else "accuracy",
+        tokenizer=tokenizer,
+        collate=collate,
+        preprocess_logits_for_metrics=best_tags,
+    )
+
+
+def standard_columns(splits: Splits, data: TaggingArguments, config: PreTrainedConfig) -> Splits:
+    """Own rows with the columns tokens and tags; tags are those of the training rows.
+
+    Without such, they are those that the model was trained with.
+    """
+    made = own_columns(splits, {data.text_column: "tokens", data.label_column: "tags"})
+    if isinstance(getattr(next(iter(made.values())).features["tags"], "feature", None), ClassLabel):
+        return made
+    read = {
+        name: [*zip(map(_words, rows["tokens"]), map(_words, rows["tags"]), strict=True)]
+        for name, rows in made.items()
+    }
+    for name, sentences in read.items():
+        wrong = next(
+            (n for n, (words, own) in enumerate(sentences) if len(words) != len(own)), None
+        )
+        if wrong is not None:
+            got = " and ".join(str(len(side)) for side in sentences[wrong])
+            raise ValueError(f"row {wrong} of the {name} data must have a tag a word, got {got}")
+    if "train" in read:
+        tags = sorted(
+            {tag for _, own in read["train"] for tag in own}, key=lambda t: (t != OUTSIDE, t)
+        )
+    else:
+        tags = [config.id2label[number] for number in sorted(config.id2label)]
+    return {name: tag_rows(sentences, tags) for name, sentences in read.items()}
+
+
+def _words(entry: Any) -> list[str]:
+    return entry.split() if isinstance(entry, str) else [*map(str, entry)]
+
+
+def encode_words(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
+    """Tokens of each sentence; the first token of each word is told its tag, the others nothing.
+
+    A sentence is read as a text, its words joined by blanks, so that any tokenizer will do.
+    """
+    sentences = [*rows["tokens"]]
+    texts = [" ".join(words) for words in sentences]
+    found = tokenize(tokenizer, [texts], max_length, return_offsets_mapping=True)
+    offsets = found.pop("offset_mapping")
+    words = [first_tokens(*pair) for pair in zip(offsets, sentences, strict=True)]
+    labels = [
+        [_NO_LABEL if word < 0 else tags[word] for word in owners]
+        for owners, tags in zip(words, rows["tags"], strict=True)
+    ]
+    return Encoded(Dataset.from_dict({**found, "labels": labels}), rows, words)
+
+
+def first_tokens(offsets: Sequence[tuple[int, int]], words: Sequence[str]) -> NDArray[np.int64]:
+    """The number of the word that each token is the first of, else -1.
+
+    Words are joined by one blank. A token may begin with the blank in front of its word.
+    """
+    stops = np.cumsum([len(word) + 1 for word in words]) - 1
+    starts = stops - [len(word) for word in words]
+    spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+    owners = np.minimum(np.searchsorted(stops, spans[:, 0], side="right"), len(words) - 1)
+    # Special tokens stand for no characters, and some tokens for a blank only.
+    inside = (spans[:, 1] > np.maximum(spans[:, 0], starts[owners])) & (spans[:, 0] < stops[owners])
+    tokens = np.flatnonzero(inside)
+    _, first = np.unique(owners[tokens], return_index=True)
+    found = np.full(len(spans), -1)
+    found[tokens[first]] = owners[tokens[first]]
+    return found
+
+
+def best_tags(outputs: Any, labels: Any) -> Any:
+    """Keep the best tag of each token."""
+    return (outputs[0] if isinstance(outputs, tuple) else outputs).argmax(-1)
+
+
+def judge(
+    predictions: Any,
+    labels: Any,
+    split: Encoded,
+    tags: list[str],
+    has_spans: bool,
+    task: Task | None,
+) -> tuple[dict[str, float], Answers]:
+    """Spans, or numbers of tags, beside what is right; words that are cut off have none."""
+    said = []
+    for row, (owners, words) in enumerate(zip(split.notes, split.rows["tokens"], strict=True)):
+        sentence = [_UNREAD] * len(words)
+        for token in np.flatnonzero(owners >= 0):
+            sentence[owners[token]] = int(predictions[row, token])
+        said.append(sentence)
+    right = [[*own] for own in split.rows["tags"]]
+    if has_spans:
+        said, right = (
+            [find_spans([OUTSIDE if n == _UNREAD else tags[n] for n in own]) for own in side]
+            for side in (said, right)
+        )
+    score = score_spans if has_spans else score_classes
+    return (task.measure if task else score)(said, right), Answers(said, right)
+
+
+if __name__ == "__main__":
+    run_script("run_tagging", main)

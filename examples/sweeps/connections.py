@@ -1,0 +1,212 @@
+"""Sweeps of the kind ``connections``: which words the heads of a model link (Figures 2 and 7).
+
+A tagger of named entities is trained, or with ``study.model = "pretrained"`` a model is taken as it
+comes. A head links word i to word k if the probability with which i attends to k is above mean +
+c · std, both over all layers, heads and pairs of words of one text, a word with itself too. A word
+is its first piece; special tokens and other pieces are left out before the mean is taken, as much
+attention rests on them. Beside the dev set the paper's example is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from examples.data import draw_rows
+from examples.sweeps import training
+from examples.sweeps.definition import Run
+from examples.tasks import get_task
+from jat_graph import attach, from_pretrained
+from jat_graph.hf import attached_config
+
+# How far above the mean a probability must be to make a link, in standard deviations.
+SPREADS: Mapping[str, float] = {"mean + std": 1.0, "mean + ½ std": 0.5, "mean − ½ std": -0.5}
+STONES = "mean + std"  # the links that stepping stones are made of, and p of Definition 3.1
+TRIPLES = ("δ", "otherwise", "bridged")
+DIFFERENT, MIXED, ALL, SELF = "different types", "entity and other", "all words", "self"
+
+
+class TypedText(NamedTuple):
+    """A text whose words may have types."""
+
+    words: Sequence[str]
+    types: Sequence[str | None]
+
+
+# The paper's motivating example: the links that matter are those among its three things.
+_WORDS = "Book cost more than pencil . Book cost less than computer .".split()
+_THINGS = {0: "book", 4: "pencil", 6: "book", 10: "computer"}
+EXAMPLE = TypedText(_WORDS, [_THINGS.get(place) for place in range(len(_WORDS))])
+_FAR = EXAMPLE._replace(types=[None if kind == "book" else kind for kind in EXAMPLE.types])
+_SHOWN = (
+    (EXAMPLE, DIFFERENT, "book, pencil, computer"),
+    (_FAR, DIFFERENT, "pencil, computer"),
+    (EXAMPLE, SELF, "self, example"),
+)
+
+
+def check(run: Run) -> None:
+    """Refuse tasks without entities, heads without links, and an unknown model."""
+    training.check(run)
+    model = run.sweep.study.get("model", "trained")
+    if model not in ("trained", "pretrained") or set(run.sweep.study) - {"model"}:
+        raise ValueError(f"study must have model 'trained' or 'pretrained', got {run.sweep.study}")
+    if get_task(run.task).kind != "tagging":
+        raise ValueError(f"tasks must be of named entities, as wnut17, got {run.task!r}")
+    if run.variant.heads in ("triplet", "gfsa", "ppr") or run.variant.triplets is not None:
+        raise ValueError(f"{run.variant.heads} heads have no links to measure")
+
+
+def run(run: Run) -> dict[str, Any]:
+    """Train a tagger and measure its links; return its record.
+
+    Beside those of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on have a
+    share by what is counted, of the dev set and of the paper's example.
+    """
+    limit = run.options.get("max_eval_samples")
+    rows = get_task(run.task).load(run.data_dir, ["validation"])["validation"]
+    rows = draw_rows(rows, limit)
+    names = rows.features["tags"].feature.names
+    texts = [TypedText(row["tokens"], [_type(names[tag]) for tag in row["tags"]]) for row in rows]
+    heads = training.chosen_heads(run)
+    if run.sweep.study.get("model") == "pretrained":
+        record: dict[str, Any] = {"scores": {}, "seconds": 0.0}
+        tokenizer = AutoTokenizer.from_pretrained(run.model)
+        model = AutoModel.from_pretrained(run.model)
+        for config in heads:
+            attach(model, config, tokenizer)
+    else:
+        record = training.run(run)
+        tokenizer = AutoTokenizer.from_pretrained(run.folder)
+        load = AutoModelForTokenClassification.from_pretrained
+        model = (
+            from_pretrained(AutoModelForTokenClassification, run.folder)
+            if heads
+            else load(run.folder)
+        )
+    shares = measure(model, tokenizer, texts, run.options.get("max_length", 128))
+    return {**record, "scores": {**record["scores"], **shares}}
+
+
+def _type(tag: str) -> str | None:
+    return None if tag == "O" else tag[2:]
+
+
+def measure(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[TypedText],
+    max_length: int,
+) -> dict[str, dict[str, float | None]]:
+    """Return the shares of links by layer, in some texts and in the paper's example."""
+    if attached_config(model) is None:
+        model.set_attn_implementation("eager")  # SDPA gives no probabilities
+    shares = measure_links(model, tokenizer, texts, max_length)
+    for text, kind, shown in _SHOWN:
+        for layer, found in measure_links(model, tokenizer, [text], max_length).items():
+            row = shares.setdefault(layer, {})
+            row |= {f"{shown} > {name}": found[f"{kind} > {name}"] for name in SPREADS}
+    return shares
+
+
+def measure_links(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Iterable[TypedText],
+    max_length: int,
+) -> dict[str, dict[str, float | None]]:
+    """Count the links of texts; see :func:`count_links`.
+
+    All heads of a layer count together, those that jump and those that do not. A text is cut at
+    ``max_length``; one with fewer than two words left says nothing.
+    """
+    totals: dict[str, Tensor] = {}
+    model.eval()  # type: ignore[no-untyped-call]
+    for text in texts:
+        cut: dict[str, Any] = {"truncation": True, "max_length": max_length}
+        words = list(text.words)
+        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt", **cut)
+        ids = batch.word_ids(0)
+        first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
+        if len(first) < 2:
+            continue
+        with torch.no_grad():
+            found = model(**batch.to(model.device), output_attentions=True).attentions
+        places = list(first.values())
+        rows = torch.cat(found).cpu()[..., places, :][..., places]
+        for what, counts in count_links(rows, [text.types[word] for word in first]).items():
+            totals[what] = totals[what] + counts if what in totals else counts
+    shares: dict[str, dict[str, float | None]] = {}
+    for what, counts in totals.items():
+        layers = {f"layer {number}": row for number, row in enumerate(counts, start=1)}
+        for layer, row in {"all layers": counts.sum(dim=0), **layers}.items():
+            some, of = row.tolist()
+            shares.setdefault(layer, {})[what] = some / of if of else None
+    return shares
+
+
+def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
+    r"""Count the links of one text, layer by layer: how many are found, and among how many.
+
+    Four kinds of ordered pairs are counted: words of different types, a word with a type and one
+    without, all words that differ, and a word with itself. Definition 3.1 is about three words, i,
+    j and k, all different, where "high" is a probability of at least p = mean + std:
+
+    .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
+        \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
+
+    Both are shares of ordered triples, so that a pair with two such k counts twice; the share of
+    all pairs is what chance gives. ``bridged`` is no number of the paper's: of the pairs that no
+    link joins, how many have a third word that both are linked to.
+
+    Shapes:
+        - **rows:** probabilities ``[layers, H, n, n]``
+        - **output:** ``[layers, 2]``, by what is counted
+
+    Reference:
+        Figures 2 and 7 and Definition 3.1 of the JAT paper, whose scores probabilities stand for.
+    """
+    values = rows.double()
+    mean, std = values.mean(), values.std(correction=0)
+    found = {name: values > mean + spread * std for name, spread in SPREADS.items()}
+    high = values >= mean + SPREADS[STONES] * std
+    differ = ~torch.eye(len(types), dtype=torch.bool)
+    thirds = _thirds(high, differ)
+    others = (len(types) - 2 - thirds) * differ
+    apart = ~(found[STONES] | found[STONES].mT)
+    stones = _thirds(found[STONES], differ) > 0
+    counted = {}
+    for kind, pairs in _kinds(types, differ).items():
+        shares = {f"{kind} > {name}": (links, pairs) for name, links in found.items()}
+        if kind != SELF:
+            among = ((high, thirds * pairs), (high, others * pairs), (stones, apart & pairs))
+            shares |= {f"{n}, {kind}": of for n, of in zip(TRIPLES, among, strict=True)}
+        for name, (some, of) in shares.items():
+            weights = of.expand_as(some).long()
+            both = ((some * weights).sum(dim=(1, 2, 3)), weights.sum(dim=(1, 2, 3)))
+            counted[name] = torch.stack(both, dim=-1)
+    return counted
+
+
+def _thirds(links: Tensor, differ: Tensor) -> Tensor:
+    """How many third words both words of a pair are linked to, ``[layers, H, n, n]``."""
+    looks = (links & differ).double()  # k is neither i nor j
+    return (looks @ looks.mT).long() * differ
+
+
+def _kinds(types: Sequence[str | None], differ: Tensor) -> dict[str, Tensor]:
+    """Where the pairs of each kind are, bool ``[n, n]``."""
+    typed = torch.tensor([kind is not None for kind in types])
+    unlike = torch.tensor([[a != b for b in types] for a in types])
+    both = typed & typed[:, None]
+    return {DIFFERENT: both & unlike, MIXED: typed ^ typed[:, None], ALL: differ, SELF: ~differ}

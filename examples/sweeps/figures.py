@@ -1,0 +1,190 @@
+"""Figures of sweeps: scores or changes, learning curves, verdicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from statistics import fmean
+from textwrap import wrap
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from examples.sweeps.definition import Sweep
+from examples.sweeps.rows import SECONDS, Row, Verdict, asked_metric, is_share
+from examples.sweeps.store import Results
+
+# The colours of Okabe and Ito, told apart under every common colour blindness.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
+GREY, MARKERS = "#666666", "os^DvpX"
+_PAPER = {"linestyle": "", "marker": "o", "mfc": "none", "mec": GREY, "label": "the paper's change"}
+_PANEL, _COLUMNS = (3.7, 2.9), 3  # inches, and panels beside each other
+
+
+def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
+    """Draw a panel for each measure.
+
+    Where metrics are numbered, as by steps, or variants lie on lines with bases of their own,
+    scores with standard deviations; else changes with 95 % intervals, over a number if variants
+    have one. What the paper prints is hollow.
+    """
+    sweep = results.sweep
+    numbered = [row for row in rows if row.number is not None]
+    shown = numbered or [row for row in rows if sweep.base.line or row.change is not None]
+    groups = [list(own) for _, own in groupby(shown, lambda r: r.stem if numbered else r.place)]
+    if not groups:
+        raise ValueError(f"a figure of {sweep.name} needs finished runs of two variants, got fewer")
+    figure, axes = _panels(len(groups), sweep.title)
+    for axis, group in zip(axes, groups, strict=True):
+        title = group[0].stem if numbered else group[0].place
+        axis.set_title("\n".join(wrap(title, 40)), fontsize=9)
+        if numbered:
+            axis.set_xlabel(number_label(sweep, group[0]), fontsize=8)
+            _draw_lines(axis, [(r.variant.name, float(r.number or 0), r) for r in group], False)
+        elif any(row.variant.x is not None for row in group):
+            axis.set_xlabel(sweep.x_label, fontsize=8)
+            placed = [(r.variant.line or "", r.variant.x, r) for r in group]
+            points = [(line, x, row) for line, x, row in placed if x is not None]
+            _draw_lines(axis, points, not sweep.base.line)
+        else:
+            _draw_bars(axis, group)
+    _add_legend(figure, axes)
+    return figure
+
+
+def number_label(sweep: Sweep, row: Row) -> str:
+    """Return what the number of a row counts."""
+    split = re.fullmatch(r"(\D+) \d+", row.split)
+    return sweep.x_label or (split[1] if split else re.sub(r"_\d+$", "", row.metric))
+
+
+def _draw_lines(axis: Axes, points: Sequence[tuple[str, float, Row]], changes: bool) -> None:
+    """Lines over a number: of changes with intervals, or of scores with standard deviations."""
+    for place, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
+        own = sorted(((x, row) for line, x, row in points if line == name), key=lambda p: p[0])
+        found = [(x, bounds) for x, row in own if (bounds := _bounds(row, changes)) is not None]
+        x, y = [x for x, _ in found], [mean for _, (_, mean, _) in found]
+        ends = [[m - low for _, (low, m, _) in found], [high - m for _, (_, m, high) in found]]
+        axis.errorbar(x, y, ends, label=name, **_style(place))
+        printed = [(x, row.paper_change) for x, row in own if row.paper_change is not None]
+        if changes and printed:
+            axis.plot(*zip(*printed, strict=True), **_PAPER)
+    row = points[0][2]
+    unit = "score in percent" if is_share(row.metric) else row.metric
+    axis.set_ylabel("change against the base" if changes else unit, fontsize=8)
+
+
+def _draw_bars(axis: Axes, rows: Sequence[Row]) -> None:
+    """The change of each variant, one below the other."""
+    for y, row in enumerate(rows):
+        low, mean, high = _bounds(row, True) or (math.nan,) * 3
+        axis.hlines(y, low, high, color=COLOURS[0])
+        axis.plot(mean, y, "o", color=COLOURS[0], markersize=4)
+        if row.paper_change is not None:
+            axis.plot(row.paper_change, y, **_PAPER)
+    axis.axvline(0, color=GREY, linewidth=0.8)
+    axis.set_yticks(range(len(rows)), [row.variant.name for row in rows])
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    unit = "percent of more time" if rows[0].metric == SECONDS else "change, 95 % interval"
+    axis.set_xlabel(unit, fontsize=8)
+
+
+def _bounds(row: Row, change: bool) -> tuple[float, float, float] | None:
+    """Low end, mean and high end of what is drawn of a row, in its unit; a mean may lie outside."""
+    factor = 100.0 if is_share(row.metric) or (change and row.metric == SECONDS) else 1.0
+    mean = row.mean if not change else None if row.change is None else row.change.mean
+    if mean is None:
+        return None
+    spread = row.std or 0.0
+    low, high = mean - spread, mean + spread
+    if change and row.change is not None:
+        low, high = row.change.interval or (mean, mean)
+    return factor * min(low, mean), factor * mean, factor * max(high, mean)
+
+
+def draw_curves(results: Results) -> Figure:
+    """Draw how scores rose on the way, where that was kept: means, and faint lines of seeds."""
+    sweep = results.sweep
+    kept = {r.task for r in results.records if any(s.startswith("step ") for s in r.scores)}
+    tasks = [task for task in sweep.tasks if task in kept]
+    if not tasks:
+        raise ValueError(f"sweep {sweep.name} kept no scores of steps on the way")
+    figure, axes = _panels(len(tasks), sweep.title)
+    for axis, task in zip(axes, tasks, strict=True):
+        metric = asked_metric(sweep, task)
+        for place, variant in enumerate(sweep.variants):
+            curves = [
+                {int(s[5:]): 100 * (of[metric] or 0.0) for s, of in r.scores.items() if s != "test"}
+                for r in results.of(task, variant.name).values()
+            ]
+            style = _style(place)
+            for curve in curves:
+                axis.plot(
+                    *zip(*curve.items(), strict=True), color=style["color"], alpha=0.4, lw=0.7
+                )
+            if curves:
+                means = [fmean(curve[step] for curve in curves) for step in curves[0]]
+                axis.plot(list(curves[0]), means, label=variant.name, **style)
+        axis.set_title(task, fontsize=9)
+        axis.set_ylim(0, 103)
+        axis.set_xlabel("steps", fontsize=8)
+        axis.set_ylabel("right answers in percent", fontsize=8)
+    _add_legend(figure, axes)
+    return figure
+
+
+def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
+    """Draw verdicts: the gain of each where 1 is as much as was asked for, with its interval."""
+    if not answers:
+        raise ValueError("a figure of verdicts needs a sweep that asks a question")
+    figure = Figure(figsize=(8.4, 0.21 * len(answers) + 1.6), layout="constrained")
+    axis = figure.subplots()
+    looks = {"yes": (COLOURS[2], "o"), "no": (COLOURS[1], "s"), "unknown": (GREY, "D")}
+    for y, (_, one) in enumerate(answers):
+        colour, marker = looks[one.said]
+        axis.plot(one.gain, y, marker, color=colour, markersize=5, label=one.said)
+        if one.interval is not None:
+            axis.hlines(y, *one.interval, color=colour)
+    axis.axvline(0, color=GREY, linewidth=0.8)
+    axis.axvline(1, color=GREY, linewidth=0.8, linestyle="--")
+    axis.set_xscale("symlog", linthresh=1, linscale=0.6)
+    axis.set_xlabel("gain, where 1 is as much as was asked for, with its 95 % interval", fontsize=8)
+    names = [f"{name}: {one.row.task}, {one.row.variant.name}" for name, one in answers]
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    _add_legend(figure, [axis])
+    return figure
+
+
+def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
+    """A figure that belongs to no window, and its panels."""
+    columns = min(_COLUMNS, count)
+    rows = math.ceil(count / columns)
+    size = (_PANEL[0] * columns + 0.6, _PANEL[1] * rows + 0.9)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle("\n".join(wrap(title, 44 * columns)), fontsize=10)
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axis in axes:
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.3)
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, list(axes[:count])
+
+
+def _style(place: int) -> dict[str, Any]:
+    """How the line at a place of a panel looks, unlike those of other places."""
+    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
+
+
+def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Put one legend under all panels, if there are names."""
+    found = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    named = {name: handle for handle, name in found if name}
+    if named:
+        place: dict[str, Any] = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
+        figure.legend(list(named.values()), list(named), ncols=4, **place)

@@ -1,0 +1,131 @@
+"""A variant's heads on a model at hand: layers and heads are scaled to its size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, TypeAlias
+
+from examples.sweeps.definition import Variant
+from jat_graph import JatConfig
+from jat_graph.hf import FilterConfig, TripletConfig
+
+Config: TypeAlias = JatConfig | TripletConfig | FilterConfig
+
+RELEASED_LAYERS = "2,3,7,8,11/12"  # of the released code, named for models of twelve
+
+
+def build_heads(
+    variant: Variant, *, layers: int, heads: int, threshold: float | None = None
+) -> list[Config]:
+    """Return the settings of a variant's heads on a model.
+
+    Layers may be scaled: ``"1-4/12"`` are those that layers 1 to 4 of 12 become, counted from 1, at
+    least one; ``"2,5-6/12"`` puts pieces together. So may heads: ``"2/12"`` is a sixth of the
+    model's, at least one; of triplet heads a multiple of 3.
+
+    A threshold takes the place of the variant's own. There are no settings for a model as it is,
+    and two where triplet heads stand beside jump heads.
+
+    Reference:
+        The JAT paper's tables 4 and 5 name layers and heads of a model with 12 of each.
+    """
+    found: list[Config] = []
+    settings = scaled(variant.settings, layers, heads)
+    if variant.heads == "triplet":
+        found = [_triplets(variant.settings, layers, heads)]
+    elif variant.heads in ("gfsa", "ppr"):
+        found = [FilterConfig.from_dict({"rule": variant.heads, **settings})]
+    elif variant.heads == "nexus":
+        raise ValueError("heads must not be 'nexus' here: they project queries and keys again")
+    elif variant.heads == "none":
+        if settings or variant.tune or variant.density:
+            raise ValueError(f"variant {variant.name!r} must have heads to have settings of them")
+    else:
+        if threshold is not None:
+            settings["threshold"] = threshold
+        found = [_preset(variant.heads, settings, layers)]
+    if variant.triplets is not None:
+        found.append(_triplets(variant.triplets, layers, heads))
+    places = [
+        set(product(config.layer_indices(layers), config.head_indices(heads))) for config in found
+    ]
+    if len(places) == 2 and (shared := places[0] & places[1]):
+        layer, head = min(shared)
+        raise ValueError(f"head {head} of layer {layer} must be a jump or a triplet head, got both")
+    return found
+
+
+def _preset(name: str, settings: dict[str, Any], layers: int) -> JatConfig:
+    if name == "efficient":
+        return JatConfig.paper(**{"key_selection": "significance", **settings})
+    if name in ("paper", "stones"):
+        return getattr(JatConfig, name)(**settings)
+    settings.setdefault("layers", scale_layers(RELEASED_LAYERS, layers))
+    return JatConfig.released(efficient=name == "released-efficient", **settings)
+
+
+def _triplets(settings: Mapping[str, Any], layers: int, heads: int) -> TripletConfig:
+    found = scaled(settings, layers, heads)
+    if found.get("heads") != settings.get("heads"):  # the nearest multiple of 3 that has room
+        found["heads"] = max(3, min(3 * round(found["heads"] / 3), 3 * (heads // 3)))
+    return TripletConfig.from_dict(found)
+
+
+def scaled(settings: Mapping[str, Any], layers: int, heads: int) -> dict[str, Any]:
+    """Return settings with layers and heads of a model at hand."""
+    found = dict(settings)
+    if isinstance(found.get("layers"), str):
+        found["layers"] = scale_layers(found["layers"], layers)
+    if "/" in str(found.get("heads", "")):
+        found["heads"] = scale_count("heads", found["heads"], heads)
+    return found
+
+
+def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
+    """Return the layers that some layers of a deeper or shallower model become.
+
+    Layers a to b of m cover the depths from (a − 1)/m to b/m; of L layers they become those from
+    (a − 1)·L/m to b·L/m, rounded, so that neighbouring pieces share no layer. A piece that would be
+    empty is the layer that holds its middle, which a neighbour may have, too.
+    """
+    piece = r"\d+(?:-\d+)?"
+    found = re.fullmatch(rf"({piece}(?:,{piece})*)/(\d+)", spec.replace(" ", ""))
+    wanted = f"layers must be indices or pieces of a model, as '1-4/12', got {spec!r}"
+    if found is None:
+        raise ValueError(wanted)
+    whole, chosen = int(found[2]), set[int]()
+    for part in found[1].split(","):
+        first, last = (ends := [int(end) for end in part.split("-")])[0], ends[-1]
+        if not 1 <= first <= last <= whole:
+            raise ValueError(wanted)
+        begin, end = _rounded((first - 1) * layers, whole), _rounded(last * layers, whole)
+        middle = (first - 1 + last) * layers // (2 * whole)
+        chosen.update(range(begin, end) if begin < end else [middle])
+    return tuple(sorted(chosen))
+
+
+def scale_count(name: str, spec: Any, size: int) -> int:
+    """Return the same share of another size, at least one."""
+    found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(spec))
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ValueError(f"{name} must be a number or a share, as '2/12', got {spec!r}")
+    return max(1, _rounded(int(found[1]) * size, int(found[2])))
+
+
+def resolve_depth(spec: Any, layers: int) -> int:
+    """Return the number of layers that ``"-3"``, ``"+2"``, ``"8/12"`` or a number asks for."""
+    if not isinstance(spec, str):
+        return int(spec)
+    if "/" in spec:
+        return scale_count("depth", spec, layers)
+    if not re.fullmatch(r"[+-]\d+", spec) or layers + int(spec) < 1:
+        wanted = f"'-3', '+2' or '8/12' that leaves a layer of {layers}"
+        raise ValueError(f"depth must be a number, {wanted}, got {spec!r}")
+    return layers + int(spec)
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    """Divide and round, a half upwards: Python rounds it to even, and pieces would overlap."""
+    return (2 * numerator + denominator) // (2 * denominator)

@@ -1,0 +1,91 @@
+"""Sweeps of the kinds ``partners`` and ``far-recall``: small models from scratch recall values.
+
+A task names the number of layers and the sequences, as ``"1 layer, 5 pairs"`` or ``"2 layers, 48
+filler"``, and the number of features if it is not 64, as ``"1 layer, 5 pairs, 128 features"``. The
+table ``[study]`` has the fields of :class:`examples.sweeps.small_reader.Training`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import ValidationError
+
+from examples.sweeps.definition import Run
+from examples.sweeps.heads import build_heads
+from examples.sweeps.small_reader import (
+    CHANNELS,
+    HEADS,
+    Heads,
+    SmallReader,
+    Training,
+    learning_curve,
+)
+from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
+
+
+class Setting(NamedTuple):
+    """What a run trains: how deep and wide its model is, on which sequences, with which heads."""
+
+    task: RecallTask
+    layers: int
+    channels: int
+    heads: Heads
+    training: Training
+
+
+def check(run: Run) -> None:
+    """Refuse a model, options, and what a small model's layers cannot have."""
+    if run.model is not None:
+        raise ValueError(f"sweep {run.sweep.name} makes its own models: leave out --model")
+    variant = run.variant
+    if run.sweep.options or variant.options or variant.tune or variant.density:
+        raise ValueError(f"variants of {run.sweep.name} must differ in their heads alone")
+    setting = read_setting(run)
+    SmallReader(setting.task, 1, setting.heads, setting.channels)
+
+
+def read_setting(run: Run) -> Setting:
+    """Read what a run's task and its sweep's table say."""
+    unit = {"partners": "pairs", "far-recall": "filler"}[run.sweep.kind]
+    pattern = rf"([1-9]\d?) layers?, ([1-9]\d*) {unit}(?:, ([1-9]\d*) features)?"
+    found = re.fullmatch(pattern, run.task)
+    if found is None:
+        raise ValueError(f"task must be as '1 layer, 5 {unit}', got {run.task!r}")
+    try:
+        training = Training.model_validate(run.sweep.study)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"[study]: {first['loc'][0]}: {first['msg']}") from None
+    size = int(found[2])
+    task = PartnersTask(pairs=size) if unit == "pairs" else FarRecallTask(filler=size)
+    heads: Heads = "nexus"
+    if run.variant.heads != "nexus":
+        heads = next(iter(build_heads(run.variant, layers=1, heads=HEADS)), None)
+    return Setting(task, int(found[1]), int(found[3] or CHANNELS), heads, training)
+
+
+def run(run: Run) -> dict[str, Any]:
+    """Train and test a model, which is not kept; return its record.
+
+    ``scores["test"]`` are those of the last test, ``scores["step 100"]`` and so on those on the
+    way.
+    """
+    task, layers, channels, heads, training = read_setting(run)
+    found = torch.accelerator.current_accelerator()
+    device = "cpu" if found is None else found.type
+    start = time.monotonic()
+    sizes: dict[str, Any] = {"layers": layers, "channels": channels, "seed": run.seed}
+    curve = dict(learning_curve(task, heads, training=training, device=device, **sizes))
+    model = SmallReader(task, layers, heads, channels)
+    return {
+        "scores": {"test": curve[training.steps]}
+        | {f"step {step}": scores for step, scores in curve.items()},
+        "seconds": time.monotonic() - start,
+        "weights": sum(weight.numel() for weight in model.parameters()),
+        "chance": {f"{size}": task.chance(size) for size in task.sizes},
+        "device": device,
+    }

@@ -1,0 +1,318 @@
+"""The lines of a sweep's table: every variant against its base, means over tasks, verdicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from statistics import fmean, stdev
+from typing import Any, Literal, NamedTuple
+
+from examples.sweeps.definition import Sweep, Variant
+from examples.sweeps.measures import Scorer, make_scorer
+from examples.sweeps.statistics import (
+    Difference,
+    holm,
+    mean_difference,
+    over_seeds,
+    over_seeds_and_examples,
+)
+from examples.sweeps.store import Record, Results
+from examples.tasks import RecallTask, Task, get_task
+
+MEAN = "mean of tasks"
+SECONDS = "seconds"
+LEVEL = 0.05  # of corrected p-values
+_NO_SHARES = (SECONDS, "perplexity", "bits_per_")  # all other metrics are shares
+_SPLIT = re.compile(r"(\D+) (\d+)")  # of a split that is one of many, as "layer 3"
+_OF_IDS = ("partners", "far-recall", "stepping-stones")  # kinds whose tasks are sizes and models
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant on one measure: the score of each finished seed, None where undefined.
+
+    The paper's numbers are in its units, of seconds its percent of more time.
+    """
+
+    task: str
+    split: str
+    metric: str
+    variant: Variant
+    values: Mapping[int, float | None]
+    change: Difference | None = field(default=None, compare=False)
+    paper: float | None = None
+    paper_change: float | None = None
+    threshold: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over the seeds; None if a score is undefined, or there is none."""
+        return _mean(self.values.values())
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over the seeds (ddof=1); None for one."""
+        known = [value for value in self.values.values() if value is not None]
+        return stdev(known) if 1 < len(known) == len(self.values) else None
+
+    @property
+    def place(self) -> str:
+        """What is measured."""
+        return ", ".join(part for part in (self.task, self.split, self.metric) if part)
+
+    @property
+    def number(self) -> int | None:
+        """The number that the metric ends with, or the split."""
+        split, metric = _SPLIT.fullmatch(self.split), re.fullmatch(r".*_(\d+)", self.metric)
+        return int(split[2]) if split else int(metric[1]) if metric else None
+
+    @property
+    def stem(self) -> str:
+        """What is measured, without what is numbered."""
+        split = "" if _SPLIT.fullmatch(self.split) else self.split
+        parts = (self.task, split, re.sub(r"_\d+$", "", self.metric))
+        return ", ".join(part for part in parts if part)
+
+
+class Verdict(NamedTuple):
+    """What is said of a variant at a place: its row, p and corrected p, and its gain.
+
+    The gain is 1 where it is as large as the question asks for; so are the ends of its interval.
+    """
+
+    row: Row
+    p: float | None
+    corrected: float | None
+    said: Literal["yes", "no", "unknown"]
+    gain: float
+    interval: tuple[float, float] | None
+
+
+def is_share(metric: str) -> bool:
+    """Tell whether a metric is shown in percent, as papers do."""
+    return not metric.startswith(_NO_SHARES)
+
+
+def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
+    """Return the task of a name, or of a kind of sweep that has the name of one."""
+    return get_task(sweep.kind if sweep.kind in _OF_IDS else name)
+
+
+def make_rows(results: Results) -> list[Row]:
+    """Return all lines of a table, those of the mean over the tasks last."""
+    sweep, scorers = results.sweep, dict[Any, Scorer | None]()
+    rows = []
+    for task in sweep.tasks:
+        found = {v.name: of for v in sweep.variants if (of := results.of(task, v.name))}
+        for split, metric in _places(sweep, task, next(iter(found.values()), {})):
+            for name, records in found.items():
+                place = task, split, metric
+                row = _row(sweep, place, sweep.variant(name), records)
+                base = results.of(task, sweep.base_of(row.variant).name)
+                rows.append(replace(row, change=_change(sweep, place, records, base, scorers)))
+    return [*rows, *_mean_rows(sweep, rows)]
+
+
+def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[tuple[str, str]]:
+    """The splits and metrics that a task's table shows."""
+    if not records:
+        return
+    scores = next(iter(records.values())).scores
+    if SECONDS in sweep.columns:
+        yield "", SECONDS
+    splits = list(scores)
+    if sweep.kind in (*_OF_IDS, "scratch"):
+        splits = ["test" if "test" in scores else splits[0]]
+    for split in splits:
+        names: Sequence[str] = list(scores[split])
+        if sweep.kind in ("partners", "far-recall") and len(names) == 2 and "accuracy" in names:
+            names = ["accuracy"]  # where all sequences are of one size, that is said once
+        elif sweep.kind in ("train", "scratch"):
+            names = [_primary(sweep, task)]
+        yield from ((split, name) for name in sweep.columns or names if name in scores[split])
+
+
+def _primary(sweep: Sweep, task: str) -> str:
+    return task_of(sweep, task).primary_metric
+
+
+def _row(
+    sweep: Sweep, place: tuple[str, str, str], variant: Variant, records: Mapping[int, Record]
+) -> Row:
+    """A row without its change."""
+    task, split, metric = place
+    first = next(iter(records.values()))
+    own, other = (_printed(sweep, place, v) for v in (variant, sweep.base_of(variant)))
+    change = None
+    if metric == SECONDS:
+        own, change = None, own
+    elif variant.name != sweep.base_of(variant).name and own is not None and other is not None:
+        change = own - other
+    return Row(
+        task=task,
+        split=split if len(first.scores) > 1 else "",
+        metric=metric,
+        variant=variant,
+        values={seed: record.value(split, metric) for seed, record in records.items()},
+        paper=own,
+        paper_change=change,
+        threshold=first.content.get("threshold"),
+    )
+
+
+def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> float | None:
+    """The number that the paper prints, of a split as a whole; without a metric the primary one."""
+    task, split, metric = place
+    found = sweep.paper.scores.get(variant.name, {}).get(task)
+    if _SPLIT.fullmatch(split):
+        return None
+    if isinstance(found, Mapping):
+        return found.get(metric)
+    return found if found is not None and metric == _primary(sweep, task) else None
+
+
+def _change(
+    sweep: Sweep,
+    place: tuple[str, str, str],
+    ours: Mapping[int, Record],
+    theirs: Mapping[int, Record],
+    scorers: dict[Any, Scorer | None],
+) -> Difference | None:
+    """How a variant differs from its base, on the seeds that both have finished."""
+    task, split, metric = place
+    seeds = [s for s in ours if s in theirs and _has_passed(sweep, theirs[s])]
+    pairs = {s: (ours[s].value(split, metric), theirs[s].value(split, metric)) for s in seeds}
+    known = {s: (a, b) for s, (a, b) in pairs.items() if a is not None and b is not None}
+    if (ours.keys() and ours == theirs) or not pairs or len(known) < len(pairs):
+        return None
+    if metric == SECONDS:
+        return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
+    by_seed = {s: a - b for s, (a, b) in known.items()}
+    records = [of[seed] for of in (ours, theirs) for seed in by_seed]
+    right = [r.content["answers"][split]["right"] for r in records if split in r.content["answers"]]
+    measure = getattr(task_of(sweep, task), "measure", None)
+    if measure is None or len(right) < len(records):
+        return over_seeds(by_seed)
+    if any(one != right[0] for one in right):
+        names = " and ".join(dict.fromkeys(record.variant for record in records))
+        raise ValueError(f"{names} of {task} must be scored on the same examples of {split}")
+    for record in records:  # the base is needed by every other variant
+        key = place, record.variant, record.seed
+        if key not in scorers:
+            answers = record.content["answers"][split]
+            scorers[key] = make_scorer(measure, metric, answers["said"], answers["right"])
+    sides = [scorers[place, record.variant, record.seed] for record in records]
+    half, known_sides = len(by_seed), [side for side in sides if side is not None]
+    if len(known_sides) < len(sides):
+        return over_seeds(by_seed)
+    ours_and_theirs = known_sides[:half], known_sides[half:]
+    return over_seeds_and_examples(by_seed, *ours_and_theirs, f"{task} {split}", task)
+
+
+def _has_passed(sweep: Sweep, record: Record) -> bool:
+    """Whether the encoder that a run begins with has passed all of its lessons."""
+    scores = record.scores.get("lessons", {})
+    for number, lesson in enumerate(sweep.study.get("lessons", ()), start=1):
+        score = scores.get(f"{number}-{get_task(lesson['task']).name}")
+        if "pass_mark" in lesson and (score is None or score < lesson["pass_mark"]):
+            return False
+    return True
+
+
+def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
+    """The mean over the tasks of each variant that has all, each task of the same weight."""
+    metrics = {row.metric for row in rows}
+    alike = metrics == {SECONDS} or all(map(is_share, metrics))
+    different = {(row.task, row.metric, row.number) for row in rows}
+    wanted = len(different) == len({row.task for row in rows}) if sweep.mean is None else sweep.mean
+    if len({task_of(sweep, name).name for name in sweep.tasks}) < 2 or not (alike and wanted):
+        return
+    for variant in sweep.variants:
+        own = [row for row in rows if row.variant == variant]
+        of_tasks = [[row for row in own if row.task == task] for task in sweep.tasks]
+        if all(of_tasks):
+            yield _mean_row([_mean_row(group) for group in of_tasks])
+
+
+def _mean_row(rows: Sequence[Row]) -> Row:
+    """The mean of rows of one variant, on the seeds that all have."""
+    seeds = sorted(set.intersection(*(set(row.values) for row in rows)))
+    return Row(
+        task=MEAN,
+        split="",
+        metric=SECONDS if {row.metric for row in rows} == {SECONDS} else "",
+        variant=rows[0].variant,
+        values={seed: _mean([row.values[seed] for row in rows]) for seed in seeds},
+        change=mean_difference([row.change for row in rows]),
+        paper=_mean([row.paper for row in rows]),
+        paper_change=_mean([row.paper_change for row in rows]),
+    )
+
+
+def _mean(values: Any) -> float | None:
+    every = list(values)
+    return fmean(every) if every and None not in every else None
+
+
+def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows, and after those of each measure what the paper prints of models not run."""
+    for _, group in groupby(rows, lambda row: row.place):
+        own = list(group)
+        yield from own
+        first = own[0]
+        for name in () if first.task == MEAN else sweep.paper.quoted:
+            quoted = Variant(name=name)
+            place = first.task, first.split, first.metric
+            if (number := _printed(sweep, place, quoted)) is not None:
+                yield Row(*place, quoted, {}, paper=number)
+
+
+def asked_metric(sweep: Sweep, task: str) -> str:
+    """Return the metric that a question is about: the first that is shown, or the primary one."""
+    if sweep.kind in ("partners", "far-recall"):
+        sizes = re.search(r"(\d+) pairs", task)
+        return f"accuracy_{sizes[1]}" if sizes else "accuracy"
+    known = task_of(sweep, task).metrics
+    return next((name for name in sweep.columns if name in known), known[0])
+
+
+def asked_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows that the sweep's question is about; a test set comes before a dev set."""
+    if sweep.question is None:
+        return
+    for task in sweep.question.tasks or sweep.tasks:
+        metric = asked_metric(sweep, task)
+        own = [row for row in rows if (row.task, row.metric) == (task, metric)]
+        yield from (row for row in own if row.split == own[-1].split and row.change is not None)
+
+
+def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
+    """Answer the sweep's question for each variant and task that was compared.
+
+    It is yes where the change is at least as large as asked and its p, after Holm's correction,
+    below 0.05; no where the interval lies below that size; else unknown.
+    """
+    question, asked = sweep.question, list(asked_rows(sweep, rows))
+    if question is None:
+        return []
+    tasks = question.tasks or sweep.tasks
+    family = question.family or (len(sweep.variants) - 1) * len(tasks)
+    changes = [row.change for row in asked if row.change is not None]
+    corrected = iter(holm([c.p for c in changes if c.p is not None], family))
+    found = []
+    for row, change in zip(asked, changes, strict=True):
+        least = question.least[row.task] if isinstance(question.least, dict) else question.least
+        unit = least / (100 if is_share(row.metric) else 1)
+        unit = unit if task_of(sweep, row.task).greater_is_better else -unit
+        ends = change.interval and sorted(end / unit for end in change.interval)
+        gain, p = change.mean / unit, None if change.p is None else next(corrected)
+        said: Literal["yes", "no", "unknown"] = "unknown"
+        if gain >= 1 and p is not None and p < LEVEL:
+            said = "yes"
+        elif len(change.by_seed) > 1 and (ends[1] if ends else math.inf) < 1:
+            said = "no"
+        found.append(Verdict(row, change.p, p, said, gain, (ends[0], ends[1]) if ends else None))
+    return found

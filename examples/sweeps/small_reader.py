@@ -1,0 +1,200 @@
+"""A small model from scratch that answers what is asked of tokens, and how it learns to.
+
+Beside jump heads its layers may have kin of theirs: triplet heads, filter heads, Nexus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from jat_graph import JatConfig
+from jat_graph.hf import FilterConfig, TripletConfig
+from jat_graph.hf.filters import filter_heads
+from jat_graph.nn import JumpSelfAttention, TripletAttention
+
+if TYPE_CHECKING:
+    from examples.tasks.recall import IdSequences, RecallTask
+
+Heads: TypeAlias = JatConfig | FilterConfig | TripletConfig | Literal["nexus"] | None
+
+HEADS, CHANNELS = 4, 64
+_TESTED = 50  # sequences at a time, as soft votes take much memory for each
+
+
+class Training(BaseModel):
+    """How a small model is trained: steps of AdamW without weight decay, on fresh sequences.
+
+    It is tested every so many steps; both learning rates fall to 0 in equal steps.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: int = Field(default=1000, ge=1)
+    every: int = Field(default=100, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    learning_rate: float = Field(default=2e-3, gt=0)
+    strength_learning_rate: float = Field(default=0.1, gt=0)
+
+
+class SmallReader(nn.Module):
+    """A transformer of 4 heads without positions: a token is the sum of its ids' embeddings."""
+
+    def __init__(
+        self, task: RecallTask, layers: int, heads: Heads = None, channels: int = CHANNELS
+    ) -> None:
+        super().__init__()
+        self.names = nn.Embedding(task.num_names + 1, channels, padding_idx=0)
+        self.values = nn.Embedding(task.values + 1, channels, padding_idx=0)
+        self.layers = nn.ModuleList(_Layer(heads, channels) for _ in range(layers))
+        self.answer = nn.Sequential(nn.LayerNorm(channels), nn.Linear(channels, task.values))
+        with torch.no_grad():  # as torch draws them, 3000 steps teach two plain layers nothing
+            for module in self.modules():
+                if isinstance(module, nn.Embedding):
+                    module.weight.normal_(std=0.3)[module.padding_idx] = 0.0
+                elif isinstance(module, nn.Linear):
+                    module.weight.normal_(std=0.1)
+
+    def forward(self, first: Tensor, second: Tensor, value: Tensor) -> Tensor:
+        """Return logits of the values from 1 on, ``[B, L, V]``, of ids ``[B, L]``."""
+        x = self.names(first) + self.names(second) + self.values(value)
+        for layer in self.layers:
+            x = layer(x, first > 0)
+        logits: Tensor = self.answer(x)
+        return logits
+
+
+class _Layer(nn.Module):
+    """A layer that normalizes first."""
+
+    def __init__(self, heads: Heads, channels: int) -> None:
+        super().__init__()
+        self.attention: nn.Module
+        if isinstance(heads, TripletConfig):
+            self.attention = TripletHeads(channels, heads)
+        elif isinstance(heads, FilterConfig) or heads == "nexus":
+            self.attention = NeighbourHeads(channels, heads)
+        else:
+            self.attention = JumpSelfAttention(channels, HEADS, heads)
+        self.norm = nn.LayerNorm(channels)
+        up, down = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
+        self.inner = nn.Sequential(nn.LayerNorm(channels), up, nn.GELU(), down)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.attention(self.norm(x), mask)
+        out: Tensor = x + self.inner(x)
+        return out
+
+
+class TripletHeads(nn.Module):
+    """Triplet heads beside plain ones: each kind reads and writes the layer's features."""
+
+    def __init__(self, channels: int, config: TripletConfig) -> None:
+        super().__init__()
+        width, count = channels // HEADS, len(config.head_indices(HEADS))
+        settings = (config.pairs, config.seed)
+        self.triplets = TripletAttention(channels, count, *settings, head_channels=width)
+        self.plain = JumpSelfAttention(channels, HEADS - count, None, head_channels=width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return features ``[B, N, C]``; those of masked tokens are not read."""
+        out: Tensor = self.triplets(x, mask) + self.plain(x, mask)
+        return out
+
+
+class NeighbourHeads(nn.Module):
+    """Heads whose values walk on, or Nexus, whose queries and keys are outputs of attention.
+
+    Reference:
+        Choi et al., *Graph Convolutions Enrich the Self-Attention in Transformers!*, NeurIPS 2024;
+        Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021; Chen et al., *Nexus:
+        Higher-Order Attention Mechanisms in Transformers*, 2025.
+    """
+
+    def __init__(self, channels: int, config: FilterConfig | Literal["nexus"]) -> None:
+        super().__init__()
+        self.config = config
+        self.query, self.key, self.value = (
+            nn.Linear(channels, channels, bias=False) for _ in range(3)
+        )
+        self.out = nn.Linear(channels, channels)
+        is_gfsa = config != "nexus" and config.rule == "gfsa"
+        self.theta = nn.Parameter(torch.zeros(3, HEADS)) if is_gfsa else None
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return features ``[B, N, C]``; those of masked tokens are not read."""
+        attend = partial(F.scaled_dot_product_attention, attn_mask=mask[:, None, None])
+        query, key, value = self._project(x)
+        if self.config == "nexus":
+            query, key = (
+                attend(*self._project(heads.transpose(1, 2).flatten(2))) for heads in (query, key)
+            )
+            read = attend(query, key, value)
+        else:
+            read = filter_heads(partial(attend, query, key), value, self.config, self.theta)
+        out: Tensor = self.out(read.transpose(1, 2).flatten(2))
+        return out
+
+    def _project(self, x: Tensor) -> list[Tensor]:  # [B, N, C] to three of [B, H, N, D]
+        parts = (self.query(x), self.key(x), self.value(x))
+        return [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts]
+
+
+def learning_curve(
+    task: RecallTask,
+    heads: Heads = None,
+    *,
+    layers: int = 1,
+    channels: int = CHANNELS,
+    training: Training | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Train a small model from scratch, and tell how well it does on the way.
+
+    Yields:
+        The number of steps, and what the task's ``measure`` gives on its test split after them.
+    """
+    training = training or Training()
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        model = SmallReader(task, layers, heads, channels).to(device)
+    named = dict(model.named_parameters())
+    fast = [p for name, p in named.items() if name.endswith(("strength", "theta"))]
+    slow = [p for name, p in named.items() if not name.endswith(("strength", "theta"))]
+    groups: list[dict[str, Any]] = [{"params": slow, "lr": training.learning_rate}]
+    groups.append({"params": fast, "lr": training.strength_learning_rate})
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, training.steps)
+    source = np.random.default_rng([*b"learning", seed])
+    asked = task.sequences("test")
+    for step in range(1, training.steps + 1):
+        drawn = task.draw(source.choice(task.sizes, training.batch_size), source)
+        right = torch.from_numpy(drawn.answer).to(device) - 1  # -1 where nothing is asked
+        logits = model(*_ids(drawn, device))
+        loss = F.cross_entropy(logits.flatten(0, 1), right.flatten(), ignore_index=-1)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        slower.step()
+        if step % training.every == 0 or step == training.steps:
+            yield step, task.measure(_answers(model, asked, device), asked)
+
+
+@torch.no_grad()
+def _answers(model: SmallReader, asked: IdSequences, device: str) -> np.ndarray:
+    """What a model says of each token, ``[N, L]``."""
+    columns = zip(*(ids.split(_TESTED) for ids in _ids(asked, device)), strict=True)
+    said = torch.cat([model(*ids).argmax(-1) for ids in columns])
+    return (said + 1).cpu().numpy()
+
+
+def _ids(drawn: IdSequences, device: str) -> list[Tensor]:
+    return [torch.from_numpy(ids).to(device) for ids in (drawn.first, drawn.second, drawn.value)]

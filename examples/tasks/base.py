@@ -1,0 +1,167 @@
+"""What a task is: the splits of a data set, and how what a model says is measured."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import tarfile
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from conllu.exceptions import ParseException
+from datasets import ClassLabel, Dataset, List
+
+Splits: TypeAlias = dict[str, Dataset]
+Score: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to train for and be measured at.
+
+    Args:
+        name: The name users type.
+        kind: The script that trains it: ``"classification"``, ``"question_answering"``,
+            ``"tagging"`` or ``"language_modelling"``.
+        read: Gives splits of a folder with the original files: ``read(data_dir, names)``.
+        score: Compares what was said with what is right, one entry an example; of a language model
+            there are only losses. (default: None)
+        metrics: Measures to report, of those that ``score`` gives; the first decides what is best.
+        splits: Names of the splits, ``"train"`` first. (default: train and validation)
+        source: Column with what several rows are about, as the paragraph of a question; rows that
+            are held out of the training data share none with it. (default: None)
+        group: Column whose value the rows of one example share. (default: None)
+        by: Column with the size of an example, by which scores are told apart. (default: None)
+        longest_answer: Tokens that an answer to a question has at most. (default: 128)
+        vocabulary_size: Of tokens that need no tokenizer. (default: None, the rows are text)
+    """
+
+    name: str
+    kind: str
+    read: Callable[[Path | None, Sequence[str]], Splits]
+    score: Score | None
+    metrics: tuple[str, ...]
+    splits: tuple[str, ...] = ("train", "validation")
+    source: str | None = None
+    group: str | None = None
+    by: str | None = None
+    longest_answer: int = 128
+    vocabulary_size: int | None = None
+
+    @property
+    def primary_metric(self) -> str:
+        """The measure that papers report."""
+        return self.metrics[0]
+
+    @property
+    def greater_is_better(self) -> bool:
+        """Whether more of it is better: not of how surprised a language model is."""
+        return self.kind != "language_modelling"
+
+    def load(self, data_dir: str | Path | None, names: Sequence[str] | None = None) -> Splits:
+        """Read splits, all unless some are named; files of others may be missing."""
+        if data_dir is not None and not Path(data_dir).is_dir():
+            raise FileNotFoundError(f"data_dir must be a folder, got {data_dir}")
+        chosen = self.splits if names is None else tuple(names)
+        unknown = next((name for name in chosen if name not in self.splits), None)
+        if unknown is not None:
+            wanted = ", ".join(self.splits)
+            raise ValueError(f"split of task {self.name} must be one of {wanted}, got {unknown!r}")
+        found = self.read(None if data_dir is None else Path(data_dir), chosen)
+        return {name: found[name] for name in chosen}
+
+    def measure(self, said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:
+        """Compare what a model said with what is right; any selection of examples will do."""
+        if self.score is None or not len(said) == len(right) > 0:
+            raise ValueError(f"said and right must have one length, got {len(said)}, {len(right)}")
+        scores = self.score(said, right)
+        sizes = {name: value for name, value in scores.items() if name.startswith("accuracy_")}
+        return {name: scores[name] for name in self.metrics} | sizes
+
+
+def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
+    """A file, plain or packed, in a folder or in its home inside; homes in any letters' case."""
+    if data_dir is None:
+        raise ValueError(f"{names[0]} is read from a folder: name it with --data_dir")
+    last = Path(home).name
+    for place in dict.fromkeys((home, home.lower(), last, last.lower(), "")):
+        for name in (packed for plain in names for packed in (plain, f"{plain}.gz")):
+            if (data_dir / place / name).exists():
+                return data_dir / place / name
+    raise FileNotFoundError(f"{data_dir} must hold {home}/{' or '.join(names)}: no such file")
+
+
+# What reading a file that is cut off, damaged or of another kind may raise.
+_BROKEN = (AttributeError, EOFError, LookupError, OSError, TypeError, ValueError)
+_BROKEN += (ParseException, tarfile.TarError, zipfile.BadZipFile)
+
+
+@contextmanager
+def reading(where: object, layout: str) -> Iterator[None]:
+    """Say in one line of a file, or of a line of it, that it cannot be read."""
+    try:
+        yield
+    except _BROKEN as error:
+        got = f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        raise ValueError(f"{where} must have the layout of {layout}, got {got}") from None
+
+
+def read_text(path: Path) -> str:
+    """A file of text in UTF-8, unpacked if it is packed."""
+    with reading(path, "text in UTF-8"):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return content.decode("utf-8-sig")
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a file of JSON lines, and where each stands."""
+    # Not by splitlines: a text may hold one of Unicode's own line ends.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            with reading(place := f"{path}, line {number}", "a JSON object"):
+                content = dict(json.loads(line))
+            yield place, content
+
+
+def label_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Dataset:
+    """Rows whose column ``label`` has numbers of classes, with the names of these."""
+    made = Dataset.from_list([*rows])
+    return made.cast_column("label", ClassLabel(names=[*labels]))
+
+
+def tag_rows(
+    sentences: Sequence[tuple[Sequence[str], Sequence[str]]], tags: Sequence[str]
+) -> Dataset:
+    """Sentences as words and tags of them."""
+    unknown = next((tag for _, own in sentences for tag in own if tag not in tags), None)
+    if unknown is not None:
+        raise ValueError(f"tags must be among {', '.join(tags)}, got {unknown!r}")
+    number = {tag: index for index, tag in enumerate(tags)}
+    rows = [{"tokens": [*words], "tags": [number[t] for t in own]} for words, own in sentences]
+    made = Dataset.from_list(rows)
+    return made.cast_column("tags", List(ClassLabel(names=[*tags])))
+
+
+def stratified_split(
+    classes: Sequence[Hashable], shares: Mapping[str, float], rest: str = "train"
+) -> dict[str, list[int]]:
+    """Draw splits in which each class has its share, rounded; the same for the same classes."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for row, name in enumerate(classes):
+        members[name].append(row)
+    splits: dict[str, list[int]] = {rest: [], **{split: [] for split in shares}}
+    for name, rows in members.items():
+        count = len(rows)
+        random.Random(f"split {name}").shuffle(rows)  # a text is hashed the same way everywhere
+        for split, share in shares.items():
+            taken = round(share * count)
+            splits[split] += rows[:taken]
+            del rows[:taken]
+        splits[rest] += rows
+    return {split: sorted(rows) for split, rows in splits.items()}

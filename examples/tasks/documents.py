@@ -1,0 +1,263 @@
+"""Whole documents: Brown, IMDB and Hyperpartisan to classify, QMSum's meetings to choose from.
+
+Reference:
+    Francis and Kučera, *Brown Corpus Manual*, 1979; Maas et al., *Learning Word Vectors for
+    Sentiment Analysis*, ACL 2011; Kiesel et al., *SemEval-2019 Task 4: Hyperpartisan News
+    Detection*, 2019; Zhong et al., *QMSum*, NAACL 2021.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import random
+import re
+import tarfile
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from examples.tasks.base import (
+    Splits,
+    Task,
+    find_file,
+    label_rows,
+    read_lines,
+    read_text,
+    reading,
+    stratified_split,
+)
+from examples.tasks.metrics import score_classes
+from jat_graph.files import parse_xml
+
+GENRES = tuple(
+    "adventure belles_lettres editorial fiction government hobbies humor learned lore mystery news "
+    "religion reviews romance science_fiction".split()
+)
+_DOUBLED = frozenset("?!;:,()")  # the corpus has "? ?" for nearly every "?"
+_OPENING = frozenset(("(", "``", "`"))
+_CLOSING = frozenset((",", ".", ";", ":", "?", "!", ")", "''"))
+_EITHER = "'"  # opens a quotation, or closes it
+_SIDES = ("neg", "pos")
+_REVIEW = re.compile(r"(?P<part>train|test)/(?P<side>neg|pos)/\d+_\d+\.txt$")
+_BORDER = "\f"  # of a paragraph; XML allows no such character
+_MARKS = re.compile(r"\{\w+\}\s*")  # {vocalsound}, {disfmarker}: up to half of what is said
+
+logger = logging.getLogger(__name__)
+
+
+def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
+    """Read ``brown.zip`` of NLTK's data: texts of 2,000 words, and which of 15 genres each is.
+
+    A fifth of each genre, rounded, is drawn for validation and another for the test, the same in
+    every run; 300, 100 and 100 texts. Genres are of unequal size, 80 to 6.
+    """
+    path = find_file(data_dir, "nltk", "brown.zip")
+    with reading(path, "NLTK's Brown corpus"), zipfile.ZipFile(path) as archive:
+        lines = archive.read("brown/cats.txt").decode().splitlines()
+        genres = dict(line.split() for line in lines)
+        texts = [brown_text(archive.read(f"brown/{name}").decode()) for name in genres]
+        labels = [GENRES.index(genre) for genre in genres.values()]
+    return _drawn(texts, labels, GENRES, {"validation": 0.2, "test": 0.2}, names)
+
+
+def brown_text(tagged: str) -> str:
+    """Turn a tagged text of the corpus into one to read.
+
+    Tags go, the sentences of a paragraph stand in one line, and a blank line parts paragraphs.
+    Quotation marks are ``"``, punctuation follows its word without a space, and what the corpus
+    doubles (``? ?``) stands once.
+    """
+    blocks = re.split(r"\n\s*\n", tagged)
+    paragraphs = ([pair.rpartition("/")[0] for pair in block.split()] for block in blocks)
+    return "\n\n".join(_join(words) for words in paragraphs if words)
+
+
+def _join(words: list[str]) -> str:
+    """Set spaces as readers expect them."""
+    text, glued, quoted, last = "", True, False, ""
+    for word in words:
+        if word == last and word in _DOUBLED:
+            last = ""
+            continue
+        quoted ^= word == _EITHER
+        closing = word in _CLOSING or (word == _EITHER and not quoted)
+        mark = word.replace("``", '"').replace("''", '"')
+        text += mark if glued or closing else f" {mark}"
+        glued, last = word in _OPENING or (word == _EITHER and quoted), word
+    return text
+
+
+def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
+    """Read film reviews as they were written, with their ``<br />``, for or against.
+
+    So that no run chooses its weights by the test, a tenth of each side of the published ``train``
+    is drawn for validation, always the same. They are read from the folder ``aclImdb``, from
+    ``aclImdb_v1.tar.gz`` or ``aclImdb_subset.tar.gz``.
+    """
+    parts = sorted({"test" if name == "test" else "train" for name in names})
+    archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
+    path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
+    with reading(path, "the archive of IMDB"):
+        files = _folder_files(path.parent) if path.is_dir() else _archive_files(path)
+        # In one order whatever the archive's, so that what is drawn is the same.
+        reviews = sorted(
+            (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
+            for name, content in files
+            if (match := _REVIEW.search(name)) and match["part"] in parts
+        )
+    found: Splits = {}
+    for part in parts:
+        rows = [{"text": text, "label": side} for _, text, side, own in reviews if own == part]
+        found[part] = label_rows(rows, ("negative", "positive"))
+    if "train" in found:
+        train = found["train"]
+        places = stratified_split([*train["label"]], {"validation": 0.1})
+        found |= {name: train.select(places[name]) for name in ("train", "validation")}
+    return found
+
+
+def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in folder.glob("*/*/*.txt"):
+        yield path.relative_to(folder).as_posix(), path.read_bytes()
+
+
+def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of an archive; links in it are not followed."""
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, content.read()
+
+
+def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
+    """Read news articles without their titles: does one take a side blindly?
+
+    A tenth of each class, rounded, is drawn for validation and another for the test, the same in
+    every run, as Longformer's paper has it: 515, 65 and 65.
+    """
+    articles, answers = (
+        _articles(find_file(data_dir, "hyperpartisan", f"{stem}-training-byarticle-20181122.xml"))
+        for stem in ("articles", "ground-truth")
+    )
+    missing = next((name for name in articles if name not in answers), None)
+    if missing is not None:
+        raise ValueError(f"ground-truth must have a label for article {missing!r}, got none")
+    labels = [int(answers[name].get("hyperpartisan") == "true") for name in articles]
+    texts, shares = [*map(article_text, articles.values())], {"validation": 0.1, "test": 0.1}
+    return _drawn(texts, labels, ("mainstream", "hyperpartisan"), shares, names)
+
+
+def _articles(path: Path) -> dict[str, ElementTree.Element]:
+    root = parse_xml(read_text(path).encode(), str(path))
+    return {article.get("id", ""): article for article in root.iter("article")}
+
+
+def article_text(article: ElementTree.Element) -> str:
+    """The text of an article without its markup, a blank line between paragraphs."""
+    for paragraph in article.iter("p"):
+        paragraph.text = _BORDER + (paragraph.text or "")
+        paragraph.tail = _BORDER + (paragraph.tail or "")
+    parts = html.unescape("".join(article.itertext())).split(_BORDER)
+    paragraphs = (" ".join(part.split()) for part in parts)
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def read_qmsum(
+    data_dir: Path | None, names: Sequence[str], *, characters: int, choices: int = 4
+) -> Splits:
+    """Read meetings: which of four passages of one does a question ask for?
+
+    A meeting is cut into passages of whole turns and nearly one length. The right one has most of
+    what is marked for the question, of its longest span where there are several; the others have
+    nothing of that, and are drawn once, as is the order. Questions about meetings with too few
+    others are left out, and a warning says how many. ``val.jsonl`` alone is read, 35 meetings, of
+    which a fifth is drawn for validation and another for the test.
+    """
+    path = find_file(data_dir, "qmsum/ALL", "val.jsonl", "ALL/val.jsonl")
+    rows, asked = [], 0
+    for number, (place, line) in enumerate(read_lines(path)):
+        with reading(place, "QMSum"):
+            rows.append([*_questions(number, line, characters, choices)])
+            asked += len(line["specific_query_list"])
+    kept = sum(map(len, rows))
+    if kept < asked:
+        message = "%s: left out %d of %d questions, about meetings of fewer than %d passages"
+        logger.warning(message, path, asked - kept, asked, choices)
+    drawn = stratified_split([0] * len(rows), {"validation": 0.2, "test": 0.2})
+    return {
+        name: label_rows(
+            [row for number in drawn[name] for row in rows[number]], [*map(str, range(choices))]
+        )
+        for name in names
+    }
+
+
+def _questions(
+    number: int, meeting: dict[str, Any], characters: int, choices: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the questions about a meeting that has passages enough."""
+    turns = [
+        f"{turn['speaker']}: {_MARKS.sub('', turn['content']).strip()}"
+        for turn in meeting["meeting_transcripts"]
+    ]
+    # All passages are as long, or nearly: which one each turn begins in.
+    *starts, total = accumulate(map(len, turns), initial=0)
+    count = max(1, round(total / characters))
+    homes = [start * count // max(1, total) for start in starts]
+    passages: dict[int, list[str]] = defaultdict(list)
+    for home, turn in zip(homes, turns, strict=True):
+        passages[home].append(turn)
+    for query in meeting["specific_query_list"]:
+        text = query["query"].strip()
+        shares = [Counter[int]() for _ in query["relevant_text_span"]]  # characters by passage
+        for share, (first, last) in zip(shares, query["relevant_text_span"], strict=True):
+            for turn in range(int(first), int(last) + 1):
+                share[homes[turn]] += len(turns[turn])
+        (right, _), *_ = max(shares, key=Counter.total).most_common(1)
+        others = sorted(passages.keys() - set().union(*shares))
+        if len(others) < choices - 1:
+            continue
+        draw = random.Random(f"{number} {text}")  # a text is hashed the same way everywhere
+        chosen = [right, *draw.sample(others, choices - 1)]
+        draw.shuffle(chosen)
+        yield {
+            "meeting": number,
+            "text": text,
+            "choices": ["\n".join(passages[home]) for home in chosen],
+            "label": chosen.index(right),
+        }
+
+
+def _drawn(
+    texts: Sequence[str],
+    labels: Sequence[int],
+    names: Sequence[str],
+    shares: dict[str, float],
+    splits: Sequence[str],
+) -> Splits:
+    """Draw splits with every class in its share."""
+    pairs = zip(texts, labels, strict=True)
+    every = label_rows([{"text": text, "label": label} for text, label in pairs], names)
+    places = stratified_split(labels, shares)
+    return {split: every.select(places[split]) for split in splits}
+
+
+def _task(name: str, read: Any, metrics: tuple[str, ...], source: str | None = None) -> Task:
+    score, splits = partial(score_classes, names=metrics), ("train", "validation", "test")
+    return Task(name, "classification", read, score, metrics, splits, source)
+
+
+DOCUMENTS = (
+    _task("brown", read_brown, ("accuracy", "macro_f1")),
+    _task("imdb", read_imdb, ("accuracy",)),
+    _task("hyperpartisan", read_hyperpartisan, ("f1", "accuracy")),
+    _task("qmsum", partial(read_qmsum, characters=6000), ("accuracy",), "meeting"),
+    _task("qmsumthird", partial(read_qmsum, characters=2000), ("accuracy",), "meeting"),
+)

@@ -1,0 +1,274 @@
+"""Recall: values that stand elsewhere in a sequence, asked of tokens that are ids, not text.
+
+A model adds up the embeddings of what a token has: up to two names and a value. Values are drawn
+independently of each other, so that nothing but the right token tells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import comb
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from numpy.typing import NDArray
+
+from examples.tasks.base import Splits
+from jat_graph.checks.numbers import check_integer
+
+COLUMNS = ("first", "second", "value", "answer")
+
+
+@dataclass(frozen=True)
+class IdSequences:
+    """Sequences of tokens, each of which is up to two names and a value; 0 is none.
+
+    Args:
+        first: The name of a token; only padding, which is at the end, has none. ``[N, L]``
+        second: The other name of a token that holds two. ``[N, L]``
+        value: The value that a token carries. ``[N, L]``
+        answer: The value that is asked of a token. ``[N, L]``
+        size: How large a sequence is, as its task counts. ``[N]``
+    """
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    value: NDArray[np.int64]
+    answer: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallTask:
+    """Tell values that other tokens of a sequence carry; see its kinds.
+
+    Args:
+        values: Number of values, each as likely. (default: 8)
+        train_size: Sequences to train on; every size is there as often. (default: 10000)
+        validation_size: Sequences to validate on, likewise. (default: 1000)
+        test_size: Sequences to test on, likewise. (default: 1000)
+        seed: Decides what is drawn. (default: 0)
+    """
+
+    name: str = ""
+    kind: str = "ids"
+    splits: tuple[str, ...] = ("train", "validation", "test")
+    metrics: tuple[str, ...] = ("accuracy",)
+    primary_metric: str = "accuracy"
+    greater_is_better: bool = True
+    values: int = 8
+    train_size: int = 10_000
+    validation_size: int = 1000
+    test_size: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("values", "train_size", "validation_size", "test_size"):
+            check_integer(name, getattr(self, name), least=1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that sequences have."""
+        raise NotImplementedError
+
+    @property
+    def num_names(self) -> int:
+        """Number of names, which have the ids from 1 on."""
+        raise NotImplementedError
+
+    def candidates(self, size: int) -> int:
+        """How many values of a sequence may be the answer for all that a name itself tells."""
+        raise NotImplementedError
+
+    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+        """Draw sequences of these sizes."""
+        raise NotImplementedError
+
+    def sequences(self, split: str) -> IdSequences:
+        """Return a split, the same whatever the size of the others."""
+        if split not in self.splits:
+            raise ValueError(f"split must be one of {', '.join(self.splits)}, got {split!r}")
+        sizes = np.resize(np.array(self.sizes), getattr(self, f"{split}_size"))
+        return self.draw(sizes, np.random.default_rng([*split.encode(), self.seed]))
+
+    def chance(self, size: int) -> float:
+        """Say how often it is right to guess the commonest of the values that may be the answer.
+
+        That is all that is in reach of a model that sees all values and not whose they are.
+        """
+        return share_of_commonest(self.candidates(size), self.values)
+
+    def measure(self, said: NDArray[np.int64], asked: IdSequences) -> dict[str, float]:
+        """Compare a value for each token, ``[N, L]``, with what is right, in all and by size."""
+        hits = ((said == asked.answer) & (asked.answer > 0)).sum(1)
+        answers = (asked.answer > 0).sum(1)
+        groups = {f"accuracy_{size}": asked.size == size for size in np.unique(asked.size).tolist()}
+        groups = {"accuracy": asked.size > 0} | groups
+        return {name: float(hits[own].sum() / answers[own].sum()) for name, own in groups.items()}
+
+    def load(self, data_dir: str | Path | None, names: Sequence[str] | None = None) -> Splits:
+        """Make splits as data sets, without padding; nothing is read."""
+        return {name: _rows(self.sequences(name)) for name in names or self.splits}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartnersTask(RecallTask):
+    """Tell the value that one's partner carries.
+
+    A sequence of m pairs has 3 m tokens in random order: 2 m names, no two alike, each with a
+    value, and m hubs, each of which holds two of the names, its partners. Every name is asked for
+    the value of its partner, which it shares nothing with but their hub. So a name has to find the
+    hub, and there the partner: two steps, for which plain attention takes two layers.
+
+    Sizes are 1 to ``pairs``: where all sequences are of five pairs or more, it is hardly learnt.
+
+    Args:
+        pairs: The greatest number of pairs in a sequence. (default: 5)
+        names: Number of names. (default: None, four for each pair)
+    """
+
+    name: str = "partners"
+    pairs: int = 5
+    names: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("pairs", self.pairs, least=1)
+        check_integer("names", self.num_names, least=2 * self.pairs)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """1 to the greatest number of pairs."""
+        return tuple(range(1, self.pairs + 1))
+
+    @property
+    def num_names(self) -> int:
+        """Number of names, which have the ids from 1 on."""
+        return 4 * self.pairs if self.names is None else self.names
+
+    def candidates(self, size: int) -> int:
+        """All but a name's own."""
+        return 2 * size - 1
+
+    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+        """Draw pairs of names, then the values, then the order of the tokens."""
+        most = int(sizes.max())
+        names = _draw_names(self.num_names, (len(sizes), most, 2), source)
+        names *= np.arange(most)[:, None] < sizes[:, None, None]  # a smaller sequence has fewer
+        values = source.integers(1, self.values, names.shape, endpoint=True) * (names > 0)
+        hubs = np.zeros_like(names[..., 0])
+        drawn = IdSequences(
+            first=_joined(names, names[..., 0]),
+            second=_joined(0 * names, names[..., 1]),
+            value=_joined(values, hubs),
+            answer=_joined(values[..., ::-1], hubs),
+            size=sizes,
+        )
+        order = (source.random(drawn.first.shape) + (drawn.first == 0)).argsort(1)  # padding last
+        mixed = {name: np.take_along_axis(getattr(drawn, name), order, 1) for name in COLUMNS}
+        return replace(drawn, **mixed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FarRecallTask(RecallTask):
+    """Tell values that stand far back.
+
+    A sequence is the names with their values, then filler, then the same names in another order,
+    without values. These are asked for their values: a window that is no longer than the filler
+    shows none of them, and to guess is right once in as many times as there are values.
+
+    Args:
+        told: Number of names in a sequence, no two alike. (default: 8)
+        names: Number of names to draw from. (default: 32)
+        filler: Tokens of filler. (default: 48)
+        filler_words: Number of different tokens of filler, which have the ids after the names.
+            (default: 16)
+    """
+
+    name: str = "farrecall"
+    told: int = 8
+    names: int = 32
+    filler: int = 48
+    filler_words: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("told", self.told, least=1)
+        check_integer("names", self.names, least=self.told)
+        check_integer("filler", self.filler, least=0)
+        check_integer("filler_words", self.filler_words, least=1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of names in a sequence."""
+        return (self.told,)
+
+    @property
+    def num_names(self) -> int:
+        """Number of names and of words of filler."""
+        return self.names + self.filler_words
+
+    def candidates(self, size: int) -> int:
+        """All: the name that asks tells nothing."""
+        return size
+
+    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+        """Draw names and values, the filler between, and the order of the questions."""
+        count = len(sizes)
+        names = _draw_names(self.names, (count, self.told), source)
+        values = source.integers(1, self.values, names.shape, endpoint=True)
+        words = source.integers(self.filler_words, size=(count, self.filler)) + self.names + 1
+        order = source.random(names.shape).argsort(1)
+        asked, right = (np.take_along_axis(one, order, 1) for one in (names, values))
+        first = _joined(names, words, asked)
+        return IdSequences(
+            first=first,
+            second=0 * first,
+            value=_joined(values, 0 * words, 0 * asked),
+            answer=_joined(0 * names, 0 * words, right),
+            size=sizes,
+        )
+
+
+@cache
+def share_of_commonest(drawn: int, values: int) -> float:
+    """The expected share of the commonest among values that are drawn independently."""
+    above = (values**drawn - _ways(drawn, values, most) for most in range(drawn))
+    return float(sum(above) / (drawn * values**drawn))
+
+
+def _ways(drawn: int, values: int, most: int) -> int:
+    """In how many ways values can be drawn so that none is there more often than ``most``."""
+    ways = [1] + [0] * drawn  # by the number of draws, of no values yet
+    for _ in range(values):
+        ways = [
+            sum(comb(n, k) * ways[n - k] for k in range(min(n, most) + 1)) for n in range(drawn + 1)
+        ]
+    return ways[drawn]
+
+
+def _draw_names(
+    names: int, shape: tuple[int, ...], source: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw the names of each sequence, no two alike."""
+    wanted = int(np.prod(shape[1:]))
+    order = source.random((shape[0], names)).argsort(1)
+    return order[:, :wanted].reshape(shape) + 1
+
+
+def _joined(*parts: NDArray[np.int64]) -> NDArray[np.int64]:  # [N, …] each, to [N, L]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _rows(drawn: IdSequences) -> Dataset:
+    lengths = (drawn.first > 0).sum(1).tolist()
+    return Dataset.from_list(
+        [
+            {name: getattr(drawn, name)[row, :length].tolist() for name in COLUMNS}
+            | {"size": int(drawn.size[row])}
+            for row, length in enumerate(lengths)
+        ]
+    )

@@ -1,0 +1,114 @@
+"""Tags of words: named entities of WNUT-17 and CoNLL-2003, parts of speech and relations of EWT.
+
+Reference:
+    Derczynski et al., *Results of the WNUT2017 Shared Task on Novel and Emerging Entity
+    Recognition*, W-NUT 2017; Tjong Kim Sang and De Meulder, *Introduction to the CoNLL-2003 Shared
+    Task*, CoNLL 2003; Silveira et al., *A Gold Standard Dependency Corpus for English*, LREC 2014.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from conllu import parse
+
+from examples.tasks.base import Splits, Task, find_file, read_text, reading, tag_rows
+from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans, write_tags
+
+# Those of Universal Dependencies, version 2.
+PARTS_OF_SPEECH = tuple(
+    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+)
+RELATIONS = tuple(
+    "acl advcl advmod amod appos aux case cc ccomp clf compound conj cop csubj dep det discourse "
+    "dislocated expl fixed flat goeswith iobj list mark nmod nsubj nummod obj obl orphan parataxis "
+    "punct reparandum root vocative xcomp".split()
+)
+
+
+def bio_tags(types: Sequence[str]) -> tuple[str, ...]:
+    """O, then B and I of each type."""
+    return (OUTSIDE, *(f"{part}-{name}" for name in types for part in "BI"))
+
+
+def read_columns(
+    data_dir: Path | None,
+    names: Sequence[str],
+    *,
+    home: str,
+    types: Sequence[str],
+    files: dict[str, tuple[str, ...]],
+) -> Splits:
+    """Read files of columns: a word a line, a blank line after each sentence.
+
+    The word is in the first column and its tag in the last, between tabs or spaces. Tags are BIO,
+    or IOB1, where only an entity that follows one of its own type begins with ``B-``; both are
+    read as BIO. Lines that begin a document are left out.
+    """
+    found: Splits = {}
+    for name in names:
+        path = find_file(data_dir, home, *files[name])
+        sentences: list[tuple[list[str], list[str]]] = [([], [])]
+        with reading(path, "columns of words and tags"):
+            # Nothing but a line feed ends a line: some words are rare signs that would.
+            for number, line in enumerate(read_text(path).split("\n"), start=1):
+                text = line.strip(" \t\r")
+                fields = text.split("\t") if "\t" in text else re.split(" +", text)
+                if not text or fields[0] == "-DOCSTART-":
+                    sentences.append(([], []))
+                elif len(fields) < 2:
+                    raise ValueError(f"line {number} must have a word and a tag, got {text!r}")
+                else:
+                    sentences[-1][0].append(fields[0])
+                    sentences[-1][1].append(fields[-1])
+            read = [(w, write_tags(find_spans(tags), len(w))) for w, tags in sentences if w]
+            found[name] = tag_rows(read, bio_tags(types))
+    return found
+
+
+def read_trees(
+    data_dir: Path | None, names: Sequence[str], *, column: str, tags: Sequence[str]
+) -> Splits:
+    """Read a column of UD English EWT: ``"upos"``, or ``"deprel"`` without subtypes.
+
+    Words are as the treebank cuts them: "do" and "n't" are two.
+    """
+    found: Splits = {}
+    for name in names:
+        split = {"validation": "dev"}.get(name, name)
+        path = find_file(data_dir, "ud_english_ewt", f"en_ewt-ud-{split}.conllu")
+        sentences = []
+        with reading(path, "CoNLL-U"):
+            for tree in parse(read_text(path)):
+                # Ranges of words as 2-3 and empty words as 4.1 have no whole number.
+                words = [word for word in tree if isinstance(word["id"], int)]
+                own = [(word[column] or "_").partition(":")[0] for word in words]
+                sentences.append(([word["form"] for word in words], own))
+            found[name] = tag_rows(sentences, tags)
+    return found
+
+
+def _entities(name: str, types: str, train: tuple[str, ...], validation: tuple[str, ...]) -> Task:
+    files = {"train": train, "validation": validation}
+    read = partial(read_columns, home=name, types=types.split(), files=files)
+    return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"))
+
+
+def _words(name: str, column: str, tags: Sequence[str]) -> Task:
+    read = partial(read_trees, column=column, tags=tags)
+    splits = ("train", "validation", "test")
+    return Task(name, "tagging", read, score_classes, ("accuracy",), splits)
+
+
+_WNUT = "corporation creative-work group location person product"
+TAGGING = (
+    _entities("wnut17", _WNUT, ("wnut17train.conll",), ("emerging.dev.conll",)),
+    _entities(
+        *("conll2003", "LOC MISC ORG PER"), ("eng.train", "train.txt"), ("eng.testa", "valid.txt")
+    ),
+    _words("ewtpos", "upos", PARTS_OF_SPEECH),
+    _words("ewtrelations", "deprel", RELATIONS),
+)

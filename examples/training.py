@@ -1,0 +1,320 @@
+"""What the run scripts share beside arguments, data and heads: models, the Trainer, and a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from torch.utils.data import SequentialSampler
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import get_last_checkpoint
+
+from examples.arguments import RUN_FILE, DataArguments, ModelArguments
+from examples.depth import change_depth
+from examples.heads import place_heads, saved_heads
+from jat_graph import from_pretrained
+from jat_graph.files import write_text
+from jat_graph.hf import resize_position_embeddings
+from jat_graph.hf.positions import most_positions, position_tables
+from jat_graph.training.mixin import JatTrainerMixin
+
+# What configurations of transformers call the dropout of attention probabilities.
+_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A split as a model reads it."""
+
+    features: Dataset  # token ids and labels, one row a sequence
+    rows: Dataset  # as the task has them
+    notes: Any = None  # what only scores need
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model said of each example of a split, beside what is right."""
+
+    said: list[Any]
+    right: list[Any]
+
+
+def load_tokenizer(model: ModelArguments) -> PreTrainedTokenizerBase:
+    """The tokenizer; one without a padding token pads with its end, as for GPT-2."""
+    name = model.tokenizer_name or model.model_name_or_path
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+    # Where a folder has none, transformers makes one up that knows no word.
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise ValueError(f"{name} must have a tokenizer, got none: name one with --tokenizer_name")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def tokenize(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[list[str]], max_length: int, **settings: Any
+) -> Any:
+    """Tokens of a column of texts, or of two for pairs; a warning says what is cut off."""
+    least = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2) + len(texts)
+    if max_length < least:  # the tokenizer would then cut nothing
+        raise ValueError(f"max_length must be at least {least} for these texts, got {max_length}")
+    lengths = [len(ids) for ids in tokenizer(*texts, verbose=False)["input_ids"]]
+    cut = [length - max_length for length in lengths if length > max_length]
+    if cut:
+        share = sum(cut) / sum(lengths)
+        message = "max_length=%d cuts %d of %d texts, which lose %.1f%% of all tokens"
+        logger.warning(message, max_length, len(cut), len(lengths), 100 * share)
+    return tokenizer(*texts, truncation=True, max_length=max_length, **settings)
+
+
+def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
+    """The model's configuration with other settings."""
+    config: PreTrainedConfig = AutoConfig.from_pretrained(model.model_name_or_path)
+    for name, value in settings.items():
+        setattr(config, name, value)
+    names = [name for name in _DROPOUTS if hasattr(config, name)]
+    if model.attention_dropout is not None and not names:
+        raise ValueError(f"{model.model_name_or_path} has no dropout of attention to set")
+    for name in names if model.attention_dropout is not None else ():
+        setattr(config, name, model.attention_dropout)
+    return config
+
+
+def load_model(
+    auto_class: Any,
+    model: ModelArguments,
+    config: PreTrainedConfig,
+    seed: int,
+    max_length: int,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> PreTrainedModel:
+    """Load a model with a new head, or draw all its weights; heads of ours it was saved with stay.
+
+    The seed is set before, so that models which differ in heads of ours alone share the head.
+    """
+    set_seed(seed)
+    name = model.model_name_or_path
+    if model.from_scratch:
+        loaded = auto_class.from_config(config)
+    elif saved_heads(config):
+        loaded = from_pretrained(auto_class, name, config=config, ignore_mismatched_sizes=True)
+    else:
+        loaded = auto_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True)
+    if model.depth is not None:
+        change_depth(loaded, model.depth)
+    tables = [table.length for table in position_tables(loaded)]
+    limit = min(tables) if tables else most_positions(loaded.config)
+    if limit is not None and limit < max_length:
+        resize_position_embeddings(loaded, max_length)
+    if tokenizer is not None:
+        tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
+    return loaded
+
+
+class SeededLengthSampler(LengthGroupedSampler):
+    """Batches of similar length, in an order that depends on seed and epoch only.
+
+    The Trainer's own sampler draws from the global generator, which dropout moves on: after a
+    resume, and between two models, its order would differ.
+    """
+
+    def __init__(self, batch_size: int, lengths: list[int], seed: int) -> None:
+        super().__init__(batch_size, lengths=lengths)
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch; the data loader calls this."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order: Iterator[int] = super().__iter__()
+        return order
+
+
+Judge = Callable[[Any, Any, Encoded], tuple[dict[str, float], Answers | None]]
+
+
+class TaskTrainer(JatTrainerMixin, Trainer):
+    """The Trainer of all run scripts.
+
+    Args:
+        splits: The encoded splits by the prefix of their scores: ``"train"``, ``"eval"``,
+            ``"test"`` …
+        judge: Makes scores and answers of predictions, labels and a split.
+        kwargs: Arguments of transformers' Trainer.
+    """
+
+    def __init__(self, splits: dict[str, Encoded], judge: Judge, **kwargs: Any) -> None:
+        train, evaluated = splits.get("train"), splits.get("eval")
+        super().__init__(
+            train_dataset=train and train.features,
+            eval_dataset=evaluated and evaluated.features,
+            compute_metrics=dict,  # stands for those of the split that is evaluated
+            **kwargs,
+        )
+        self.splits, self.judge = splits, judge
+        self.answers: dict[str, Answers | None] = {}
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """Evaluate on a split, and keep what was answered."""
+        split = self.splits[metric_key_prefix]
+
+        def compute(output: Any) -> dict[str, float]:
+            scores, self.answers[metric_key_prefix] = self.judge(
+                output.predictions, output.label_ids, split
+            )
+            return scores
+
+        self.compute_metrics = compute
+        return super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Run one forward and backward pass, and stop where the loss is no number any more."""
+        loss: Tensor = super().training_step(*args, **kwargs)
+        # The mean over processes: they stop together, or one would wait for the others forever.
+        mean = self.accelerator.reduce(loss.detach(), reduction="mean").item()
+        if not math.isfinite(mean):
+            raise FloatingPointError(
+                f"the training loss became {mean} at step {self.state.global_step + 1}: "
+                f"lower learning_rate (now {self.args.learning_rate:g}) or use another precision"
+            )
+        return loss
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(train_dataset)
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        lengths = [
+            max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
+            for ids in dataset["input_ids"]
+        ]
+        batches = self.args.gradient_accumulation_steps * self.args.world_size
+        return SeededLengthSampler(self.args.train_batch_size * batches, lengths, self.args.seed)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        return SequentialSampler(eval_dataset)  # answers stand beside the rows
+
+
+def prefixes(splits: Iterable[str]) -> dict[str, str]:
+    """What scores of each split begin with: eval for the first to validate on, as the Trainer."""
+    found: dict[str, str] = {}
+    for name in splits:
+        if name in ("train", "test"):
+            found[name] = name
+        else:
+            taken = "eval" in found.values()
+            found[name] = f"eval_{name.removeprefix('validation_')}" if taken else "eval"
+    return found
+
+
+def run_trainer(
+    model: ModelArguments,
+    data: DataArguments,
+    args: TrainingArguments,
+    auto_class: Any,
+    config: PreTrainedConfig,
+    encoded: dict[str, Encoded],
+    judge: Judge,
+    metric: str,
+    tokenizer: PreTrainedTokenizerBase | None,
+    collate: Callable[[list[Any]], dict[str, Tensor]],
+    **kwargs: Any,
+) -> dict[str, float]:
+    """Load, train, evaluate and save a model; return the scores.
+
+    Written beside it are its answers and a model card, and last of all the scores of all splits, so
+    that where these are, a run has come to its end.
+    """
+    loaded = load_model(auto_class, model, config, args.seed, data.max_length, tokenizer)
+    is_decoder, names, folder = (
+        auto_class is AutoModelForCausalLM,
+        prefixes(encoded),
+        args.output_dir,
+    )
+    if is_decoder:
+        check_decoder(loaded)
+    else:
+        loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
+    train = encoded["train"].features if "train" in encoded else None
+    place_heads(loaded, model, args, tokenizer, train, collate)
+    if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
+        args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
+    trainer = TaskTrainer(
+        {names[split]: rows for split, rows in encoded.items()},
+        judge,
+        model=loaded,
+        args=args,
+        processing_class=tokenizer,
+        data_collator=collate,
+        **kwargs,
+    )
+    trainer.strength_learning_rate = model.strength_learning_rate
+    results: dict[str, float] = {}
+    if args.do_train:
+        given = args.resume_from_checkpoint
+        if trainer.is_world_process_zero():
+            Path(str(folder)).mkdir(parents=True, exist_ok=True)
+            write_text(Path(str(folder), RUN_FILE), json.dumps(model.described, indent=2) + "\n")
+        last = get_last_checkpoint(folder) if given in ("last", "true", "True") else given
+        results |= trainer.train(resume_from_checkpoint=last).metrics
+        results["train_samples"] = len(encoded["train"].rows)
+        trainer.save_model()
+        Path(str(folder), "training_args.bin").unlink(missing_ok=True)  # run.json says the same
+        trainer.log_metrics("train", results)
+        trainer.save_metrics("train", results, combined=False)
+    for split, prefix in names.items():
+        if split == "train" or not (args.do_predict if prefix == "test" else args.do_eval):
+            continue
+        trainer.compute_metrics = dict
+        scores = trainer.evaluate(encoded[split].features, metric_key_prefix=prefix)
+        results |= scores
+        trainer.log_metrics(prefix, scores)
+        trainer.save_metrics(prefix, scores, combined=False)
+    if trainer.is_world_process_zero():
+        found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
+        answers = {split: asdict(own) for split, own in found.items() if own is not None}
+        write_text(Path(str(folder), "answers.json"), json.dumps(answers) + "\n")
+    if args.do_train:
+        name, own = model.model_name_or_path, Path(str(data.train_file)).name
+        trainer.create_model_card(
+            dataset=data.task_name or data.dataset_name or own,
+            finetuned_from=None if Path(name).exists() else name,
+        )
+    trainer.save_metrics("all", results, combined=False)
+    return results
+
+
+def check_decoder(model: PreTrainedModel) -> None:
+    """Refuse an encoder: it would see what it is to say."""
+    training = model.training
+    with torch.no_grad():
+        model.train(False)
+        first, other = model(input_ids=torch.tensor([[0, 0], [0, 1]])).logits[:, 0]
+        model.train(training)
+    if not torch.equal(first, other):
+        raise ValueError(
+            f"model must be a decoder, got {type(model).__name__}: it sees later tokens"
+        )

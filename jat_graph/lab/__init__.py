@@ -1,1 +1,0 @@
-"""The laboratory: what is run, stored, compared, and shown."""

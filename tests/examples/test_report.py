@@ -1,0 +1,181 @@
+"""Reports: intervals against what is known of them, tables against the pages, figures."""
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.stats import ttest_1samp, ttest_rel
+
+from examples import report
+from examples.sweeps import statistics, strengths
+from examples.sweeps.measures import Scorer, make_scorer
+from examples.sweeps.rows import make_rows, make_verdicts
+from examples.sweeps.statistics import holm, over_seeds, paired_bootstrap, percentiles
+from examples.sweeps.store import read_results
+from examples.tasks import get_task
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FILES = sorted(DOCS.glob("experiments/*.jsonl"))
+QUICK = (
+    *("connections-pretrained", "long-covidqa", "order-top", "partners-five", "pretrained-six"),
+    *("runtime", "scratch-listops", "stepping-stones"),
+)
+HITS = st.lists(st.integers(0, 1), min_size=20, max_size=20)
+
+
+def of_hits(hits: list[int]) -> Scorer:
+    """Return the scorer of a run that is right where there is a 1."""
+    found = make_scorer(get_task("rte").measure, "accuracy", hits, [1] * len(hits))
+    assert found is not None
+    return found
+
+
+def lines_of(text: str) -> set[str]:
+    """Return the lines of the tables in a page, without the widths of their columns."""
+    rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    return {re.sub(r"\s*\|\s*", "|", row.replace("| arm ", "| variant ")) for row in rows}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
+        for path in FILES
+    ],
+)
+def test_the_page_has_the_tables_of_the_committed_records(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "experiments.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {re.escape(path.stem)}: .*?(?=^## |\Z)", page, re.M | re.S)
+    report.main([str(path)])
+    assert lines_of(capsys.readouterr().out) == lines_of(section)
+
+
+def test_the_results_page_says_what_the_records_say() -> None:
+    frame = report.numbers(read_results(DOCS / "experiments" / "pretrained-six.jsonl"))
+    stones = frame[frame.variant == "stones"].iloc[0]
+    text = f"stones {100 * stones.change:.1f} ({100 * stones.low:.1f} to +{100 * stones.high:.1f})"
+    assert text in (DOCS / "results.md").read_text(encoding="utf-8")
+
+
+def test_where_examples_alone_matter_it_is_every_resample_that_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statistics, "DRAWS", 20_000)
+    ours, theirs = [1, 1, 0, 1], [0, 1, 0, 0]
+    gaps = np.array(ours) - np.array(theirs)
+    every = [gaps[list(places)].mean() for places in product(range(4), repeat=4)]
+    draws = paired_bootstrap([of_hits(ours)], [of_hits(theirs)], "x", "")
+    assert set(np.round(draws, 9)) == set(np.round(every, 9))
+    assert draws.std() == pytest.approx(np.std(every), abs=0.01)
+    assert percentiles(draws) == pytest.approx(tuple(np.percentile(every, [2.5, 97.5])))
+
+
+def whole(score: float) -> Scorer:
+    """Return the scorer of a run whose score no resample of examples changes."""
+    return Scorer(np.ones((10, 1)), lambda sums: np.full(len(sums), score))
+
+
+@pytest.mark.parametrize("found", [[0.2, 0.5], [0.1, 0.4, 0.3], [0.0, 0.2, 0.3, 0.7, 0.8]])
+def test_where_seeds_alone_matter_it_is_the_paired_t_test(found: list[float]) -> None:
+    truth = ttest_rel(found, [0.1] * len(found)).confidence_interval(0.95)
+    of_seeds = over_seeds({seed: score - 0.1 for seed, score in enumerate(found)})
+    assert of_seeds.interval == pytest.approx(tuple(truth))
+    assert of_seeds.p == pytest.approx(ttest_1samp(np.array(found) - 0.1, 0).pvalue)
+    draws = paired_bootstrap([*map(whole, found)], [whole(0.1)] * len(found), "x", "")
+    assert percentiles(draws) == pytest.approx(tuple(truth), rel=0.05)
+
+
+@settings(max_examples=10, deadline=None)
+@given(HITS, HITS)
+def test_exchanging_variants_mirrors_the_draws(one: list[int], other: list[int]) -> None:
+    sides = [of_hits(one)], [of_hits(other)]
+    there, back = paired_bootstrap(*sides, "x", ""), paired_bootstrap(*sides[::-1], "x", "")
+    assert np.array_equal(there, -back)
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "said", "right"),
+    [
+        ("rte", "accuracy", [0, 1, 1, 0], [0, 1, 0, 0]),
+        ("cola", "matthews", [0, 1, 1, 0, 1], [0, 1, 0, 0, 1]),
+        ("stsb", "pearson", [0.1, 2.0, 3.5, 1.0], [0.0, 2.5, 3.0, 2.0]),
+        ("cb", "macro_f1", [0, 1, 2, 0, 1], [0, 1, 2, 2, 1]),
+        ("multirc", "f1", [[0, 1], [1, 1], [0]], [[0, 1], [1, 0], [1]]),
+        ("multirc", "exact_match", [[0, 1], [1, 1], [0]], [[0, 1], [1, 0], [1]]),
+        ("wnut17", "f1", [[["person", 0, 1]], [], [["group", 2, 3]]], [[["person", 0, 1]]] * 3),
+        ("squad", "f1", ["the tower", "in Paris"], [["a tower"], ["Rome", "Paris"]]),
+    ],
+)
+def test_resamples_are_scored_as_the_task_does(
+    task: str, metric: str, said: list, right: list
+) -> None:
+    measure = get_task(task).measure
+    counts = np.random.default_rng(0).multinomial(len(right), [1 / len(right)] * len(right), 6)
+    found = make_scorer(measure, metric, said, right)
+    assert found is not None
+    for row, score in zip(counts, found.scores(counts), strict=True):
+        drawn = np.repeat(np.arange(len(right)), row)
+        want = measure([said[place] for place in drawn], [right[place] for place in drawn])[metric]
+        assert score == pytest.approx(want, nan_ok=True)
+
+
+def test_holm_counts_comparisons_made_elsewhere() -> None:
+    assert holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.01, 0.04], 5) == pytest.approx([0.05, 0.16])
+    assert holm([], 4) == []
+
+
+def test_a_yes_is_as_large_as_was_asked_and_shown() -> None:
+    results = read_results(DOCS / "experiments" / "far-recall.jsonl")
+    found = make_verdicts(results.sweep, make_rows(results))
+    said = {(one.row.task, one.row.variant.name): one for one in found}
+    stones = said["1 layer, 48 filler", "stones"]
+    assert stones.said == "yes" and stones.gain > 1 and (stones.corrected or 1) < 0.05
+    assert {one.said for one in found} <= {"yes", "no", "unknown"}
+    assert said["1 layer, 48 filler", "pairs"].said != "yes"
+
+
+@pytest.mark.parametrize("name", ["partners-five", "order-top", "depth", "scratch-listops"])
+def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
+    path = str(DOCS / "experiments" / f"{name}.jsonl")
+    words = ["--figure", str(tmp_path / "figure.png")]
+    words += ["--curves", str(tmp_path / "curves.png")] if name == "partners-five" else []
+    words += ["--answers", str(tmp_path / "answers.png")] if name == "scratch-listops" else []
+    report.main([path, *words])
+    for picture in tmp_path.glob("*.png"):
+        with Image.open(picture) as image:
+            assert len(image.convert("L").getcolors(256) or ()) > 10
+    assert len(list(tmp_path.glob("*.png"))) == len(words) // 2
+
+
+def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
+    folder = DOCS / "experiments"
+    figure = strengths.draw_strengths(read_results(folder / "scratch-rate-0.01.jsonl"))
+    assert len(figure.axes) >= 3
+    with pytest.raises(ValueError, match="no learned strengths"):
+        strengths.draw_strengths(read_results(folder / "partners-five.jsonl"))
+
+
+@pytest.mark.parametrize("content", ["{}", '{"version": 9}', "no JSON", '{"version": 2}\n{}'])
+def test_what_is_no_file_of_results_is_one_line(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"^report: error: ") as caught:
+        report.main([str(path)])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    lines = (DOCS / "experiments" / "partners-five.jsonl").read_text(encoding="utf-8").split("\n")
+    (tmp_path / "results.jsonl").write_text("\n".join(lines[:2] + lines[1:2]), encoding="utf-8")
+    with pytest.raises(ValueError, match="twice"):
+        read_results(tmp_path / "results.jsonl")
+    assert json.loads(lines[1])["arm"] == "plain"

@@ -1,0 +1,359 @@
+"""run_classification, and with it what all run scripts share."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import Trainer
+
+import jat_graph
+from examples.data import draw_groups
+from examples.run_classification import main
+from examples.tasks import get_task
+from jat_graph import JatConfig
+from jat_graph.hf import TripletConfig, attached_config
+from tests.examples.conftest import Rows, Write, sentences
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = ("--max_length", "16", "--use_cpu", "--disable_tqdm", "true", "--learning_rate", "3e-3")
+JUMPS = ("--jat_set", "threshold=4.0", "heads=2", "layers=[0]")
+
+
+def rows(count: int, seed: int = 0, label: str = "label") -> Rows:
+    """Draw sentences; those that say "not" are of another class."""
+    return [
+        {"text": text, label: "no" if "not" in text else "yes"} for text in sentences(count, seed)
+    ]
+
+
+@pytest.fixture
+def files(write: Write) -> tuple[str, ...]:
+    """Return the options of small files of our own."""
+    train, dev = write("train.csv", rows(48)), write("dev.csv", rows(24, seed=1))
+    return ("--train_file", train, "--validation_file", dev)
+
+
+def run(model: str, output: Path, *words: str, steps: int = 6) -> dict[str, float]:
+    given = ["--model_name_or_path", model, "--output_dir", str(output), "--do_eval", *SHORT]
+    return main([*given, "--do_train", "--max_steps", str(steps), "--save_steps", "2", *words])
+
+
+def without_dropout(model: str, folder: Path) -> str:
+    """Copy a model, so that the copy drops nothing."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    changes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return str(folder)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def told(weights: dict[str, torch.Tensor]) -> list[str]:
+    """Leave out biases of keys: they change no probability, and learn from rounding alone."""
+    return [name for name in weights if not name.endswith("key.bias")]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("pair", [False, True], ids=["text", "pair"])
+def test_it_learns_from_files_of_ones_own(
+    ending: str, pair: bool, write: Write, tiny_model: str, tmp_path: Path
+) -> None:
+    own = [row | {"other": "the book"} for row in rows(96, label="verdict")]
+    train, dev = write(f"train.{ending}", own), write(f"dev.{ending}", own[:24])
+    words = ["--train_file", train, "--validation_file", dev, "--label_column", "verdict"]
+    words += ["--text_pair_column", "other"] if pair else []
+    scores = run(tiny_model, tmp_path / "run", *words, steps=60)
+    assert scores["eval_accuracy"] > 0.85 and scores["train_samples"] == 96
+    assert json.loads((tmp_path / "run/all_results.json").read_text()).items() >= {
+        (name, scores[name]) for name in ("eval_accuracy", "eval_macro_f1", "train_loss")
+    }
+    answers = json.loads((tmp_path / "run/answers.json").read_text())["validation"]
+    hits = [one == other for one, other in zip(answers["said"], answers["right"], strict=True)]
+    assert sum(hits) / len(hits) == pytest.approx(scores["eval_accuracy"])
+    words = ["--model_name_or_path", str(tmp_path / "run"), "--do_eval", *words[2:], *SHORT]
+    again = main([*words, "--output_dir", str(tmp_path / "again")])
+    assert again["eval_accuracy"] == scores["eval_accuracy"]
+
+
+def test_numbers_are_a_regression(write: Write, tiny_model: str, tmp_path: Path) -> None:
+    own = [{"text": text, "label": text.count("not") + 0.5} for text in sentences(48)]
+    files = ("--train_file", write("n.csv", own), "--validation_file", write("m.csv", own))
+    scores = run(tiny_model, tmp_path / "run", *files, steps=40)
+    assert scores["eval_pearson"] > 0.5 and "eval_mse" in scores
+
+
+HEADS: dict[str, tuple[str, ...]] = {
+    "pairs": JUMPS,
+    "stones": ("--jat_preset", "stones", "--strength_learning_rate", "0.1"),
+    "triplet": ("--jat_preset", "triplet", "--jat_set", "pairs=sum"),
+    "gfsa": ("--jat_preset", "gfsa"),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_are_placed_saved_and_described(
+    kind: str, files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    scores = run(tiny_model, tmp_path / "run", *files, *HEADS[kind])
+    plain = run(tiny_model, tmp_path / "plain", *files)
+    assert scores["train_loss"] != plain["train_loss"]
+    card = (tmp_path / "run/README.md").read_text()
+    assert "jat_graph.from_pretrained" in card and "Accuracy" in card
+    words = ["--model_name_or_path", str(tmp_path / "run"), "--do_eval", *files[2:], *SHORT]
+    again = main([*words, "--output_dir", str(tmp_path / "again")])
+    assert again["eval_loss"] == pytest.approx(scores["eval_loss"], abs=1e-6)
+    with pytest.raises(ValueError, match="has heads already"):
+        run(str(tmp_path / "run"), tmp_path / "more", *files, *HEADS[kind])
+
+
+def test_strengths_learn_by_a_rate_of_their_own(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    learned = {}
+    for rate in ("0", "0.1"):
+        words = ("--jat_preset", "stones", "--strength_learning_rate", rate)
+        run(tiny_model, tmp_path / rate, *files, *words)
+        found = weights(tmp_path / rate)
+        learned[rate] = max(float(found[name].abs().max()) for name in found if "strength" in name)
+    assert learned["0"] == 0 and learned["0.1"] > 0.05
+
+
+def test_both_kinds_of_heads_come_from_a_file(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    both = {"jat": JatConfig(heads=(0,)).to_dict(), "triplet": TripletConfig().to_dict()}
+    (tmp_path / "heads.json").write_text(json.dumps(both))
+    run(tiny_model, tmp_path / "run", *files, "--jat_config", str(tmp_path / "heads.json"))
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["triplet"] == both["triplet"] and config["jat"]["heads"] == [0]
+
+
+def test_thresholds_are_calibrated_on_training_rows(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    run(tiny_model, tmp_path / "run", *files, *JUMPS, "--density", "0.2")
+    config = JatConfig.load(tmp_path / "run/calibrated.json")
+    from transformers import AutoModelForSequenceClassification as Classifier
+
+    loaded = jat_graph.from_pretrained(Classifier, tmp_path / "run")
+    assert attached_config(loaded) == config and config != JatConfig()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        JUMPS,
+        ("--train_sampling_strategy", "group_by_length", "--gradient_accumulation_steps", "2"),
+        ("--jat_preset", "stones", "--lr_scheduler_type", "cosine", "--optim", "adafactor"),
+        (*JUMPS, "--density", "0.2", "--activation_checkpointing"),
+    ],
+    ids=["pairs", "by length", "strengths", "calibrated"],
+)
+@pytest.mark.parametrize("stop", [1, 5])
+def test_an_interrupted_run_goes_on_exactly(
+    words: tuple[str, ...],
+    stop: int,
+    files: tuple[str, ...],
+    tiny_model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    words = (*files, *words, "--resume_from_checkpoint", "last")
+    run(tiny_model, whole, *words)
+    original = Trainer.training_step
+
+    def interrupt(self: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.state.global_step == stop:
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "training_step", interrupt)
+        run(tiny_model, cut, *words)
+    assert not (cut / "all_results.json").exists()
+    scores = run(tiny_model, cut, *words)
+    assert same_weights(whole, cut)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train", None)  # a finished run is read
+        assert run(tiny_model, cut, *words).items() >= scores.items()
+    with pytest.raises(ValueError, match=r"holds a run with max_steps=6, not 7"):
+        run(tiny_model, cut, *words, steps=7)
+
+
+def test_a_run_that_was_cut_off_in_its_evaluation_is_not_finished(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*files, "--resume_from_checkpoint", "last")
+
+    def interrupt(self: Trainer, *args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "evaluate", interrupt)
+        run(tiny_model, tmp_path / "run", *words)
+    assert "eval_accuracy" in run(tiny_model, tmp_path / "run", *words)
+
+
+def test_an_occupied_folder_is_left_alone(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"run must be empty"):
+        run(tiny_model, tmp_path / "run", *files)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_seed_alone_decides_what_is_new_and_in_which_order(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    still = without_dropout(tiny_model, tmp_path / "still")
+    heads = [(), ("--jat_preset", "stones", "--strength_learning_rate", "0")]
+    for name, words in zip("ab", heads, strict=True):
+        by_length = ("--train_sampling_strategy", "group_by_length")
+        run(still, tmp_path / name, *files, *words, *by_length)
+    ours, theirs = weights(tmp_path / "a"), weights(tmp_path / "b")
+    assert all(torch.allclose(theirs[name], ours[name], atol=1e-4) for name in told(ours))
+
+
+def test_rows_are_held_out_of_the_training_data(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    scores = run(tiny_model, tmp_path / "run", *files, "--held_out", "0.25")
+    answers = json.loads((tmp_path / "run/answers.json").read_text())
+    assert scores["train_samples"] == 36 and len(answers["held_out"]["said"]) == 12
+
+
+def test_depth_length_and_weights_can_be_others(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    words = ("--depth", "3", "--max_length", "80", "--from_scratch", *JUMPS)
+    run(tiny_model, tmp_path / "run", *files, *words)
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["num_hidden_layers"] == 3 and config["max_position_embeddings"] == 80
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("rte", ("eval_accuracy",)),
+        ("stsb", ("eval_pearson", "eval_spearman")),
+        ("cola", ("eval_matthews",)),
+        ("copa", ("eval_accuracy",)),
+        ("multirc", ("eval_f1", "eval_exact_match")),
+        ("wsc", ("eval_accuracy",)),
+        ("agreement", ("eval_accuracy", "eval_accuracy_1", "eval_accuracy_3")),
+        ("steppingstones", ("eval_accuracy", "test_accuracy_4")),
+    ],
+)
+def test_named_tasks_are_trained_and_measured(
+    name: str, metrics: tuple[str, ...], tiny_model: str, data_dir: Path, tmp_path: Path
+) -> None:
+    few = ("--max_train_samples", "16", "--max_eval_samples", "16")
+    words = ("--task_name", name, "--data_dir", str(data_dir), *few)
+    words += ("--do_predict",) if metrics[-1].startswith("test") else ()
+    scores = run(tiny_model, tmp_path / "run", *words, steps=1)
+    assert scores.keys() >= set(metrics)
+    answers = json.loads((tmp_path / "run/answers.json").read_text())
+    measured = get_task(name).measure(**answers["validation"])
+    for metric, value in measured.items():
+        assert scores[f"eval_{metric}"] == pytest.approx(value, nan_ok=True)
+
+
+BAD = [
+    (("--label_column", "verdict"), "must have a column 'verdict', got text, label"),
+    (("--task_name", "rte"), "data must be one of"),
+    (("--jat_preset", "stone"), "jat_preset must be one of paper, "),
+    (("--jat_set", "thresold=3"), "thresold"),
+    (("--jat_set", "threshold"), "jat_set must be NAME=VALUE"),
+    (("--jat_preset", "gfsa", "--density", "0.1"), "density must be of jump heads"),
+    (("--max_length", "2"), "max_length must be at least 3"),
+    (("--held_out", "1"), "held_out must be a share below 1"),
+    (("--train_file", "/nowhere.csv"), "/nowhere.csv must be a file"),
+    (("--model_name_or_path", "./nowhere"), "no such folder"),
+    (("--do_predict",), "there must be rows for test"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_named(
+    words: tuple[str, ...], message: str, files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    with pytest.raises((ValueError, OSError)) as error:
+        run(tiny_model, tmp_path / "run", *files, *words)
+    assert message in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_that_was_not_trained_is_named(
+    write: Write, files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    other = write("other.csv", [{"text": "the book", "label": "perhaps"}])
+    with pytest.raises(ValueError, match="must be among no, yes, got 'perhaps'"):
+        run(tiny_model, tmp_path / "run", *files, "--validation_file", other)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FloatingPointError, match="lower learning_rate"):
+        run(tiny_model, tmp_path / "run", *files, "--learning_rate", "1e30")
+
+
+@pytest.mark.slow
+def test_a_mistake_is_one_line_of_the_command(files: tuple[str, ...], tiny_model: str) -> None:
+    words = ["--model_name_or_path", tiny_model, "--output_dir", "x", "--do_eval", *files]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.run_classification",
+        *words,
+        "--text_column",
+        "words",
+    ]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 1
+    assert found.stderr.splitlines()[-1].startswith(
+        "run_classification: error: the train data must"
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    base = ["--model_name_or_path", tiny_model, "--do_train", "--do_eval", *SHORT, *files, *JUMPS]
+    base += ["--max_steps", "4", "--density", "0.2"]
+    base[1] = without_dropout(tiny_model, tmp_path / "still")
+    one, two = tmp_path / "one", tmp_path / "two"
+    main([*base, "--output_dir", str(one), "--per_device_train_batch_size", "8"])
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, "-m", "examples.run_classification", *base]
+    command += ["--output_dir", str(two), "--per_device_train_batch_size", "4"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr[-2000:]
+    ours, theirs = weights(one), weights(two)
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in told(ours))
+
+
+def test_draws_are_the_same_in_every_run() -> None:
+    groups = [0, 0, 1, 1, 1, 2, 3, 3]
+    drawn, left = draw_groups(groups, 3)
+    assert draw_groups(groups, 3) == (drawn, left)
+    assert sorted(drawn + left) == [*range(8)] and len(drawn) >= 3
+    assert not {groups[row] for row in drawn} & {groups[row] for row in left}

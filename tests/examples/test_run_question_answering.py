@@ -1,0 +1,108 @@
+"""run_question_answering: answers as pieces of texts that are read in windows."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from examples.data import draw_rows
+from examples.run_question_answering import encode_windows, find_best, main
+from tests.examples.conftest import WORDS, Rows, Write, sentences
+
+SHORT = ("--max_length", "24", "--doc_stride", "8", "--use_cpu", "--disable_tqdm", "true")
+
+
+def rows(count: int, lack: bool = False) -> Rows:
+    """Draw questions for what stands behind the one "not"; some ask where there is none."""
+    found = []
+    for number, text in enumerate(sentences(count, words=WORDS[:-1])):
+        missing = lack and number % 3 == 0
+        context = f"{text} not pencil {text}" if not missing else f"{text} {text}"
+        start = context.find("not") + 4
+        answers = {
+            "text": [] if missing else ["pencil"],
+            "answer_start": [] if missing else [start],
+        }
+        found.append({"question": "what is not", "context": context, "answers": answers})
+    return found
+
+
+def run(model: str, output: Path, *words: str, steps: int = 2) -> dict[str, float]:
+    given = ["--model_name_or_path", model, "--output_dir", str(output), "--do_train", "--do_eval"]
+    return main([*given, *SHORT, "--max_steps", str(steps), "--learning_rate", "3e-3", *words])
+
+
+@pytest.mark.parametrize("lack", [False, True], ids=["all answered", "some without"])
+def test_it_learns_from_files_of_ones_own(
+    lack: bool, write: Write, tiny_model: str, tmp_path: Path
+) -> None:
+    file = write("questions.jsonl", rows(96, lack))
+    words = ("--train_file", file, "--validation_file", file, "--jat_preset", "stones")
+    scores = run(tiny_model, tmp_path / "run", *words, steps=100)
+    assert scores["eval_f1"] > 0.7 and ("eval_best_f1" in scores) == lack
+    answers = json.loads((tmp_path / "run/answers.json").read_text())["validation"]
+    assert len(answers["said"]) == len(answers["right"]) == 96
+
+
+@pytest.mark.parametrize("name", ["squad", "covidqafarhalf"])
+def test_named_tasks_are_trained(
+    name: str, tiny_model: str, data_dir: Path, tmp_path: Path
+) -> None:
+    few = ("--max_train_samples", "8", "--max_eval_samples", "8", "--max_length", "128")
+    words = ("--task_name", name, "--data_dir", str(data_dir), *few, "--doc_stride", "16")
+    assert run(tiny_model, tmp_path / "run", *words).keys() >= {"eval_f1", "eval_exact_match"}
+
+
+def test_windows_hold_every_answer(tiny_model: str, data_dir: Path) -> None:
+    from examples.tasks import get_task
+
+    rows = draw_rows(get_task("squad").load(data_dir, ["validation"])["validation"], 64)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    encoded = encode_windows(rows, tokenizer, max_length=96, stride=32)
+    owners, spans = encoded.notes
+    held = set()
+    features = encoded.features.to_dict()
+    for window, owner in enumerate(owners):
+        first, last = (features[f"{side}_positions"][window] for side in ("start", "end"))
+        if first:
+            row = rows[owner]
+            start, text = row["answers"]["answer_start"][0], row["answers"]["text"][0]
+            said = row["context"][spans[window][first, 0] : spans[window][last, 1]]
+            assert text in said and spans[window][first, 0] <= start
+            held.add(owner)
+    assert held == set(range(len(rows)))
+
+
+def test_the_best_piece_is_in_the_context_and_no_longer_than_asked() -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        starts, ends = rng.normal(size=(2, 12))
+        context = rng.random(12) < 0.7
+        context[0] = True
+        wanted = max(
+            (starts[i] + ends[j], i, j)
+            for i in range(12)
+            for j in range(i, min(12, i + 3))
+            if context[i] and context[j]
+        )
+        assert find_best(starts, ends, context, 3) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max_length", "8"), "max_length must be at least"),
+        (("--answer_column", "label"), "must have a column 'label'"),
+        (("--answer_column", "question"), "must have answers with text and answer_start"),
+    ],
+)
+def test_bad_input_is_named(
+    words: tuple[str, ...], message: str, write: Write, tiny_model: str, tmp_path: Path
+) -> None:
+    file = write("questions.jsonl", rows(4))
+    given = ("--train_file", file, "--validation_file", file, *words)
+    with pytest.raises(ValueError, match=message):
+        run(tiny_model, tmp_path / "run", *given)
