@@ -19,7 +19,7 @@ from jat_graph.probes.contexts import Context, find_uses
 from jat_graph.probes.corpora import WordNet
 from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers, with_ends
 from jat_graph.probes.pictures import COLOURS, MARKERS
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, check_layers, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint
@@ -110,9 +110,9 @@ def context_atlas(
     """
     check_integer("most", most, least=LEAST)
     check_integer("seed", seed, least=0, below=2**32)
-    chosen = reader.layers(layers)
+    chosen = check_layers(reader, layers)
     uses, different, read = find_uses(word, contexts, most, seed)
-    found = reader.read_states([own.words for own, _ in uses], [[at] for _, at in uses])
+    found = read_states(reader, [own.words for own, _ in uses], [[at] for _, at in uses])
     kept = [row for row in range(len(uses)) if row not in found.left_out]
     if len(kept) < LEAST:
         wanted = f"word must stand in {LEAST} sentences that fit the model"

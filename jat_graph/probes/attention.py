@@ -15,7 +15,7 @@ from jat_graph.data.reading import ATTENTION
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
 from jat_graph.probes.pictures import QUIET, draw_rows
 from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
-from jat_graph.probes.words import WordReader, random_weights
+from jat_graph.probes.words import WordReader, random_weights, read_rows
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
@@ -229,7 +229,7 @@ def _describe(
             return np.stack([seen[:, one, other].T, seen[:, other, one].T])
 
         texts, shape = [sentences[row].words for row in used], (2, len(reader.heads))
-        rows = reader.read_rows(texts, both_ways, counts.tolist(), shape, known.tolist())
+        rows = read_rows(reader, texts, both_ways, counts.tolist(), shape, known.tolist())
         values = np.concatenate(list(rows.values), axis=1)
         cuts = np.split(indices.ravel(), np.cumsum([len(pairs) for pairs in own])[:-1])
         for place, pairs, part in zip(drawn, own, cuts, strict=True):

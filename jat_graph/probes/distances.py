@@ -14,7 +14,7 @@ from jat_graph.probes.pictures import COLOURS, QUIET, ROW, add_legend, draw_laye
 from jat_graph.probes.structural import TreeStudy
 from jat_graph.probes.tree_maps import DISTANCE, Tree, squared_distances
 from jat_graph.probes.treebank import Sentence
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
@@ -90,7 +90,7 @@ def tree_distances(
     check_integer("seed", seed, least=0)
     check_integer("least", least, least=1)
     middle = reader.model.config.num_hidden_layers // 2
-    (chosen,) = reader.layers([middle if layer is None else layer])
+    (chosen,) = check_layers(reader, [middle if layer is None else layer])
     study = TreeStudy(reader, train, dev, test, rank=rank, epochs=epochs)
     trees = study.sets[-1].trees
 

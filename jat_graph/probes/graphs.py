@@ -15,7 +15,7 @@ from jat_graph.probes.findings import Findings, Floats, Integers, resampled_rati
 from jat_graph.probes.heads import choosing_half
 from jat_graph.probes.pictures import ROW, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def graphs_and_trees(
 
     counts = [len(sentence) * (len(sentence) - 1) // 2 for sentence in sentences]
     texts = [sentence.words for sentence in sentences]
-    rows = reader.read_rows(texts, both_ways, counts, (1, len(reader.heads)), "pairs")
+    rows = read_rows(reader, texts, both_ways, counts, (1, len(reader.heads)), "pairs")
     is_read = ~np.isin(np.arange(len(sentences)), rows.left_out)
     weights = rows.values[0] if is_read.all() else rows.values[0][np.repeat(is_read, counts)]
     if not len(weights):

@@ -14,7 +14,7 @@ from jat_graph.data.reading import ATTENTION, GRAPH, Head
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio, with_ends
 from jat_graph.probes.pictures import ROW, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def best_heads(
     reader = replace(reader, maps=maps)
     trees = [np.array(sentence.heads) for sentence in sentences]
     counts = [len(heads) for heads in trees]
-    found = reader.read_rows(
+    found = read_rows(
+        reader,
         [sentence.words for sentence in sentences],
         # Of scores, 0 is as good as others.
         lambda row, _, own: head_hits(own, trees[row], maps in (ATTENTION, GRAPH)),

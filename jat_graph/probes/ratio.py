@@ -21,7 +21,7 @@ from jat_graph.probes.states import (
     train_map,
     unit,
 )
-from jat_graph.probes.words import WordReader
+from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
@@ -76,7 +76,7 @@ def similarity_ratio(
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 4.3, where
         a word counts in its own centroid, and the mean of ratios is shown.
     """
-    chosen = reader.layers(layers)
+    chosen = check_layers(reader, layers)
     check_integer("pairs", pairs, least=1)
     check_integer("seed", seed, least=0)
     learned = read_training(reader, training)

@@ -21,7 +21,7 @@ from jat_graph.probes.states import (
     train_map,
     unit,
 )
-from jat_graph.probes.words import WordReader, random_weights
+from jat_graph.probes.words import WordReader, check_layers, random_weights
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
@@ -83,7 +83,7 @@ def sense_probe(
     Reference:
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 4.
     """
-    chosen = reader.layers(layers)
+    chosen = check_layers(reader, layers)
     seeds = check_indices("seeds", seeds) if seeds else ()
     check_flag("controls", controls)
     asked = read_marked(reader, [own for some in tests.values() for own in some])

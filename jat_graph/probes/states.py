@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jat_graph.probes.corpora import MarkedSentence
 from jat_graph.probes.findings import Floats, Integers
-from jat_graph.probes.words import Rows, WordReader
+from jat_graph.probes.words import Rows, WordReader, read_states
 
 LEAST = 2  # occurrences of a sense, and senses of a word, that the semantic probe learns from
 CLAMP = 0.1  # around the average before training, as in the source
@@ -77,7 +77,7 @@ class MarkedStates:
 def read_marked(reader: WordReader, sentences: Sequence[MarkedSentence]) -> MarkedStates:
     """Read the states of marked words, or find them where they were kept."""
     keep = [[at for word in own.marked for at in word.indices] for own in sentences]
-    return MarkedStates(sentences, reader.read_states([own.words for own in sentences], keep))
+    return MarkedStates(sentences, read_states(reader, [own.words for own in sentences], keep))
 
 
 def read_training(reader: WordReader, training: Sequence[MarkedSentence]) -> MarkedStates:

@@ -29,7 +29,7 @@ from jat_graph.probes.tree_maps import (
 )
 from jat_graph.probes.treebank import Sentence, check_sentences
 from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
-from jat_graph.probes.words import Rows, WordReader, random_weights
+from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
@@ -98,7 +98,7 @@ def structural_probe(
     Reference:
         Hewitt and Manning, *A Structural Probe for Finding Syntax in Word Representations*, 2019.
     """
-    asked, chosen = reader.layers(layers), check_indices("seeds", seeds)
+    asked, chosen = check_layers(reader, layers), check_indices("seeds", seeds)
     means: dict[tuple[str, int | None], Floats] = {}
     studies: dict[str, TreeStudy] = {}
     for name, model in _compared(reader.model, check_flag("controls", controls)):
@@ -172,7 +172,7 @@ class TreeStudy:
         check_sentences(**dict(zip(names, sets, strict=True)))
         self.sets: list[TreeStates] = []
         for own in sets:
-            rows = reader.read_states([sentence.words for sentence in own])
+            rows = read_states(reader, [sentence.words for sentence in own])
             kept = [row for row in range(len(own)) if row not in rows.left_out]
             self.sets.append(TreeStates([Tree(own[row]) for row in kept], rows, kept))
         parts = list(zip(names, self.sets, strict=True))

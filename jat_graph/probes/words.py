@@ -86,65 +86,72 @@ class WordReader:
             return ()
         return attention_heads(self.model) if self.maps == ATTENTION else jump_heads(self.model)
 
-    def layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
-        """Return layers in rising order, 0 for the embeddings; None means all."""
-        depth = self.model.config.num_hidden_layers
-        found = tuple(range(depth + 1)) if layers is None else check_indices("layers", layers)
-        if found[-1] > depth:
-            raise ValueError(f"layers must be at most {depth}, got {found[-1]}")
-        return found
 
-    # Of a sentence's row, states [layers + 1, W, D] and maps [C, W, W], rows_of makes [P, n, …].
-    def read_rows(
-        self,
-        sentences: Sequence[Sequence[str]],
-        rows_of: Callable[[int, Floats, Floats], Floats],
-        counts: Sequence[int],  # of rows for each sentence
-        shape: tuple[int, ...],  # of the whole without its rows, (P, …)
-        made_of: Any,  # what the rows depend on beside model and sentences
-    ) -> Rows:
-        """Read sentences once, and keep some rows of each; the same call finds them again."""
-        encoded = encode_texts(sentences, self.model, self.tokenizer, None, by_words=True)
-        assert encoded.words is not None
-        read: list[int] = []
-        left_out: list[int] = []
-        for row, (own, sentence) in enumerate(zip(encoded.words, sentences, strict=True)):
-            (read if len(set(own) - {-1}) == len(sentence) else left_out).append(row)
-        if not read:
-            raise ValueError("sentences must fit the model, got none that it can take whole")
-        starts = [0, *np.cumsum(counts).tolist()]
-        model = [model_digest(self.model), is_jumping(self.model), self.maps]
-        name = digest([VERSION, model, [list(words) for words in sentences], starts, made_of])[:16]
-        path = Path(self.folder) / f"{name}.npy"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            read.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
-            found = read_texts(self.model, encoded, read, self.batch_size, self.maps, self.heads)
-            scores = self.maps in (SCORES, PROPAGATED)
-            hides = scores and any(entry.is_causal for entry in attention_modules(self.model))
-            size = shape[0], starts[-1], *shape[1:]
-            with replacing(path) as temporary:
-                kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
-                for row, states, maps in track_progress(found, "Reading sentences", len(read)):
-                    words = torch.tensor(encoded.words[row], device=states.device)
-                    _, states, maps = pool_words(words, states, maps, both_mean=scores)
-                    if hides:  # scores of words that a decoder never looks at
-                        later = torch.ones_like(maps[0], dtype=torch.bool).triu(1)
-                        maps = maps.masked_fill(later, -torch.inf)
-                    both = (part.float().cpu().numpy() for part in (states, maps))
-                    kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
-                kept.flush()
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-        return Rows(values, starts, tuple(left_out), name)
+def check_layers(reader: WordReader, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Return layers in rising order, 0 for the embeddings; None means all."""
+    depth = reader.model.config.num_hidden_layers
+    found = tuple(range(depth + 1)) if layers is None else check_indices("layers", layers)
+    if found[-1] > depth:
+        raise ValueError(f"layers must be at most {depth}, got {found[-1]}")
+    return found
 
-    def read_states(
-        self, sentences: Sequence[Sequence[str]], keep: Sequence[Sequence[int]] | None = None
-    ) -> Rows:  # values [layers + 1, N, D]
-        """Keep the states of words after each layer: of all, or of the indices in ``keep``."""
-        kept = [list(range(len(words))) for words in sentences] if keep is None else list(keep)
-        shape = self.model.config.num_hidden_layers + 1, self.model.config.hidden_size
-        counts = [len(indices) for indices in kept]
-        return self.read_rows(sentences, lambda row, own, _: own[:, kept[row]], counts, shape, kept)
+
+# Of a sentence's row, states [layers + 1, W, D] and maps [C, W, W], rows_of makes [P, n, …].
+def read_rows(
+    reader: WordReader,
+    sentences: Sequence[Sequence[str]],
+    rows_of: Callable[[int, Floats, Floats], Floats],
+    counts: Sequence[int],  # of rows for each sentence
+    shape: tuple[int, ...],  # of the whole without its rows, (P, …)
+    made_of: Any,  # what the rows depend on beside model and sentences
+) -> Rows:
+    """Read sentences once, and keep some rows of each; the same call finds them again."""
+    encoded = encode_texts(sentences, reader.model, reader.tokenizer, None, by_words=True)
+    assert encoded.words is not None
+    read: list[int] = []
+    left_out: list[int] = []
+    for row, (own, sentence) in enumerate(zip(encoded.words, sentences, strict=True)):
+        (read if len(set(own) - {-1}) == len(sentence) else left_out).append(row)
+    if not read:
+        raise ValueError("sentences must fit the model, got none that it can take whole")
+    starts = [0, *np.cumsum(counts).tolist()]
+    model = [model_digest(reader.model), is_jumping(reader.model), reader.maps]
+    name = digest([VERSION, model, [list(words) for words in sentences], starts, made_of])[:16]
+    path = Path(reader.folder) / f"{name}.npy"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        read.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
+        found = read_texts(
+            reader.model, encoded, read, reader.batch_size, reader.maps, reader.heads
+        )
+        scores = reader.maps in (SCORES, PROPAGATED)
+        hides = scores and any(entry.is_causal for entry in attention_modules(reader.model))
+        size = shape[0], starts[-1], *shape[1:]
+        with replacing(path) as temporary:
+            kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
+            for row, states, maps in track_progress(found, "Reading sentences", len(read)):
+                words = torch.tensor(encoded.words[row], device=states.device)
+                _, states, maps = pool_words(words, states, maps, both_mean=scores)
+                if hides:  # scores of words that a decoder never looks at
+                    later = torch.ones_like(maps[0], dtype=torch.bool).triu(1)
+                    maps = maps.masked_fill(later, -torch.inf)
+                both = (part.float().cpu().numpy() for part in (states, maps))
+                kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
+            kept.flush()
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    return Rows(values, starts, tuple(left_out), name)
+
+
+def read_states(
+    reader: WordReader,
+    sentences: Sequence[Sequence[str]],
+    keep: Sequence[Sequence[int]] | None = None,
+) -> Rows:  # values [layers + 1, N, D]
+    """Keep the states of words after each layer: of all, or of the indices in ``keep``."""
+    kept = [list(range(len(words))) for words in sentences] if keep is None else list(keep)
+    shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
+    counts = [len(indices) for indices in kept]
+    return read_rows(reader, sentences, lambda row, own, _: own[:, kept[row]], counts, shape, kept)
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:

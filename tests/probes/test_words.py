@@ -16,7 +16,7 @@ from jat_graph.hf import attach
 from jat_graph.hf.capture import capture_scores
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.tracing import HeadTrace
-from jat_graph.probes.words import WordReader, random_weights
+from jat_graph.probes.words import WordReader, random_weights, read_rows, read_states
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import tiny
@@ -75,7 +75,7 @@ def read_all(reader: WordReader, sentences: list[list[str]]) -> tuple[list, list
         return states[:, :0]
 
     shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
-    reader.read_rows(sentences, rows_of, [0] * len(sentences), shape, "test")
+    read_rows(reader, sentences, rows_of, [0] * len(sentences), shape, "test")
     own = [found[row] for row in sorted(found)]
     return [states for states, _ in own], [maps for _, maps in own]
 
@@ -123,18 +123,18 @@ def test_states_are_read_once_and_what_cannot_be_read_whole_is_left_out(
 ) -> None:
     model = tiny_model("bert")
     reader = tiny(tmp_path / "new", model)
-    found = reader.read_states([["dook"] * 99, ["dook", "barks"], ["dook", ""]], [[1], [1], [0]])
+    found = read_states(reader, [["dook"] * 99, ["dook", "barks"], ["dook", ""]], [[1], [1], [0]])
     assert found.left_out == (0, 2) and list(found.starts) == [0, 1, 2, 3]
-    alone = reader.read_states([["dook", "barks"]])
+    alone = read_states(reader, [["dook", "barks"]])
     assert np.allclose(found.values[:, 1], alone.values[:, 1], atol=1e-6)
     assert not found.values[:, [0, 2]].any()
     with pytest.raises(ValueError, match="sentences must fit the model, got none that it can take"):
-        reader.read_states([["dook"] * 99])
+        read_states(reader, [["dook"] * 99])
     files = set((tmp_path / "new").iterdir())
     monkeypatch.setattr(type(model), "forward", None)
-    assert np.array_equal(reader.read_states([["dook", "barks"]]).values, alone.values)
+    assert np.array_equal(read_states(reader, [["dook", "barks"]]).values, alone.values)
     with pytest.raises(TypeError):
-        reader.read_states([["dook", "barks"]], [[0]])
+        read_states(reader, [["dook", "barks"]], [[0]])
     assert set((tmp_path / "new").iterdir()) == files  # and nothing half-written
 
 
