@@ -67,7 +67,7 @@ def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> 
         )
     seen = layers[layer]
     operator = jump_operator(
-        seen.query, seen.key, config=seen.config, scale=seen.scale, silent=special
+        seen.query, seen.key, config=seen.config, scale=seen.scale, excluded=special
     )
     shown = (~special[0]).nonzero().squeeze(-1)
     high, low = operator.links[0, head].chunk(2, dim=-1)
