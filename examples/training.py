@@ -29,10 +29,11 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import get_last_checkpoint
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments
+from examples.depth import change_depth
 from examples.heads import place_heads, saved_heads
 from jat_graph import from_pretrained
 from jat_graph.files import write_text
-from jat_graph.hf import change_depth, resize_position_embeddings
+from jat_graph.hf import resize_position_embeddings
 from jat_graph.hf.positions import most_positions, position_tables
 from jat_graph.training.mixin import JatTrainerMixin
 
