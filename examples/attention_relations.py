@@ -6,12 +6,10 @@ where some head attends, and says how much each head does. What relation has eac
 subject, object, or is it the root?
 
 The model itself learns nothing. Six readers of what it gives have the same budget and seeds: a
-linear probe and an MLP, which see a word's states only; two layers of GATv2, which see the edges,
-too; and the same layers without any edge, with the edges dealt out at random, and with edges
-between words that are next to each other or one apart. Within a seed they see the same batches. A
-line for each says how many words of sentences that were not seen get the right relation, and how
-many more than with the linear probe, with 95 % intervals. ``--json`` writes all of it and how many
-words of each sentence are right.
+linear probe and an MLP, which see a word's states only, and two layers of GATv2 along the edges,
+along none, along edges that are dealt out at random, and along those between nearby words. A line
+for each says how many words of sentences that were not seen get the right relation, and how many
+more than with the linear probe, with 95 % intervals. ``--json`` writes all of it.
 """
 
 from __future__ import annotations

@@ -18,22 +18,10 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 def change_depth(model: ModelT, depth: int) -> ModelT:
-    """Give a model another number of layers, in place.
+    """Give a model without heads of ours another number of layers, in place; return it.
 
     Layers are removed from the top; where there are too few, copies of the top layer are put on
     top, as the JAT paper does for its figure 4.
-
-    Args:
-        model: A model of transformers with one stack of layers, or a wrapper around it, without
-            heads of ours.
-        depth: Number of layers wanted, at least 1.
-
-    Returns:
-        The same model; its configuration says the new number of layers.
-
-    Raises:
-        ValueError: If ``depth`` is below 1, heads are attached to the model, or it has no
-            stack of layers of one kind, or several.
 
     Reference:
         Zhou et al., *Jump Self-attention*, NeurIPS 2022, Figure 4.

@@ -10,9 +10,7 @@ ways to jump are compared, each with what it adds to: jump attention in a GPS la
 ``GPSConv``, and a hypergraph of stones that attention scores make, walked by
 :class:`jat_graph.nn.StoneConv`, beside MixHop with PyG's ``MixHopConv``.
 
-All layers have the same width, depth, epochs and learning rate, which was chosen for none of them,
-and see the same graphs and splits: a fifth of the nodes to learn from, a fifth to choose the epoch,
-and the rest for the scores. Each seed draws a graph, features, a split and weights.
+All layers have the same width, depth, epochs and learning rate, and see the same graphs and splits.
 """
 
 from __future__ import annotations

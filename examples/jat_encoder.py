@@ -6,9 +6,6 @@ whose heads jump along the graphs of their own attention, and one for each layer
 names, which runs on those graphs in the place of the jump. A line for each says how many lists that
 were not seen get the right answer, and how many pairs of tokens the heads of the last seed join.
 What a digit means for the answer takes as many steps to find out as lists are nested.
-
-How strongly heads jump is learned, from not at all. Scores of a model that is trained from scratch
-start near 0, so heads vote by standard scores.
 """
 
 from __future__ import annotations
@@ -142,16 +139,19 @@ def logits_of(model: JatEncoder, tokens: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def density(model: JatEncoder, tokens: Tensor) -> float:
-    """Return the share of pairs of tokens that are joined, over the heads of all layers."""
-    mask = tokens != PADDING
-    apart = ~torch.eye(tokens.size(1), dtype=torch.bool)
+def density(model: nn.Module, tokens: Tensor, is_causal: bool = False) -> float:
+    """Return the share of pairs of tokens that are joined, over the jump heads of all layers."""
+    mask = tokens != PADDING if not is_causal else torch.ones_like(tokens, dtype=torch.bool)
+    apart = torch.ones(tokens.size(1), tokens.size(1), dtype=torch.bool)
+    apart = apart.tril(-1) if is_causal else apart.fill_diagonal_(False)
     pairs = (mask[:, None] & mask[..., None] & apart).unsqueeze(1)  # [B, 1, L, L]
     shares = []
 
     def look(attention: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         query, key, _ = attention.project(inputs[0], inputs[0])
-        graph = jump_operator(query, key, config=attention.config, attention_mask=mask)
+        query, key = (heads[:, attention.jump_heads] for heads in (query, key))  # [B, J, L, D]
+        masks = {"attention_mask": mask, "is_causal": is_causal}
+        graph = jump_operator(query, key, config=attention.config, **masks)
         joined = (graph.to_dense() != 0) & pairs
         shares.append(float(joined.sum() / (pairs.sum() * query.size(1))))
 

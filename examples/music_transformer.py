@@ -19,7 +19,7 @@ from torch import Tensor
 
 from examples.options import example, option
 from examples.tasks import get_task
-from examples.tasks.chorales import VOCABULARY_SIZE
+from examples.tasks.language import VOCABULARY_SIZE
 from models.music_transformer import MusicTransformer
 
 VOICES, PITCHES = 4, 128

@@ -39,9 +39,9 @@ def example(
             (options,) = parser.parse_args_into_dataclasses()
             try:
                 for name, value in vars(options).items():
-                    if name in COUNTS and value < 1:
+                    if name in COUNTS and value is not None and value < 1:
                         raise ValueError(f"{name} must be at least 1, got {value}")
-                    if name == "learning_rate" and not value > 0:
+                    if name == "learning_rate" and value is not None and not value > 0:
                         raise ValueError(f"{name} must be above 0, got {value}")
                 for line in run(options):
                     typer.echo(line)

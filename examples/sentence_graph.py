@@ -27,15 +27,10 @@ EDGE, MARK = "#8fa8c8", "#d81b60"
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge between two shown tokens, whichever way round.
+    """An edge between two shown tokens, whichever way round."""
 
-    Args:
-        ends: Positions of the tokens among those shown.
-        weight: The larger of its two weights.
-    """
-
-    ends: tuple[int, int]
-    weight: float
+    ends: tuple[int, int]  # places among those shown
+    weight: float  # the larger of its two
 
 
 @dataclass

@@ -29,17 +29,11 @@ LOW, HIGH = -1, 1  # where a stone is drawn, and how it was scored
 
 @dataclass(frozen=True)
 class Standing:
-    """Who stands on which stones in one head, and where walks lead, special tokens left out.
-
-    Args:
-        words: The n tokens.
-        links: How much each stands on each, ``[n, n]``, by the side of the stone.
-        walk: P, ``[n, n]``.
-    """
+    """Who stands on which stones in one head, and where walks lead, special tokens left out."""
 
     words: list[str]
-    links: dict[int, Tensor]
-    walk: Tensor
+    links: dict[int, Tensor]  # how much each stands on each, [n, n], by the side of the stone
+    walk: Tensor  # P, [n, n]
 
 
 @dataclass

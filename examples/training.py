@@ -158,14 +158,7 @@ Judge = Callable[[Any, Any, Encoded], tuple[dict[str, float], Answers | None]]
 
 
 class TaskTrainer(JatTrainerMixin, Trainer):
-    """The Trainer of all run scripts.
-
-    Args:
-        splits: The encoded splits by the prefix of their scores: ``"train"``, ``"eval"``,
-            ``"test"`` …
-        judge: Makes scores and answers of predictions, labels and a split.
-        kwargs: Arguments of transformers' Trainer.
-    """
+    """The Trainer of all run scripts, with splits by the prefix of their scores."""
 
     def __init__(self, splits: dict[str, Encoded], judge: Judge, **kwargs: Any) -> None:
         train, evaluated = splits.get("train"), splits.get("eval")

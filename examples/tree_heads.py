@@ -6,13 +6,10 @@ the model to say which relation each word has to its head: subject, object, or i
 with heads that jump along the gold tree, and with heads that jump along a tree of random heads,
 which has as many edges and says nothing. How strongly heads jump is learned, from not at all.
 
-A tree says which word is whose neighbour, not which of the two depends on the other, and not how.
-It is given in training and in the test: the question is whether heads can use what they are told,
-not whether a model can parse. Within a seed all variants begin at the same weights and see the same
-sentences in the same order, with the same learning rate, which was chosen for none of them;
-strengths add 216 numbers to a model of 6 layers with 12 heads. A line for each variant gives the
-mean over the seeds, their standard deviation, and what it is above the model as it is, with 95 %
-intervals. ``--json`` writes all of it and how many words of each sentence are right.
+The tree is given in training and in the test: the question is whether heads can use what they are
+told. Within a seed all variants begin at the same weights and see the same sentences in the same
+order. A line for each gives the mean over the seeds, their standard deviation, and what it is above
+the model as it is, with 95 % intervals. ``--json`` writes all of it.
 """
 
 from __future__ import annotations

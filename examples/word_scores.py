@@ -21,16 +21,11 @@ from jat_graph.files import write_text
 
 @dataclass
 class WordScores:
-    """Words labelled rightly by each variant, on each seed, in each sentence.
+    """Words labelled rightly by each variant, on each seed, in each sentence."""
 
-    Args:
-        base: Name of the variant that all others are compared with; it is the first to be added.
-        words: Number of words of each sentence.
-        right: How many of them are right: of each variant for each seed one count a sentence.
-    """
-
-    base: str
-    words: list[int]
+    base: str  # the variant that all others are compared with, the first to be added
+    words: list[int]  # of each sentence
+    # How many of them are right: of each variant for each seed one count a sentence.
     right: dict[str, list[list[int]]] = field(default_factory=dict)
 
     def percent(self, variant: str) -> list[float]:

@@ -3,10 +3,6 @@
 In a jump head two tokens are joined where both score some third token alike, and queries and keys
 are averaged along these edges before they meet. So one layer reads what takes two ordinary ones.
 
-With ``JatConfig(conv="GATv2Conv")``, or any other layer of PyG, message passing takes the place of
-the average: queries, keys and values go through that layer along the graph of each head's own
-attention. A strength for each head, learned from 0, says how much of that counts.
-
 Sources:
     Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*, NeurIPS
     2022, for the jump heads.

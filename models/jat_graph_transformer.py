@@ -6,10 +6,6 @@ normalisation. PyG's ``GPSConv`` makes its attention itself and cannot host anot
 :class:`JumpGPSConv` composes the recipe by hand; it is called as ``GPSConv`` is, and either may be
 a layer of :class:`GraphTransformer`.
 
-With ``JatConfig(conv="GATv2Conv")``, or any other layer of PyG, the heads themselves are message
-passing: queries, keys and values go through that layer along the graph of each head's attention,
-while the layer beside them keeps to the edges that are given.
-
 Sources:
     Rampášek et al., *Recipe for a General, Powerful, Scalable Graph Transformer*, NeurIPS 2022.
     Zhou et al., *Jump Self-attention*, NeurIPS 2022, for the attention.

@@ -1,11 +1,8 @@
 """Long document: a pretrained encoder that reads thousands of tokens, far ones over stones.
 
 The position table of the encoder is repeated until it is long enough. Every head reads a window
-around each token and a few global ones. What is far away comes over stepping stones: a token is
-linked to the few keys that it scores unusually high or low, and takes of the values of all tokens
-that stand there, wherever they are; queries and keys are moved in the same way before they meet.
-How much of each is learned, from none, so that training begins with the encoder under its window.
-Time and memory grow with the length and not with its square.
+around each token and a few global ones; what is far away comes over stepping stones. How much of it
+is learned, from none, and time and memory grow with the length and not with its square.
 
 Sources:
     Beltagy et al., *Longformer: The Long-Document Transformer*, 2020, for the repeated positions,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph.patterns import Pattern, pattern_attention
@@ -93,8 +92,3 @@ class SparseLayer(nn.Module):
         read = pattern_attention(query, key, value, pattern=self.pattern, is_causal=True)
         x = x + self.dropout(self.output(read.transpose(1, 2).flatten(2)))
         return x + self.feed_forward(x)
-
-
-def next_token_losses(model: SparseTransformer, tokens: Tensor) -> Tensor:
-    """Return the loss of each token but the first: ``[B, L + 1] -> [B, L]``."""
-    return F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:], reduction="none")

@@ -1,20 +1,27 @@
-"""Whole models with jump heads against the same without: training steps, and new tokens."""
+"""Whole models with jump heads against the same without, and the memory of graphs of PyG."""
 
 from __future__ import annotations
 
 import copy
 import math
+import random
+from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from examples.benchmarks import measure
-from examples.benchmarks.inputs import HEADS, WANTED
-from examples.benchmarks.measure import Outcome, Settings, agree
-from jat_graph import JatConfig, attach, calibrate, detach
+from examples.benchmarks import heads, measure
+from examples.benchmarks.inputs import HEADS, WANTED, draw_heads
+from examples.benchmarks.measure import Outcome, Settings, Step, agree
+from jat_graph import JatConfig, attach, attention_graph, calibrate, detach
+from jat_graph.data import AttentionGraphs
 from jat_graph.inspection import graph_statistics
 
 # RoBERTa-base, and the tokens of a step, which has at least one sequence.
@@ -25,6 +32,9 @@ UNFUSED = "not meaningful: with dropout, SDPA on the CPU is not fused and severa
 SPREAD = 4.0  # of queries and keys, whose products are next to nothing in an untrained model
 LLAMA: dict[str, Any] = {"vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 2}
 LLAMA |= {"num_attention_heads": 4, "intermediate_size": 512}
+NEIGHBOURS = 16  # of each token of one graph
+TEXT, LAYERS, KEPT = 512, 6, 8  # of a data set: tokens of a text, heads, and neighbours for each
+WIDTH, WORDS = 384, 1000  # MiniLM's width; words to draw from
 
 
 class TrainingStep:
@@ -174,3 +184,49 @@ def _decoder(length: int, device: str, config: JatConfig | None) -> tuple[Any, A
 
     agree(next_token().argmax(-1), all_tokens().argmax(-1))
     return next_token, all_tokens
+
+
+def one_graph(length: int, settings: Settings) -> Outcome:
+    """The graph of one head, against as many edges as there can be."""
+    _, facts = heads.check(draw_heads(length, 1, settings), "strided")
+    ours = measure.peak(_build_graph, length, settings, device=settings.device)
+    return measure.outcome([ours], [2 * NEIGHBOURS * length * (2 * 8 + 4)], **facts)
+
+
+def _build_graph(length: int, settings: Settings) -> Step:
+    def make(query: Tensor, key: Tensor, _: Tensor) -> None:
+        options = {"config": heads.pairs("strided"), "max_neighbors": NEIGHBOURS}
+        edges = attention_graph(query, key, **options).num_edges
+        if not 0 < edges <= 2 * NEIGHBOURS * query.size(2):  # one stays if one of its ends asks
+            raise AssertionError(f"{NEIGHBOURS} neighbours were asked for, got {edges} edges")
+
+    make(*draw_heads(64, 1, settings))
+    return partial(make, *draw_heads(length, 1, settings))
+
+
+def data_set(length: int, settings: Settings) -> Outcome:
+    """Graphs of texts of so many tokens together, against their states and as many edges."""
+    ours = measure.peak(_build_data_set, length, settings, device=settings.device)
+    most = 4 * length * WIDTH + LAYERS * KEPT * length * (2 * 8 + 4 * LAYERS)
+    return measure.outcome([ours], [most], texts=length // TEXT)
+
+
+def _build_data_set(length: int, settings: Settings) -> Step:
+    """Texts of random words, a token each, and an encoder of MiniLM's shape."""
+    words = [f"w{number}" for number in range(WORDS)]
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", *words])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[PAD]"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]")
+    shape = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "intermediate_size": 4 * WIDTH}
+    config = transformers.BertConfig(vocab_size=WORDS + 1, attn_implementation="eager", **shape)
+    model, draw = transformers.BertModel(config).eval().to(settings.device), random.Random(0)
+    options = {"heads": [(layer, 0) for layer in range(LAYERS)], "max_neighbors": KEPT}
+
+    def make(texts: int) -> None:
+        pages = [" ".join(draw.choices(words, k=TEXT)) for _ in range(texts)]
+        with TemporaryDirectory() as root:
+            AttentionGraphs(root, pages, model, fast, **options)
+
+    make(1)
+    return partial(make, max(1, length // TEXT))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,6 +28,7 @@ DEFAULTS: Mapping[str, Any] = {
     "save_total_limit": 1,
 }
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
 Kind = Literal["train", "connections", "far-recall", "partners", "scratch", "stepping-stones"]
 Preset = Literal["paper", "released", "released-efficient", "efficient", "stones"]
 HeadKind = Literal[Preset, "none", "triplet", "gfsa", "ppr", "nexus"]
@@ -179,14 +180,19 @@ class Run:
         return found
 
 
-def parse_sweep(content: Mapping[str, Any], where: str) -> Sweep:
-    """Return the sweep that a file describes; refuse in one line what does not fit."""
+def validate(kind: type[ModelT], content: Any, where: str) -> ModelT:
+    """Return an object of a kind; refuse in one line what does not fit."""
     try:
-        sweep = Sweep.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place, got = ".".join(map(str, first["loc"])), repr(first["input"])[:60]
         raise ValueError(f"{where}: {place}: {first['msg']}, got {got}") from None
+
+
+def parse_sweep(content: Mapping[str, Any], where: str) -> Sweep:
+    """Return the sweep that a file describes."""
+    sweep = validate(Sweep, content, where)
     _check(sweep, where)
     return sweep
 

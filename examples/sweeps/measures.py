@@ -24,15 +24,10 @@ _CONSTANT = 1e-12  # a variance below this share of the mean square is rounding 
 
 @dataclass(frozen=True)
 class Scorer:
-    """The score of one run on any resample of its examples.
+    """The score of one run on any resample of its examples."""
 
-    Args:
-        values: What is summed of each example, ``[N, F]``.
-        combine: What turns sums ``[R, F]`` into scores ``[R]``.
-    """
-
-    values: Floats
-    combine: Callable[[Floats], Floats]
+    values: Floats  # what is summed of each example, [N, F]
+    combine: Callable[[Floats], Floats]  # sums [R, F] to scores [R]
 
     @property
     def examples(self) -> int:

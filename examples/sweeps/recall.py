@@ -12,9 +12,8 @@ import time
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import ValidationError
 
-from examples.sweeps.definition import Run
+from examples.sweeps.definition import Run, validate
 from examples.sweeps.heads import build_heads
 from examples.sweeps.small_reader import (
     CHANNELS,
@@ -55,11 +54,7 @@ def read_setting(run: Run) -> Setting:
     found = re.fullmatch(pattern, run.task)
     if found is None:
         raise ValueError(f"task must be as '1 layer, 5 {unit}', got {run.task!r}")
-    try:
-        training = Training.model_validate(run.sweep.study)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"[study]: {first['loc'][0]}: {first['msg']}") from None
+    training = validate(Training, run.sweep.study, "[study]")
     size = int(found[2])
     task = PartnersTask(pairs=size) if unit == "pairs" else FarRecallTask(filler=size)
     heads: Heads = "nexus"

@@ -21,9 +21,7 @@ CONFIDENCE = 0.95
 DRAWS = 4000  # with 1000, the ends of an interval move by a thirtieth of its width with the draws
 
 _SAME = 1e-9  # differences that are closer are rounding error, of which Student's t says nothing
-_ENOUGH = (
-    0.9  # share of resamples on which a measure is defined, with less of which nothing is said
-)
+_ENOUGH = 0.9  # share of resamples on which a measure must be defined for anything to be said
 _ROOM = 2**23  # counts that are held at a time
 
 
@@ -103,8 +101,11 @@ def mean_difference(changes: Sequence[Difference | None]) -> Difference | None:
 
 
 def paired_bootstrap(
-    ours: Sequence[Scorer], theirs: Sequence[Scorer], examples: str, models: str
-) -> Floats:
+    ours: Sequence[Scorer],  # of the variant, one a seed
+    theirs: Sequence[Scorer],  # of the base
+    examples: str,  # their name: the same are drawn wherever it is the same
+    models: str,  # what the seeds are of, likewise
+) -> Floats:  # [R]
     """Resample the mean difference of two variants, over examples and seeds together.
 
     Each draw takes examples with replacement, the same for both variants and all seeds, and adds
@@ -113,15 +114,6 @@ def paired_bootstrap(
     few: an interval from three of them would be their range, which holds the truth three times in
     four. Where only seeds matter the interval is that of the paired t test, where only examples do
     it is the percentile bootstrap, and with one seed it is conditional on that seed.
-
-    Args:
-        ours: What scores resampled examples for the variant, one a seed.
-        theirs: The same for the base.
-        examples: Name of the examples: the same are drawn wherever it is the same.
-        models: Name of what the seeds are of, likewise.
-
-    Returns:
-        The draws, ``[R]``.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Bouthillier et al.,

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from examples.tasks.agreement import agreement_task
 from examples.tasks.base import Splits, Task
-from examples.tasks.chorales import CHORALES
 from examples.tasks.documents import DOCUMENTS
 from examples.tasks.glue import GLUE
-from examples.tasks.language import LANGUAGE
+from examples.tasks.language import CHORALES, LANGUAGE
 from examples.tasks.listops import listops_task
 from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
 from examples.tasks.squad import QUESTIONS

@@ -7,10 +7,8 @@ whoever follows the majority is right by half with one attractor and never with 
 training split they are like that, and in half all have the subject's number, so that the nearest
 noun says nothing about the verb. Only the subject does.
 
-The sentence names both forms, the singular first; the label is the subject's number, and
-``attractors`` the number of attractors. Both are balanced exactly, in every combination. Nouns,
-adjectives, participles, prepositions and full verbs of one split are not in the other; is, was and
-has are in both.
+The sentence names both forms, the singular first; the label is the subject's number. Labels and
+numbers of attractors are balanced exactly. The splits share no words but is, was and has.
 
 Reference:
     Linzen, Dupoux and Goldberg, *Assessing the Ability of LSTMs to Learn Syntax-Sensitive

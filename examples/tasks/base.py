@@ -23,36 +23,19 @@ Score: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
 
 @dataclass(frozen=True)
 class Task:
-    """Something to train for and be measured at.
-
-    Args:
-        name: The name users type.
-        kind: The script that trains it: ``"classification"``, ``"question_answering"``,
-            ``"tagging"`` or ``"language_modelling"``.
-        read: Gives splits of a folder with the original files: ``read(data_dir, names)``.
-        score: Compares what was said with what is right, one entry an example; of a language model
-            there are only losses. (default: None)
-        metrics: Measures to report, of those that ``score`` gives; the first decides what is best.
-        splits: Names of the splits, ``"train"`` first. (default: train and validation)
-        source: Column with what several rows are about, as the paragraph of a question; rows that
-            are held out of the training data share none with it. (default: None)
-        group: Column whose value the rows of one example share. (default: None)
-        by: Column with the size of an example, by which scores are told apart. (default: None)
-        longest_answer: Tokens that an answer to a question has at most. (default: 128)
-        vocabulary_size: Of tokens that need no tokenizer. (default: None, the rows are text)
-    """
+    """Something to train for and be measured at."""
 
     name: str
-    kind: str
-    read: Callable[[Path | None, Sequence[str]], Splits]
-    score: Score | None
-    metrics: tuple[str, ...]
+    kind: str  # the script that trains it: classification, question_answering, tagging …
+    read: Callable[[Path | None, Sequence[str]], Splits]  # a folder's files, and names of splits
+    score: Score | None  # of what was said and is right, an entry each; None, only losses count
+    metrics: tuple[str, ...]  # of those that score gives; the first decides what is best
     splits: tuple[str, ...] = ("train", "validation")
-    source: str | None = None
-    group: str | None = None
-    by: str | None = None
-    longest_answer: int = 128
-    vocabulary_size: int | None = None
+    source: str | None = None  # column: rows held out share no entry with others, as a paragraph
+    group: str | None = None  # column whose value the rows of one example share
+    by: str | None = None  # column with the size of an example, by which scores are told apart
+    longest_answer: int = 128  # tokens of an answer to a question
+    vocabulary_size: int | None = None  # of tokens that need no tokenizer
 
     @property
     def primary_metric(self) -> str:

@@ -24,34 +24,18 @@ COLUMNS = ("first", "second", "value", "answer")
 
 @dataclass(frozen=True)
 class IdSequences:
-    """Sequences of tokens, each of which is up to two names and a value; 0 is none.
+    """Sequences of tokens, each of which is up to two names and a value; 0 is none."""
 
-    Args:
-        first: The name of a token; only padding, which is at the end, has none. ``[N, L]``
-        second: The other name of a token that holds two. ``[N, L]``
-        value: The value that a token carries. ``[N, L]``
-        answer: The value that is asked of a token. ``[N, L]``
-        size: How large a sequence is, as its task counts. ``[N]``
-    """
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    value: NDArray[np.int64]
-    answer: NDArray[np.int64]
-    size: NDArray[np.int64]
+    first: NDArray[np.int64]  # [N, L], its name; only padding, which is at the end, has none
+    second: NDArray[np.int64]  # [N, L], the other name of a token that holds two
+    value: NDArray[np.int64]  # [N, L], what it carries
+    answer: NDArray[np.int64]  # [N, L], the value that is asked of it
+    size: NDArray[np.int64]  # [N], how large a sequence is, as its task counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecallTask:
-    """Tell values that other tokens of a sequence carry; see its kinds.
-
-    Args:
-        values: Number of values, each as likely. (default: 8)
-        train_size: Sequences to train on; every size is there as often. (default: 10000)
-        validation_size: Sequences to validate on, likewise. (default: 1000)
-        test_size: Sequences to test on, likewise. (default: 1000)
-        seed: Decides what is drawn. (default: 0)
-    """
+    """Tell values that other tokens of a sequence carry; see its kinds."""
 
     name: str = ""
     kind: str = "ids"
@@ -59,11 +43,11 @@ class RecallTask:
     metrics: tuple[str, ...] = ("accuracy",)
     primary_metric: str = "accuracy"
     greater_is_better: bool = True
-    values: int = 8
-    train_size: int = 10_000
+    values: int = 8  # each as likely
+    train_size: int = 10_000  # sequences, every size as often
     validation_size: int = 1000
     test_size: int = 1000
-    seed: int = 0
+    seed: int = 0  # decides what is drawn
 
     def __post_init__(self) -> None:
         for name in ("values", "train_size", "validation_size", "test_size"):
@@ -124,15 +108,11 @@ class PartnersTask(RecallTask):
     hub, and there the partner: two steps, for which plain attention takes two layers.
 
     Sizes are 1 to ``pairs``: where all sequences are of five pairs or more, it is hardly learnt.
-
-    Args:
-        pairs: The greatest number of pairs in a sequence. (default: 5)
-        names: Number of names. (default: None, four for each pair)
     """
 
     name: str = "partners"
-    pairs: int = 5
-    names: int | None = None
+    pairs: int = 5  # at most, in a sequence
+    names: int | None = None  # to draw from: None, four for each pair
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,20 +159,13 @@ class FarRecallTask(RecallTask):
     A sequence is the names with their values, then filler, then the same names in another order,
     without values. These are asked for their values: a window that is no longer than the filler
     shows none of them, and to guess is right once in as many times as there are values.
-
-    Args:
-        told: Number of names in a sequence, no two alike. (default: 8)
-        names: Number of names to draw from. (default: 32)
-        filler: Tokens of filler. (default: 48)
-        filler_words: Number of different tokens of filler, which have the ids after the names.
-            (default: 16)
     """
 
     name: str = "farrecall"
-    told: int = 8
-    names: int = 32
-    filler: int = 48
-    filler_words: int = 16
+    told: int = 8  # names in a sequence, no two alike
+    names: int = 32  # to draw from
+    filler: int = 48  # tokens
+    filler_words: int = 16  # different ones, which have the ids after the names
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -142,12 +142,12 @@ def comparisons_task(
     name: str = "steppingstones",
     *,
     steps: tuple[int, ...] = (1, 2, 3, 4),
-    things: int = 7,
-    train: int = 24_000,
+    things: int = 7,  # of a chain; 7 are the least for 4 steps
+    train: int = 24_000,  # texts, a multiple of 3 times the number of steps
     validation: int = 600,
     test: int = 1200,
     seed: int = 0,
-    lesson: str | None = None,
+    lesson: str | None = None,  # "first" or "both"
 ) -> Task:
     """Tell whether one thing costs more than another.
 
@@ -157,16 +157,6 @@ def comparisons_task(
     asked about counts as well, as in ``below-first+is-second``, which answers a question of one
     step. A small encoder learns to compare names much sooner when it is told something of each word
     than when it is told yes, no or unknown.
-
-    Args:
-        name: What the task is called.
-        steps: The numbers of steps that there are.
-        things: Things of a chain; 7 are the least for 4 steps.
-        train: Texts to train on, a multiple of 3 times the number of ``steps``.
-        validation: Texts to validate on, likewise.
-        test: Texts to test on, likewise.
-        seed: Decides what is drawn.
-        lesson: ``"first"`` or ``"both"``. (default: None, the questions)
     """
     sizes = {"train": train, "validation": validation, "test": test}
     check_chains(steps, things, sizes)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from examples import area_transformer
+from examples import byte_models
 from models.area_transformer import AreaTransformer
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["area_transformer", *words])
-    area_transformer.main()
+    monkeypatch.setattr(sys, "argv", ["byte_models", "--model", "area_transformer", *words])
+    byte_models.main()
 
 
 def test_it_learns_a_text_and_says_so_in_one_line(
@@ -43,7 +43,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "input.txt").write_text("to be or not to be\n" * 60, encoding="utf-8")
     with pytest.raises(SystemExit, match=message) as stopped:
         run(monkeypatch, "--data-dir", str(tmp_path), *words)
-    assert str(stopped.value).startswith("area_transformer: error: ")
+    assert str(stopped.value).startswith("byte_models: error: ")
     assert "\n" not in str(stopped.value)
 
 

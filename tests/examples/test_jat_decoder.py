@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import jat_decoder
+from examples import byte_models
 
 BITS = r"\d+\.\d{3} bits a character, \d+ s"
 LINE = (
@@ -15,8 +15,8 @@ LINE = (
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> None:
     settings = ["--data-dir", str(folder), "--steps", "2", "--batch-size", "2", "--seed", "3"]
-    monkeypatch.setattr(sys, "argv", ["jat_decoder", *settings, *words])
-    jat_decoder.main()
+    monkeypatch.setattr(sys, "argv", ["byte_models", "--model", "jat_decoder", *settings, *words])
+    byte_models.main()
 
 
 def test_it_compares_two_models_in_one_line(
@@ -46,7 +46,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         run(monkeypatch, tmp_path, *words)
-    assert str(caught.value).startswith("jat_decoder: error: ")
+    assert str(caught.value).startswith("byte_models: error: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from examples import memory_compressed
+from examples import byte_models
 
 
 def call(monkeypatch: pytest.MonkeyPatch, data_dir: Path, length: int, steps: int) -> None:
     words = ["--data-dir", str(data_dir), "--length", str(length), "--steps", str(steps)]
-    monkeypatch.setattr(sys, "argv", ["memory_compressed", *words, "--batch-size", "4"])
-    memory_compressed.main()
+    monkeypatch.setattr(
+        sys, "argv", ["byte_models", "--model", "memory_compressed", *words, "--batch-size", "4"]
+    )
+    byte_models.main()
 
 
 def test_it_learns_an_alternation(
@@ -30,7 +32,7 @@ def test_it_learns_an_alternation(
 
 
 def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match=r"^memory_compressed: error: [^\n]+$"):
+    with pytest.raises(SystemExit, match=r"^byte_models: error: [^\n]+$"):
         call(monkeypatch, tmp_path, 16, 1)
     (tmp_path / "input.txt").write_text("ab" * 50, encoding="utf-8")
     with pytest.raises(SystemExit, match="length must be 2 to 9, the bytes of a split, got 16"):

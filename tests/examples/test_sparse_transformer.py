@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import sparse_transformer
+from examples import byte_models
 
 LINE = (
     r"validation: \d+\.\d{3} bits a character, \d+ s; heads read (?P<share>\d+)% of all pairs, "
@@ -14,8 +14,10 @@ LINE = (
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> None:
     settings = ["--data-dir", str(folder), "--steps", "2", "--batch-size", "2", "--seed", "3"]
-    monkeypatch.setattr(sys, "argv", ["sparse_transformer", *settings, *words])
-    sparse_transformer.main()
+    monkeypatch.setattr(
+        sys, "argv", ["byte_models", "--model", "sparse_transformer", *settings, *words]
+    )
+    byte_models.main()
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,6 @@ def test_bad_input_is_one_line(
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         run(monkeypatch, tmp_path, *words)
-    assert str(caught.value).startswith("sparse_transformer: error: ")
+    assert str(caught.value).startswith("byte_models: error: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from examples.tasks import TASKS, get_task
 from examples.tasks.agreement import LEXICONS, agreement_task
 from examples.tasks.base import stratified_split
-from examples.tasks.chorales import chorale_to_tokens, tokens_to_chorale
 from examples.tasks.documents import article_text, brown_text
+from examples.tasks.language import chorale_to_tokens, tokens_to_chorale
 from examples.tasks.listops import evaluate_listops, listops_task
 from examples.tasks.metrics import find_spans
 from examples.tasks.recall import (

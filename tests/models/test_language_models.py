@@ -14,7 +14,7 @@ from models.area_transformer import AreaTransformer
 from models.jat_decoder import JatDecoder
 from models.memory_compressed import MemoryCompressedModel
 from models.music_transformer import MusicTransformer, RelativeAttention
-from models.sparse_transformer import SparseTransformer, next_token_losses
+from models.sparse_transformer import SparseTransformer
 
 VOCABULARY, LENGTH = 11, 14
 JUMPS = JatConfig.paper(threshold=0.02, heads=2, key_selection="strided", key_step=2)
@@ -100,4 +100,3 @@ def test_a_config_that_looks_ahead_is_refused() -> None:
 def test_the_sparse_transformer_starts_with_all_tokens_alike() -> None:
     model = SparseTransformer(11, parse_pattern("strided:5"), LENGTH, channels=16)
     assert ((model(draw_tokens()).softmax(-1) * 11 - 1).abs() < 0.3).all()
-    assert next_token_losses(model, draw_tokens()).shape == (2, LENGTH - 1)
