@@ -41,7 +41,7 @@ demo: $(DONE)/demo
 
 test: $(DONE)/test $(if $(filter 0,$(SPARSE)),,$(DONE)/sparse)
 	@echo "Running all tests."
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 $(DONE)/venv:
 	@echo "Making the environment $(VENV) with $(PYTHON)."

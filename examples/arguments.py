@@ -15,12 +15,20 @@ import torch
 from transformers import HfArgumentParser, TrainingArguments
 
 from examples.heads import PRESETS, read_heads
-from jat_graph.files import check_model_name, read_object, write_text
+from jat_graph.files import check_model_name, read_object
 
 ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
 
+RUN_FILE = "run.json"
 # Where a run is written, how it is shown and where it goes on from say nothing about its result.
-_ELSEWHERE = ("output_dir", "resume_from_checkpoint", "run_name", "disable_tqdm", "local_rank")
+_ELSEWHERE = (
+    "output_dir",
+    "resume_from_checkpoint",
+    "run_name",
+    "disable_tqdm",
+    "local_rank",
+    "described",
+)
 
 
 @dataclass
@@ -58,6 +66,8 @@ class ModelArguments:
     strength_learning_rate: float | None = field(
         default=None, metadata={"help": "Of learned strengths. Default: 100 times the other."}
     )
+    # All that was asked for, as it was before anything changed it.
+    described: dict[str, Any] = field(default_factory=dict, init=False)
 
 
 @dataclass
@@ -99,6 +109,9 @@ def run_script(name: str, main: Callable[[], dict[str, float]]) -> None:
     except (OSError, ValueError, FloatingPointError, ImportError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SystemExit(f"{name}: error: {first}") from None
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; --resume_from_checkpoint last goes on", file=sys.stderr)  # noqa: T201
+        raise SystemExit(130) from None
     if torch.distributed.is_initialized():
         # An interpreter that ends by itself sometimes aborts here, and its launcher fails.
         torch.distributed.destroy_process_group()
@@ -123,25 +136,26 @@ def parse_arguments(
     if not 0 <= data.held_out < 1:
         raise ValueError(f"held_out must be a share below 1, got {data.held_out}")
     read_heads(model)
-    check_folder(model, data, args)
     args.data_seed = args.seed if args.data_seed is None else args.data_seed
+    asked = {**args.to_dict(), **asdict(model), **asdict(data)}
+    kept = {name: value for name, value in asked.items() if name not in _ELSEWHERE}
+    model.described = json.loads(json.dumps(kept))
+    check_folder(model, args)
     args.dataloader_pin_memory &= args.device.type != "cpu"
     return model, data, args
 
 
-def check_folder(model: ModelArguments, data: DataArguments, args: TrainingArguments) -> None:
+def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
     """Refuse a folder with another run, or with one that is not to go on."""
-    folder, file = Path(str(args.output_dir)), Path(str(args.output_dir), "run.json")
+    folder, file = Path(str(args.output_dir)), Path(str(args.output_dir), RUN_FILE)
     if not args.do_train or not args.should_save:  # the main process says it for all
         return
-    resumes = args.resume_from_checkpoint is not None
-    if folder.is_dir() and any(folder.iterdir()) and not resumes:
+    if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
             f"output_dir {folder} must be empty: --resume_from_checkpoint last goes on with the "
             "run in it"
         )
-    asked = {**args.to_dict(), **asdict(model), **asdict(data)}
-    asked = json.loads(json.dumps({k: v for k, v in asked.items() if k not in _ELSEWHERE}))
+    asked = model.described
     found = read_object(file, "run") if file.exists() else asked
     changed = next((name for name in asked if found.get(name) != asked[name]), None)
     if changed is not None:
@@ -149,8 +163,6 @@ def check_folder(model: ModelArguments, data: DataArguments, args: TrainingArgum
             f"output_dir {folder} holds a run with {changed}={found.get(changed)!r}, not "
             f"{asked[changed]!r}: name another folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps(asked, indent=2) + "\n")
 
 
 def finished_run(args: TrainingArguments) -> dict[str, float] | None:

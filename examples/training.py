@@ -27,7 +27,7 @@ from transformers import (
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import get_last_checkpoint
 
-from examples.arguments import DataArguments, ModelArguments
+from examples.arguments import RUN_FILE, DataArguments, ModelArguments
 from examples.depth import change_depth
 from examples.heads import saved_heads
 from jat_graph import from_pretrained
@@ -259,6 +259,9 @@ def run_trainer(
     results: dict[str, float] = {}
     if args.do_train:
         given, folder = args.resume_from_checkpoint, str(args.output_dir)
+        if trainer.is_world_process_zero():
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            write_text(Path(folder, RUN_FILE), json.dumps(model.described, indent=2) + "\n")
         last = get_last_checkpoint(folder) if given in ("last", "true", "True") else given
         results |= trainer.train(resume_from_checkpoint=last).metrics
         results["train_samples"] = len(encoded["train"].rows)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jat_graph import nn, transforms
     from jat_graph.attention import jump_attention, jump_operator
-    from jat_graph.config import JatConfig, PairGraph, StoneGraph
+    from jat_graph.config import JatConfig
+    from jat_graph.graph_config import PairGraph, StoneGraph
     from jat_graph.graphs import attention_graph, stone_graph
     from jat_graph.hf import (
         attach,
@@ -44,8 +45,8 @@ __all__ = [
 # Imported at their first use: nobody waits for what is not used.
 _MODULE_OF = {
     "JatConfig": "jat_graph.config",
-    "PairGraph": "jat_graph.config",
-    "StoneGraph": "jat_graph.config",
+    "PairGraph": "jat_graph.graph_config",
+    "StoneGraph": "jat_graph.graph_config",
     "attach": "jat_graph.hf",
     "attention_graph": "jat_graph.graphs",
     "calibrate": "jat_graph.inspection.calibration",

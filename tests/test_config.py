@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, StoneGraph
-from jat_graph.config import CONFIG_VERSION, SELECTIONS
+from jat_graph.config import CONFIG_VERSION
+from jat_graph.graph_config import SELECTIONS
 
 thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
 hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
@@ -88,7 +89,7 @@ def any_config(draw):
         reach = {"hops": number, "strength": draw(strengths(number))}
     else:
         reach = {"hop_weights": draw(hops | mapped_hops())}
-    return JatConfig.paper(
+    return JatConfig(
         graph,
         heads=draw(st.integers(1, 99) | indices | st.just("all") | st.just("even:3")),
         layers=draw(st.none() | indices),

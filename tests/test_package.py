@@ -250,7 +250,7 @@ def test_make_compiles_two_packages_with_all_cores_unless_told_not_to(tmp_path: 
     ] * 2
     assert "torch-sparse" not in without and "torch_sparse" not in without
     assert all(
-        "-m pytest" in recipes and "'.[train,viz,probes,atlas,dev,docs]'" in recipes
+        "-m pytest" in recipes and "'.[examples,viz,probes,atlas,dev,docs]'" in recipes
         for recipes in (whole, without)
     )
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -6,16 +6,29 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.adjacency.scores import attention_scores
+from jat_graph.config_fields import HopWeights
 
 # Scores that are held at a time: 64 MiB in float32.
 BLOCK = 2**24
 
 # Features that the fast kernels on CUDA take.
 CUDA_WIDTH = 256
+
+
+class JumpStrength(nn.Module):
+    """What jump heads learn: a module of its own, which PEFT can save, in layers and models."""
+
+    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
+        super().__init__()
+        self.theta = theta
+
+    def forward(self) -> Tensor:  # [3, hops, H]
+        """Return the strengths."""
+        return self.theta
 
 
 class HeadGroup(NamedTuple):
@@ -31,6 +44,33 @@ class HeadGroup(NamedTuple):
     def finish(self, output: Tensor) -> Tensor:  # [B, len(heads), L, Dv]
         """Return outputs with the update."""
         return output if self.value_update is None else output + self.value_update.to(output.dtype)
+
+
+def combine_hops(
+    hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return features whose plain product is Σ_p w_p Φ_p; where nodes are given, between two nodes.
+
+    Elsewhere it is S. The weights go on the query side whole: roots would round on both sides.
+    """
+    terms = [(*hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
+    if nodes is None:
+        queries = [query if weight == 1 else query * weight for query, _, weight in terms]
+        keys = [key for _, key, _ in terms]
+        return (
+            (queries[0], keys[0])
+            if len(terms) == 1
+            else (torch.cat(queries, -1), torch.cat(keys, -1))
+        )
+    inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
+    query, key = hops[0]
+    here = inside[:, :, -query.size(2) :]  # of the queries, which may be the last tokens only
+    queries = [(1 - here) * query, here * query]
+    keys = [key, ((1 - inside) + weights[0] * inside) * key]
+    for far_query, far_key, weight in terms[1 if weights[0] else 0 :]:
+        queries.append(weight * here * far_query)
+        keys.append(inside * far_key)
+    return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)
 
 
 def split_heads(

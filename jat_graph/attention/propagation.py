@@ -9,30 +9,23 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from jat_graph.adjacency.keys import number_of_keys
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
+from jat_graph.attention.heads import HeadGroup, combine_hops, merge_heads, split_heads
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers, LayerPropagator
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
 from jat_graph.config import JatConfig, StoneGraph
-from jat_graph.config_fields import LEARNED, HopWeights
+from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import (
-    BackendChoice,
-    NormalizedOperator,
-    Operator,
-    ShardStoneOperator,
-    build_operator,
-    choose_backend,
-    work_for,
-)
+from jat_graph.operators import NormalizedOperator, Operator, ShardStoneOperator
+from jat_graph.operators.backends import BackendChoice, build_operator, choose_backend, work_for
 
 # Links in causal order, of one side, that a forward pass keeps for backward. More of them are
 # computed again, head by head.
@@ -162,53 +155,14 @@ def _weighted_groups(
         between = None if nodes is None else nodes.unsqueeze(-1)
         if between is not None and between.size(1) > 1:
             between = between[:, list(group)]
-        queries, keys = _combine([hop[number] for hop in by_hop], weights, between)
+        queries, keys = combine_hops([hop[number] for hop in by_hop], weights, between)
         heads = tuple(jumping.heads[index] for index in group)
         features = queries.to(query.dtype), keys.to(key.dtype)
         groups.append(HeadGroup(heads, *features, values[number], jumps=True))
     return groups
 
 
-def _combine(
-    hops: list[tuple[Tensor, Tensor]], weights: HopWeights, nodes: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return features whose plain product is Σ_p w_p Φ_p; where nodes are given, between two nodes.
-
-    Elsewhere it is S. The weights go on the query side whole: roots would round on both sides.
-    """
-    terms = [(*hop, weight) for hop, weight in zip(hops, weights, strict=False) if weight != 0]
-    if nodes is None:
-        queries = [query if weight == 1 else query * weight for query, _, weight in terms]
-        keys = [key for _, key, _ in terms]
-        return (
-            (queries[0], keys[0])
-            if len(terms) == 1
-            else (torch.cat(queries, -1), torch.cat(keys, -1))
-        )
-    inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
-    query, key = hops[0]
-    here = inside[:, :, -query.size(2) :]  # of the queries, which may be the last tokens only
-    queries = [(1 - here) * query, here * query]
-    keys = [key, ((1 - inside) + weights[0] * inside) * key]
-    for far_query, far_key, weight in terms[1 if weights[0] else 0 :]:
-        queries.append(weight * here * far_query)
-        keys.append(inside * far_key)
-    return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)
-
-
 # --- x + Σ_p θ_p (Pᵖ x − x) ----------------------------------------------------------------------
-
-
-class JumpStrength(nn.Module):
-    """What jump heads learn: a module of its own, which PEFT can save, in layers and models."""
-
-    def __init__(self, theta: nn.Parameter) -> None:  # [3, hops, H]
-        super().__init__()
-        self.theta = theta
-
-    def forward(self) -> Tensor:  # [3, hops, H]
-        """Return the strengths."""
-        return self.theta
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.attention.propagation import JumpStrength
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.adapter import attach, attached_config, detach

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.attention.propagation import JumpStrength, strength_is_zero
+from jat_graph.attention.heads import JumpStrength
+from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads

@@ -12,7 +12,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Past
 from jat_graph.hf.generation_cache import (
     cache_layer,
@@ -100,6 +99,8 @@ class AttentionInputs:
         return self.attention_mask, self.is_causal
 
     def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
+        from jat_graph.attention.patterns.dense import pattern_rows
+
         mask, (queries, keys) = self.attention_mask, self.sizes
         shown = None if mask is None else split_additive(mask)[0]
         if self.is_whole:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from jat_graph.adjacency.keys import unsupported_selection
 from jat_graph.attention.external_graphs import read_graph
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import (
-    JumpStrength,
     head_groups,
     strength_is_zero,
 )

@@ -57,7 +57,7 @@ def mean_structure(sums: list[float]) -> GraphStructure:
 
 def _measure(weights: Tensor) -> tuple[float, float, float, float]:  # [n, n]
     """Return what :class:`GraphStructure` holds, of one graph."""
-    from scipy.sparse.csgraph import connected_components  # of the extra 'train'
+    from scipy.sparse.csgraph import connected_components  # of the extra 'examples'
 
     weights = (weights + weights.mT) / 2
     joined = (weights > 0).to(weights.dtype)

@@ -50,7 +50,8 @@ class JatTrainerMixin(_Base):
         """
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(model)
-        strengths = strength_parameters(self.model if model is None else model) if is_new else []
+        trained: Any = self.model if model is None else model
+        strengths = strength_parameters(trained) if is_new else []
         if strengths:
             set_apart(optimizer, strengths, self.args.learning_rate, self.strength_learning_rate)
         return optimizer
@@ -83,12 +84,14 @@ class JatTrainerMixin(_Base):
         from huggingface_hub import ModelCard
 
         super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero() and find_attachment(self.model) is not None:
+        model: Any = self.model
+        if self.is_world_process_zero() and find_attachment(model) is not None:
             path = Path(str(self.args.output_dir), "README.md")
-            heads = ModelCard(model_card_text(self.model)).text
+            heads = ModelCard(model_card_text(model)).text
             path.write_text(f"{path.read_text(encoding='utf-8')}\n{heads}", encoding="utf-8")
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
-        if self.args.should_save and find_attachment(self.model) is not None:
-            save_heads(self.model, output_dir or str(self.args.output_dir))
+        model: Any = self.model
+        if self.args.should_save and find_attachment(model) is not None:
+            save_heads(model, output_dir or str(self.args.output_dir))

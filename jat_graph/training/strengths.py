@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import Trainer
 
-from jat_graph.attention.propagation import JumpStrength
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.checks.numbers import check_finite
 
 # A step of Adam moves a parameter by about its learning rate, however small the gradient: weights

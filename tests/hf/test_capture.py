@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph.attention.propagation import JumpStrength
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, capture_scores
 from tests.hf.models import (

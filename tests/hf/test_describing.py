@@ -11,7 +11,7 @@ from torch import nn
 
 import jat_graph
 from jat_graph import JatConfig, attach, disabled
-from jat_graph.attention.propagation import JumpStrength
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.hf import FilterConfig, TripletConfig
 from tests.hf.models import tiny_model
 from tests.hf.test_adapter import lora

@@ -9,7 +9,7 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.attention.propagation import JumpStrength
+from jat_graph.attention.heads import JumpStrength
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import (
     TripletConfig,

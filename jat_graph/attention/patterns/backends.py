@@ -9,7 +9,6 @@ from types import ModuleType
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
-from jat_graph.attention.patterns import dense
 from jat_graph.attention.patterns.inputs import AttentionInputs, general_mask_reasons
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
@@ -112,4 +111,4 @@ def _choose_itself(inputs: AttentionInputs) -> PatternChoice:
 
 def _module(name: str) -> ModuleType:
     """Return a module of this room, loaded at its first use where PyG or dynamo come with it."""
-    return dense if name == "dense" else import_module(f"jat_graph.attention.patterns.{name}")
+    return import_module(f"jat_graph.attention.patterns.{name}")
