@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -28,17 +27,13 @@ class PositionTable:
     part: PreTrainedModel  # the innermost one that owns it
     owner: nn.Module  # the module that holds it, and buffers of its length
     rows: nn.Embedding  # the table
+    offset: int = field(init=False)  # added to the positions that it is given: 2 in BART and OPT
+    first: int = field(init=False)  # row of the first token; RoBERTa's is the one after padding's
 
-    @cached_property
-    def offset(self) -> int:
-        """What is added to the positions that it is given: 2 in BART and OPT."""
-        return int(getattr(self.rows, "offset", 0))
-
-    @cached_property
-    def first(self) -> int:
-        """Row of the first token; RoBERTa's is the one after padding's."""
-        padding = self.rows.padding_idx
-        return self.offset if padding is None else padding + 1
+    def __post_init__(self) -> None:
+        offset, padding = int(getattr(self.rows, "offset", 0)), self.rows.padding_idx
+        object.__setattr__(self, "offset", offset)
+        object.__setattr__(self, "first", offset if padding is None else padding + 1)
 
     @property
     def length(self) -> int:
