@@ -247,7 +247,6 @@ TYPED = (
     "disabled",
     "from_pretrained",
     "inspection.inspect_text",
-    "inspection.view_graphs",
     "jump_attention",
     "jump_operator",
     "nn.JumpConv",

@@ -20,7 +20,8 @@ from examples.benchmarks import inputs, measure
 from examples.benchmarks.inputs import HEADS, THRESHOLD, draw_heads
 from examples.benchmarks.measure import Outcome, Settings, Step, agree, seconds
 from jat_graph import JatConfig, jump_operator
-from jat_graph.kernels import StoneScores, count_votes, rank_tokens, share_out, sum_joined
+from jat_graph.kernels import count_votes, rank_tokens, sum_joined
+from jat_graph.kernels.stone_means import StoneScores, share_out
 
 # The sum over keys of X_ij X_kj > ρ as it may be put to the compiler. How fast the loop is that it
 # makes of each depends on what is summed, and along which dimension.

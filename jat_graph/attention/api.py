@@ -17,7 +17,7 @@ from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, cl
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, shard_mask
 from jat_graph.operators import BackendChoice, Operator
-from jat_graph.patterns.causal import Causal
+from jat_graph.patterns.positions import Causal
 
 
 def jump_attention(

@@ -24,15 +24,8 @@ from jat_graph.attention.past_stones import StonePast
 from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import (
-    BackendChoice,
-    NormalizedOperator,
-    Operator,
-    ShardStoneOperator,
-    build_operator,
-    choose_backend,
-    work_for,
-)
+from jat_graph.operators import NormalizedOperator, Operator, ShardStoneOperator
+from jat_graph.operators.backends import BackendChoice, build_operator, choose_backend, work_for
 
 # Links in causal order, of one side, that a forward pass keeps for backward. More of them are
 # computed again, head by head.

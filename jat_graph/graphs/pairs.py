@@ -12,7 +12,7 @@ from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, PairGraph, check_config
 from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.operators.edges import Edges, vote_edges
+from jat_graph.operators.sparse import Edges, vote_edges
 
 MAP_KINDS = ("scores", "probabilities")
 
@@ -143,9 +143,8 @@ def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
     graph = config.graph
     if kind == "probabilities" and isinstance(graph, PairGraph) and graph.vote_rate is None:
-        table = config.graph.threshold
-        entries = [e for row in table for e in row] if isinstance(table, tuple) else [table]
-        if max(entries) >= 1:
+        table = graph.threshold
+        if max(max(row) for row in table) >= 1 if isinstance(table, tuple) else table >= 1:
             raise ValueError(
                 f"threshold must be in [0, 1) for probabilities, or use vote_rate; got {table}"
             )
@@ -159,25 +158,20 @@ def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:
     # Edges come sorted by target, and so by graph: each graph's lie together.
     graph = edges.edge_index[1].div(length, rounding_mode="floor")
     sizes = graph.bincount(minlength=batch * heads).tolist()
-    parts = zip(
-        node.split_with_sizes(sizes, dim=1),
-        edges.edge_weight.split_with_sizes(sizes),
-        edges.dropped_edges.tolist(),
-        edges.dropped_weight.tolist(),
-        valid,
-        strict=True,
-    )
+    index = node.split_with_sizes(sizes, dim=1)
+    weight = edges.edge_weight.split_with_sizes(sizes)
+    dropped, lost = edges.dropped_edges.tolist(), edges.dropped_weight.tolist()
     graphs = [
         Data(
-            edge_index=index,
-            edge_weight=weight,
-            num_nodes=int(own.sum()),
-            token=own.nonzero().squeeze(-1),
+            edge_index=index[number],
+            edge_weight=weight[number],
+            num_nodes=int(valid[number].sum()),
+            token=valid[number].nonzero().squeeze(-1),
             sequence=number // heads,
             head=number % heads,
-            dropped_edges=dropped,
-            dropped_weight=lost,
+            dropped_edges=dropped[number],
+            dropped_weight=lost[number],
         )
-        for number, (index, weight, dropped, lost, own) in enumerate(parts)
+        for number in range(len(valid))
     ]
     return Batch.from_data_list(graphs)

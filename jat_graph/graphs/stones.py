@@ -55,7 +55,7 @@ def stone_graph(
     Args:
         query: Queries ``[B, H, L, D]``.
         key: Keys ``[B, H, L, D]``.
-        config: The settings, with ``graph="stones"``; every head given gets a graph.
+        config: The settings, with a :class:`jat_graph.StoneGraph`; every head given gets a graph.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``, that
             says which tokens are padding. (default: None)
         is_causal: No token stands on a later one. (default: False)
@@ -86,8 +86,8 @@ def stone_graph(
         >>> graphs = jat_graph.stone_graph(query, key, config=jat_graph.JatConfig.stones())
         >>> graphs.num_graphs, graphs[0].num_nodes
         (4, 12)
-        >>> walk = jat_graph.nn.StoneConv(8)
-        >>> out = walk(query.view(48, 8), graphs.hyperedge_index, graphs.hyperedge_weight)
+        >>> layer = jat_graph.nn.StoneConv(8)
+        >>> out = layer(query.view(48, 8), graphs.hyperedge_index, graphs.hyperedge_weight)
     """
     check_config(config)
     if config.graph.kind != "stones":
@@ -107,29 +107,23 @@ def _split_graphs(incidence: StoneIncidence) -> Batch:
     positions, sides = incidence.stones()
     valid, used = node_rows(source, incidence.mask), (links > 0).any(-2)
     graph, row, column = links.nonzero(as_tuple=True)
-    token, stone = (part.cumsum(-1) - 1 for part in (valid, used))
+    token, stone = valid.cumsum(-1) - 1, used.cumsum(-1) - 1
     index = torch.stack([token[graph, row], stone[graph, column]])
     sizes = graph.bincount(minlength=len(links)).tolist()
-    parts = zip(
-        index.split_with_sizes(sizes, dim=1),
-        links[graph, row, column].split_with_sizes(sizes),
-        positions.flatten(0, 1),
-        valid,
-        used,
-        strict=True,
-    )
-    heads = source.shape[1]
+    edges = index.split_with_sizes(sizes, dim=1)
+    weights = links[graph, row, column].split_with_sizes(sizes)
+    heads, keys = source.shape[1], positions.flatten(0, 1)
     graphs = [
         StoneHypergraph(
-            hyperedge_index=edges,
-            hyperedge_weight=weights,
-            num_nodes=int(own.sum()),
-            token=own.nonzero().squeeze(-1),
-            stone=own_positions[some],
-            side=sides[some],
+            hyperedge_index=edges[number],
+            hyperedge_weight=weights[number],
+            num_nodes=int(valid[number].sum()),
+            token=valid[number].nonzero().squeeze(-1),
+            stone=keys[number, used[number]],
+            side=sides[used[number]],
             sequence=number // heads,
             head=number % heads,
         )
-        for number, (edges, weights, own_positions, own, some) in enumerate(parts)
+        for number in range(len(links))
     ]
     return Batch.from_data_list(graphs)

@@ -94,7 +94,11 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
             min_weight=self.min_weight,
             max_neighbors=self.max_neighbors,
         )
-        _check_nodes(data, batch.num_nodes)
+        known = data.x.size(0) if isinstance(data.x, Tensor) else data.get("num_nodes")
+        if known is not None and known != batch.num_nodes:
+            raise ValueError(
+                f"data must have {batch.num_nodes} nodes like its attention, got {known}"
+            )
         for name in list(data.keys()):
             if name in (*SOURCES, "adj_t") or name.startswith("edge_"):
                 del data[name]
@@ -148,9 +152,3 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
                 f"threshold table must have one row of {heads} entries, got rows of {sizes}"
             )
         return self.config.replace(threshold=table[0][self.head])
-
-
-def _check_nodes(data: Data, num_nodes: int) -> None:
-    known = data.x.size(0) if isinstance(data.x, Tensor) else data.get("num_nodes")
-    if known is not None and known != num_nodes:
-        raise ValueError(f"data must have {num_nodes} nodes like its attention, got {known}")

@@ -13,13 +13,11 @@ if TYPE_CHECKING:
     from jat_graph.hf.adapter import attach, attached_config, detach, disabled
     from jat_graph.hf.capture import CapturedLayer, capture_scores
     from jat_graph.hf.checkpointing import keep_graphs
-    from jat_graph.hf.depth import change_depth
     from jat_graph.hf.filters import FilterConfig
     from jat_graph.hf.given_graphs import using_graphs
     from jat_graph.hf.loading import from_pretrained
     from jat_graph.hf.positions import resize_position_embeddings
-    from jat_graph.hf.reporting import summary
-    from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained
+    from jat_graph.hf.saving import model_card_text, save_heads, save_pretrained, summary
     from jat_graph.hf.triplets import TripletConfig
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "attach",
     "attached_config",
     "capture_scores",
-    "change_depth",
     "detach",
     "disabled",
     "from_pretrained",
@@ -49,13 +46,11 @@ __getattr__, __dir__, _ = lazy_loader.attach(
         "adapter": ["attach", "attached_config", "detach", "disabled"],
         "capture": ["CapturedLayer", "capture_scores"],
         "checkpointing": ["keep_graphs"],
-        "depth": ["change_depth"],
         "filters": ["FilterConfig"],
         "given_graphs": ["using_graphs"],
         "loading": ["from_pretrained"],
         "positions": ["resize_position_embeddings"],
-        "reporting": ["summary"],
-        "saving": ["model_card_text", "save_heads", "save_pretrained"],
+        "saving": ["model_card_text", "save_heads", "save_pretrained", "summary"],
         "triplets": ["TripletConfig"],
     },
 )

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.config import JatConfig
-from jat_graph.hf.by_name import KINDS, asks_for_heads, check_without_weights, saved_configs
-from jat_graph.hf.describing import choice
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import LayerHeads
-from jat_graph.hf.modules import AttentionModule, attention_modules, transformer_of
-from jat_graph.hf.state import ROOT_ATTRIBUTE, STATE_ATTRIBUTE, Attachment, LayerState, layer_state
+from jat_graph.hf.kinds import KindConfigs, LayerHeads
+from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.state import (
+    KINDS,
+    NAMES,
+    ROOT_ATTRIBUTE,
+    STATE_ATTRIBUTE,
+    Attachment,
+    LayerState,
+    check_without_weights,
+    layer_state,
+    saved_configs,
+)
 from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 from jat_graph.hf.triplets import TripletConfig
@@ -38,54 +45,39 @@ def attach(
 ) -> ModelT:
     """Give some heads of a pretrained transformer jump self-attention, in place.
 
-    Where the config's ``strength`` is ``"learned"``, as with ``JatConfig.stones()``, each module
-    with jump heads gets a module ``strength``, whose ``theta`` ``[3, hops, jump heads]`` begins at
-    0: until one of them is not, the model is its base, bit for bit. They are saved and loaded with
-    the model, and with a LoRA adapter by ``modules_to_save=["strength"]``, if it comes after them.
-    Other settings bring no parameters. Layers are numbered from 0 in the order of
-    ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
-    Cross-attention, and attention with a learned position bias (T5), stays as it is. Everything
-    that does not jump runs on SDPA, whatever ran before; after ``set_attn_implementation`` the next
-    call raises.
-
-    With grouped keys (Llama) a jump head is a query head: it has its own graph, and its keys are
-    those of its group. Two jump heads of one group share their keys, not their graph.
-
-    A causal model generates with ``DynamicCache``, the default, in which jump heads keep what new
-    tokens need of the earlier ones; other caches raise. ``config.pattern`` limits where every
-    self-attention module reads its scores, with jump heads or without.
-
-    A :class:`jat_graph.hf.TripletConfig` places triplet heads, which the paper compares with, and
-    their parameters. One model may have heads of both kinds, attached one after the other, if no
-    head is to be both, and nothing is limited to a pattern. A :class:`jat_graph.hf.FilterConfig`
-    places heads of GFSA or of attention diffusion in the same way, all those of a layer.
+    A learned strength, as with ``JatConfig.stones()``, is a module ``strength`` beside queries and
+    keys, whose ``theta`` ``[3, hops, jump heads]`` begins at 0: until one of them is not, the model
+    is its base, bit for bit. It is saved and loaded with the model, and with a LoRA adapter by
+    ``modules_to_save=["strength"]``, if that comes after it. Layers are numbered from 0 in the
+    order of ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
+    Cross-attention, and attention with a learned position bias (T5), stays as it is; everything
+    that does not jump runs on SDPA. With grouped keys (Llama) a jump head is a query head. A causal
+    model generates with ``DynamicCache``; other caches raise. ``config.pattern`` limits where every
+    self-attention module reads its scores. One model may have heads of several kinds, attached one
+    after the other, if no head is to be of two, and nothing is limited to a pattern.
 
     Args:
         model: A model of transformers, or a PEFT model around one.
         config: The settings, of one kind of heads.
         tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: a tokenizer,
             whose marks of beginning, end and padding are never stones, and which changes nothing
-            with pairs; or token ids. Inputs that are given as embeddings have no excluded tokens.
-            (default: None)
-        conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it
-            with further arguments, or a factory that takes the size of a head and gives a module,
-            called as ``conv(x, edge_index, edge_weight)``, with stones ``conv(x, hyperedge_index,
-            link_weight)``; x are the queries of all valid tokens of all sequences and jump heads,
-            then their keys, then their values. Two modules are for queries and keys, three for all.
-            Each jump layer gets its own, ``jump_conv``, which is saved and loaded with the model.
-            (default: None, that of the config)
+            with pairs; or token ids. (default: None)
+        conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it, or
+            a factory that takes the size of a head and gives a module, called as ``conv(x,
+            edge_index, edge_weight)``, with stones ``conv(x, hyperedge_index, link_weight)``; x are
+            the queries of all valid tokens of all sequences and jump heads, then their keys, then
+            their values. Two modules are for queries and keys, three for all. Each jump layer has
+            its own, ``jump_conv``, saved and loaded with the model. (default: None, the config's)
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: If the model's attention cannot be reached, it has heads of this kind already,
-            or one of these heads is of another kind, it lacks a head or a layer, or a causal model
-            would look ahead; the model is then as it was.
+        ValueError: If the model's attention cannot be reached, it has such heads already, lacks a
+            head or a layer, or would look ahead though it is causal; it is then as it was.
 
     Reference:
-        Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
-        NeurIPS 2022.
+        Zhou et al., *Jump Self-attention*, NeurIPS 2022.
 
     Example:
         >>> import jat_graph
@@ -97,13 +89,24 @@ def attach(
           layers 0-11: jump heads 0-1 of 4: pairs, vote rate 0.05, hop weights (0, 1)
     """
     base = transformer_of(model)
-    kind = _kind_of(config)
+    kind = next((kind for kind in KINDS if isinstance(config, kind.config_class)), None)
+    if kind is None:
+        names = " or ".join(f"a {kind.config_class.__name__}" for kind in KINDS)
+        raise ValueError(f"config must be {names}, got {type(config).__name__}")
+    if conv is not None and not isinstance(config, JatConfig):
+        raise ValueError(f"conv needs a JatConfig, got a {type(config).__name__}")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
     attachment = find_attachment(base)
     if attachment is not None and kind in attachment.configs:
         raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
     _attach(model, base, attachment, kind, config, conv)
     return model
+
+
+def attach_saved(model: nn.Module, configs: KindConfigs, conv: ConvFactory | None) -> None:
+    """Give a model the heads that it was saved with; layers of PyG are for those that jump."""
+    for kind, config in configs.items():
+        attach(model, config, conv=conv if kind is JumpLayer else None)
 
 
 def _attach(
@@ -116,20 +119,19 @@ def _attach(
 ) -> None:
     """Give a model heads of a kind that it does not have, beside others or alone."""
     found = attention_modules(base)
-    placed = place(kind, found, config, conv)
+    inserted = kind.in_modules(found, config, conv)
     if attachment is not None:
-        _check_together(base, attachment, placed, kind, config)
+        _check_together(base, attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
-    learned = new_parameters(placed)  # drawn before the model changes, should there be no room
-    silent = config.excluded_token_ids if isinstance(config, JatConfig) else ()
-    hooks = token_hooks(base, placed, silent)
+    learned = new_parameters(inserted)  # drawn before the model changes, should there be no room
+    hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
-        attachment = switch_on(model, base, found, placed, kind)
+        attachment = switch_on(model, base, found, inserted, kind.word)
     for module, name, made in learned:
         setattr(module, name, made)
-    for module, heads in placed.items():
+    for module, heads in inserted.items():
         getattr(module, STATE_ATTRIBUTE).heads += (heads,)
     attachment.configs[kind] = config
     attachment.note_kinds()
@@ -138,18 +140,15 @@ def _attach(
 
 
 def find_attachment(model: nn.Module) -> Attachment | None:
-    """Return what the attention modules of a model share; None if there are no heads of ours.
-
-    Heads that came by the name of our attention are attached before.
-    """
+    """Return what the attention modules of a model share, heads that came by name attached."""
     states = (layer_state(module) for module in model.modules())
     found = (state.attachment for state in states if state and not state.attachment.by_name)
     attachment = next(found, None)
     if attachment is not None:
         return attachment
-    for base in model.modules():
-        if isinstance(base, PreTrainedModel) and asks_for_heads(base.config):
-            configs = saved_configs(base.config)
+    for base in (part for part in model.modules() if isinstance(part, PreTrainedModel)):
+        configs = saved_configs(base.config)
+        if configs and base.config._attn_implementation in NAMES:
             check_without_weights(configs, type(base).__name__)
             for kind, config in configs.items():
                 _attach(model, base, vars(base).get(ROOT_ATTRIBUTE), kind, config)
@@ -162,8 +161,7 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Args:
         model: What :func:`attach` got, or a wrapper around it.
-        config_class: ``JatConfig``, ``TripletConfig`` or ``FilterConfig``, to take off heads of one
-            kind only.
+        config_class: The kind of heads to take off, by the class of its settings.
             (default: None, all kinds)
 
     Returns:
@@ -171,20 +169,16 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Raises:
         ValueError: If the model has no such heads, or is only a part of one that has.
-
-    Example:
-        >>> import jat_graph
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
-        >>> jat_graph.summary(jat_graph.detach(model))
-        'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
     base, modules = _attached_modules(model, attachment)
     for kind in [kind for kind in attachment.configs if config_class in (None, kind.config_class)]:
         for module in modules:
-            _take_off(module, kind)
+            state: LayerState = getattr(module, STATE_ATTRIBUTE)
+            gone = [heads for heads in state.heads if isinstance(heads, kind)]
+            for name in [name for heads in gone for name in heads.parameters(module)]:
+                delattr(module, name)
+            state.heads = tuple(heads for heads in state.heads if heads not in gone)
         del attachment.configs[kind]
         delattr(base.config, kind.name)
         if kind is JumpLayer:
@@ -207,17 +201,6 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
 
     Raises:
         ValueError: If the model has no such heads.
-
-    Example:
-        >>> import jat_graph, torch
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
-        >>> ids = torch.arange(100, 120).unsqueeze(0)
-        >>> base = model(ids).last_hidden_state
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(vote_rate=0.05))
-        >>> with jat_graph.disabled(model):
-        ...     torch.equal(model(ids).last_hidden_state, base)
-        True
     """
     attachment = _require(model)
     previous = attachment.enabled
@@ -243,46 +226,21 @@ def attached_config(model: nn.Module) -> JatConfig | None:
 
 def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     """Return the settings with a layer of PyG, which only jump heads can have."""
-    if conv is None and not isinstance(config, JatConfig):
-        return config
-    if not isinstance(config, JatConfig):
-        raise ValueError(f"conv needs a JatConfig, got a {type(config).__name__}")
-    if conv is None and config.conv is None:
+    if not isinstance(config, JatConfig) or (conv is None and config.conv is None):
         return config
     from jat_graph.nn.head_layers import with_conv  # PyG takes seconds to load
 
     return with_conv(config, conv)
 
 
-def place(
-    kind: type[LayerHeads], found: list[AttentionModule], config: Any, conv: ConvFactory | None
-) -> dict[nn.Module, LayerHeads]:
-    """Return the heads of each module that gets some, jump heads with what makes their layers."""
-    placed = kind.place([entry for entry in found if entry.left_alone is None], config)
-    return {
-        module: replace(heads, conv=conv) if isinstance(heads, JumpLayer) else heads
-        for module, heads in placed.items()
-    }
-
-
-def new_parameters(
-    placed: dict[nn.Module, LayerHeads],
-) -> list[tuple[nn.Module, str, nn.Module | nn.Parameter]]:
+def new_parameters(inserted: dict[nn.Module, LayerHeads]) -> list[tuple[nn.Module, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
     return [
         (module, name, build())
-        for module, heads in placed.items()
+        for module, heads in inserted.items()
         for name, build in heads.parameters(module).items()
         if not hasattr(module, name)
     ]
-
-
-def _kind_of(config: object) -> type[LayerHeads]:
-    for kind in KINDS:
-        if isinstance(config, kind.config_class):
-            return kind
-    names = choice(f"a {kind.config_class.__name__}" for kind in KINDS)
-    raise ValueError(f"config must be {names}, got {type(config).__name__}")
 
 
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
@@ -290,7 +248,7 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     attachment = find_attachment(model)
     wanted = [kind for kind in KINDS if config_class in (None, kind.config_class)]
     if attachment is None or not any(kind in attachment.configs for kind in wanted):
-        words = choice(kind.word for kind in wanted)
+        words = " or ".join(kind.word for kind in wanted)
         got = "plain " if attachment is None else ""
         raise ValueError(f"model must have {words} heads, got a {got}{type(model).__name__}")
     return attachment
@@ -305,26 +263,22 @@ def _attached_modules(
             assert isinstance(base, PreTrainedModel)
             states = ((module, layer_state(module)) for module in base.modules())
             return base, [m for m, state in states if state and state.attachment is attachment]
-    raise ValueError(
-        "model must be the whole model that heads were attached to, got the "
-        f"{type(model).__name__} inside it"
-    )
+    name = type(model).__name__
+    raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
 
 
 def _check_together(
     base: PreTrainedModel,
     attachment: Attachment,
-    placed: dict[nn.Module, LayerHeads],
+    inserted: dict[nn.Module, LayerHeads],
     kind: type[LayerHeads],
     config: Any,
 ) -> None:
     """Refuse heads that those of other kinds leave no room for."""
     if _attached_modules(base, attachment)[0] is not base:
-        raise ValueError(
-            "model must be the one that heads were attached to, got a "
-            f"{type(base).__name__} around it"
-        )
-    for module, heads in placed.items():
+        name = type(base).__name__
+        raise ValueError(f"model must be the one with the other heads, got a {name} around it")
+    for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))
             if both:
@@ -332,17 +286,7 @@ def _check_together(
                     f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be a "
                     f"{kind.word} head, too; give each kind heads of its own"
                 )
-    pattern = attachment.pattern is not None or kind.pattern(config) is not None
-    if pattern and not all(every.on_features for every in (kind, *attachment.configs)):
+    within = attachment.pattern is not None or getattr(config, "pattern", None) is not None
+    if within and not all(every.on_features for every in (kind, *attachment.configs)):
         words = " and ".join(k.word for k in (kind, *attachment.configs) if not k.on_features)
         raise ValueError(f"pattern must be None beside {words} heads, which read everywhere")
-
-
-def _take_off(module: nn.Module, kind: type[LayerHeads]) -> None:
-    """Take the heads of one kind off a module, and what they learned."""
-    state: LayerState = getattr(module, STATE_ATTRIBUTE)
-    for heads in state.heads:
-        if isinstance(heads, kind):
-            for name in heads.parameters(module):
-                delattr(module, name)
-    state.heads = tuple(heads for heads in state.heads if not isinstance(heads, kind))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.layers import HeadLayers
@@ -15,15 +15,12 @@ from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.adapter import attach, attached_config, detach
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
     """Return what jump heads have learned: strengths and layers of PyG, by their names."""
     return {
-        f"{place}.{name}": tensor.detach()
-        for place, module in model.named_modules()
+        f"{path}.{name}": tensor.detach()
+        for path, module in model.named_modules()
         if isinstance(module, JumpStrength | HeadLayers)
         for name, tensor in module.state_dict(keep_vars=True).items()
     }
@@ -35,10 +32,7 @@ def attach_again(
     learned: Mapping[str, Tensor],
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
-    """Take off the jump heads that a model has, and put on those of a config, or none.
-
-    Where it fits, they have learned what is given; layers that no settings build stay as they are.
-    """
+    """Give a model the jump heads of another config, or none; what they have learned stays."""
     given = next((m.layers for m in model.modules() if isinstance(m, HeadLayers)), None)
     if attached_config(model) is not None:
         detach(model, JatConfig)

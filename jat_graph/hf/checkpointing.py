@@ -20,8 +20,6 @@ def keep_graphs() -> tuple[AbstractContextManager[Any], AbstractContextManager[A
     activations of a layer again, but takes votes, rankings, key significance and propagated
     features from the forward pass. Kept until then, for each jump head: the matrix A, L², with the
     backend ``"dense"``, or 2·U·L integers with ``"threshold"``, and 2·D·L features for each hop.
-    These products are kept, too, because each of their numbers is a sum over U keys: no other
-    activation takes as long for its size.
 
     Returns:
         The context of the forward pass, and that of the computation in backward.
@@ -31,10 +29,7 @@ def keep_graphs() -> tuple[AbstractContextManager[Any], AbstractContextManager[A
 
 
 class _Keep(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keep a copy of what the library's operators give.
-
-    A copy, because the caller may write to it. Torch's own selective contexts refuse that.
-    """
+    """Keep what the library's operators give: a copy, because the caller may write to it."""
 
     def __init__(self, kept: list[tuple[Any, Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -49,12 +44,8 @@ class _Keep(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
 
-class _HandOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _HandOut(_Keep):  # type: ignore[no-untyped-call]
     """Hand out what was kept, in its order, in place of the operators."""
-
-    def __init__(self, kept: list[tuple[Any, Any]]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.kept = kept
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +15,9 @@ from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerHeads
-from jat_graph.hf.layer_config import LayerConfig
-from jat_graph.hf.modules import AttentionModule
+from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads
 
 RULES = ("gfsa", "ppr")
-RESTART = 0.15
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,10 @@ class FilterConfig(LayerConfig):
 
     Args:
         rule: ``"gfsa"``: w₀ I + w₁ P + w_K [P + (K − 1)(P² − P)], the bracket standing for P to the
-            power of K; each head learns its three weights, which begin at 0, 1 and 0, so that the
-            model is its base. ``"ppr"``: Z ← (1 − α) P Z + α V, K times, from Z = V, which learns
-            nothing and is not the base. (default: ``"gfsa"``)
+            power of K; each head learns its three weights, from 0, 1 and 0, the base.
+            ``"ppr"``: Z ← (1 − α) P Z + α V, K times, from Z = V. (default: ``"gfsa"``)
         order: K, at least 1. (default: 3)
-        restart: α of ``"ppr"``, from 0 to 1; ``"gfsa"`` has none. (default: None, 0.15 for
-            ``"ppr"``)
+        restart: α of ``"ppr"``, from 0 to 1. (default: None, 0.15 for ``"ppr"``)
         layers: Indices from 0. (default: None, all)
 
     Raises:
@@ -44,8 +40,7 @@ class FilterConfig(LayerConfig):
 
     Reference:
         Choi et al., *Graph Convolutions Enrich the Self-Attention in Transformers!*, NeurIPS 2024,
-        and Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021 (MAGNA), whose
-        layer norm and feed-forward are those that a transformer has anyway.
+        and Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021 (MAGNA).
     """
 
     rule: str = "gfsa"
@@ -59,21 +54,10 @@ class FilterConfig(LayerConfig):
         if self.rule == "gfsa" and self.restart is not None:
             raise ValueError(f"restart must be None for gfsa, got {self.restart!r}")
         if self.rule == "ppr":
-            restart = RESTART if self.restart is None else self.restart
+            restart = 0.15 if self.restart is None else self.restart
             if check_number("restart", restart, least=0.0) > 1:
                 raise ValueError(f"restart must be at most 1, got {restart}")
             object.__setattr__(self, "restart", restart)
-
-    def head_indices(self, num_heads: int) -> tuple[int, ...]:
-        """Return the filter heads of a layer: all of them.
-
-        Args:
-            num_heads: Heads of the layer.
-
-        Returns:
-            Indices from 0.
-        """
-        return tuple(range(num_heads))
 
 
 def filter_heads(
@@ -82,11 +66,7 @@ def filter_heads(
     config: FilterConfig,
     theta: Tensor | None,  # of "gfsa": w₀, w₁ − 1 and w_K, [3, H]
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return what filter heads read: those of small models and of attached ones; P is never formed.
-
-    Sums are in float32 at least. With dropout each reading drops probabilities of its own, as
-    MAGNA's released code does; GFSA's drops them once for both.
-    """
+    """Return what filter heads read, P never formed, dropped out in each reading as MAGNA does."""
     start = _wide(value)
     if theta is None:
         assert config.restart is not None
@@ -119,27 +99,17 @@ class FilterLayer(LayerHeads):
     on_features = False
 
     @classmethod
-    def in_module(
-        cls, entry: AttentionModule, index: int, row: int, config: FilterConfig
-    ) -> FilterLayer:
-        """Return the filter heads of one module; what its mask hides, no power of P sees."""
-        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
-
-    @classmethod
     def learns(cls, config: FilterConfig) -> bool:
         """Tell whether each head has weights of its own."""
         return config.rule == "gfsa"
 
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
         """Return the weights, less those of the base, if there are any."""
-
-        def make() -> nn.Module:
-            like = next(module.parameters())
-            dtype = like.dtype if like.is_floating_point() else torch.float32
-            theta = torch.zeros(3, len(self.heads), device=like.device, dtype=dtype)
-            return JumpStrength(nn.Parameter(theta))
-
-        return {"filter": make} if self.learns(self.config) else {}
+        like = next(module.parameters())
+        dtype = like.dtype if like.is_floating_point() else torch.float32
+        theta = partial(torch.zeros, 3, len(self.heads), device=like.device, dtype=dtype)
+        learns = self.learns(self.config)
+        return {"filter": lambda: JumpStrength(nn.Parameter(theta()))} if learns else {}
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
@@ -151,7 +121,7 @@ class FilterLayer(LayerHeads):
     def _theta(self, module: nn.Module) -> Tensor | None:
         return module.filter() if self.learns(self.config) else None  # type: ignore[operator]
 
-    def way(self, module: nn.Module) -> str:
+    def describe(self, module: nn.Module) -> str:
         """Return the rule, and how far the weights are from the base's."""
         theta = self._theta(module)
         if theta is None:
@@ -160,22 +130,17 @@ class FilterLayer(LayerHeads):
         return f"gfsa, order {self.config.order}, at most {moved:.2g} from the base"
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
-        """Return the heads as readings of their own: some attention calls, and nothing L×L."""
-        if not inputs.is_whole:
-            raise ValueError(
-                "filter heads need the queries of all tokens: pass use_cache=False "
-                f"(got {inputs.sizes[0]} queries for {inputs.sizes[1]} keys)"
-            )
+        """Return what the heads read: some attention calls, and nothing L×L."""
+        inputs.check_whole("filter heads")
         attn_mask, is_causal = inputs.sdpa_mask(None)
-        read = partial(
-            F.scaled_dot_product_attention,
-            inputs.query,
-            inputs.key,
-            attn_mask=attn_mask,
-            dropout_p=inputs.dropout,
-            is_causal=is_causal,
-            scale=inputs.scale,
-        )
-        value, theta = inputs.value, self._theta(inputs.module)
-        output = filter_heads(lambda x: read(x.to(value.dtype)), value, self.config, theta)
+        query, key, value = inputs.query, inputs.key, inputs.value
+
+        def read(x: Tensor) -> Tensor:
+            rates: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
+            x = x.to(value.dtype)
+            return F.scaled_dot_product_attention(
+                query, key, x, attn_mask, is_causal=is_causal, **rates
+            )
+
+        output = filter_heads(read, value, self.config, self._theta(inputs.module))
         return [HeadOutput(self.heads, output)]

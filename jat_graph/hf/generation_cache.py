@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
-from jat_graph.attention.propagation import Past
+from jat_graph.attention.propagation import Past, new_past
 from jat_graph.masks.tokens import TokenMask, split_additive
-
-if TYPE_CHECKING:
-    from transformers import Cache
-
-
-class PastOwner(Protocol):
-    """Jump heads of one module, which say what they need of earlier tokens."""
-
-    def new_past(self) -> Past:
-        """Return what no tokens leave behind for them."""
 
 
 class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer of a DynamicCache that also keeps what jump heads need of earlier tokens.
+    """A layer of a DynamicCache that takes over another, and keeps what jump heads need."""
 
-    It takes over the keys and values of another; jump heads equal to its owner may go on with it.
-    """
-
-    def __init__(self, layer: DynamicLayer, owner: PastOwner) -> None:
+    def __init__(self, layer: DynamicLayer, owner: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         vars(self).update(vars(layer))
-        self.owner, self.past = owner, owner.new_past()
+        self.owner, self.past = owner, new_past(owner.config)
 
     def reset(self) -> None:
         """Forget all tokens."""
         super().reset()
-        self.past = self.owner.new_past()
+        self.past = new_past(self.owner.config)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens."""
@@ -81,13 +68,12 @@ def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
         kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
         raise ValueError(
             "jump heads and patterns generate with transformers.DynamicCache only, got a "
-            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or "
-            "use_cache=False"
+            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or no cache"
         )
     return layer  # type: ignore[no-any-return]
 
 
-def past_tokens(cache: Cache, module: Any, owner: PastOwner, num_new: int) -> Past:
+def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int) -> Past:
     """Return what the earlier tokens in a cache left behind for a layer's jump heads."""
     layer = cache_layer(cache, module)
     before = layer.get_seq_length() - num_new
@@ -97,9 +83,10 @@ def past_tokens(cache: Cache, module: Any, owner: PastOwner, num_new: int) -> Pa
     if layer.past.length != before or layer.owner != owner:
         raise ValueError(
             f"the cache holds {before} tokens that came without these jump heads, or under a mask "
-            "that is neither causal nor padding; fill a new DynamicCache, or pass use_cache=False"
+            "that is neither causal nor padding; fill a new one, or pass use_cache=False"
         )
-    return layer.past
+    past: Past = layer.past
+    return past
 
 
 def mask_with_past(
@@ -122,24 +109,8 @@ def mask_with_past(
     valid = torch.cat([part.expand(batch, heads, -1) for part in (before, here)], dim=-1)
     expected = valid.unsqueeze(-2) & causal_rows(num_queries, num_keys, valid.device)
     if bool(((allowed != expected) & here.unsqueeze(-1)).any()):
-        raise ValueError(
-            "attention_mask must be causal order and the padding of the tokens in the cache, got "
-            "another mask; pass use_cache=False"
-        )
+        raise ValueError("attention_mask must be causal order and padding, as in the cache")
     return TokenMask(None if past is None and bool(valid.all()) else valid, causal=True)
-
-
-def excluded_with_past(
-    past: Tensor | None,  # Which of the earlier tokens are excluded, bool [B, H|1, L]
-    excluded: Tensor | None,  # Which of the last ones are, bool [B, n]
-    length: int,  # L
-) -> Tensor | None:  # [B, H|1, L + n]
-    """Return which of all tokens are excluded; a model tells it of all or of none."""
-    if excluded is None:
-        return None
-    last = excluded.unsqueeze(1)
-    before = last.new_zeros(len(last), 1, length) if past is None else past
-    return torch.cat([before, last.expand(-1, before.size(1), -1)], dim=-1)
 
 
 def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import layers_around
-from jat_graph.hf.state import Attachment, layer_state
+from jat_graph.hf.state import heads_of
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
@@ -38,29 +38,15 @@ def using_graphs(
         graphs: A for the sequences of the batch, in any form that :func:`jat_graph.jump_attention`
             takes as ``graph``, or a list of a PyG ``Data`` for each.
         word_ids: The word of each token, or None, for each sequence, as ``encoding.word_ids(i)`` of
-            a tokenizer says: the graphs are then those of words, with as many nodes as words, a
-            list or ``Batch`` of them. :func:`jat_graph.graphs.token_graph` says what becomes of
-            their edges. (default: None, nodes are tokens)
+            a tokenizer says, for a list or ``Batch`` of graphs of words;
+            :func:`jat_graph.graphs.token_graph` says how. (default: None, nodes are tokens)
 
     Yields:
         The same model.
 
     Raises:
-        ValueError: If the model has no jump heads on pairs, another thread is inside such a
-            ``with``, or the graphs do not fit the words. The model's forward raises if they do not
-            fit the tokens, or a causal model would look ahead.
-
-    Example:
-        >>> import jat_graph, torch
-        >>> from torch_geometric.data import Data
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig())
-        >>> graph = Data(edge_index=torch.tensor([[0, 2], [2, 0]]), num_nodes=3)
-        >>> with jat_graph.using_graphs(model, [graph]):
-        ...     out = model(torch.tensor([[101, 102, 103]])).last_hidden_state
-        >>> out.shape
-        torch.Size([1, 3, 32])
+        ValueError: If the model has no jump heads on pairs, another thread is inside, or the graphs
+            do not fit the words; in its forward, if they do not fit the tokens, or look ahead.
     """
     attachment = find_attachment(model)
     config = None if attachment is None else attachment.configs.get(JumpLayer)
@@ -68,37 +54,23 @@ def using_graphs(
         got = "none" if config is None else f"graph={config.graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
     graphs = graphs if word_ids is None else _token_graphs(graphs, word_ids)
-    with _entered(attachment, graphs):
-        hooks = add_hooks([(layer, attachment.hand_graphs) for layer in _layers(model)])
-        try:
-            yield model
-        finally:
-            remove_hooks(hooks)
-
-
-@contextmanager
-def _entered(attachment: Attachment, graphs: Any) -> Iterator[None]:
-    """Note graphs while one thread is inside; it may go deeper."""
     previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
-    if previous[1] not in (None, thread):
+    if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
         raise ValueError("using_graphs must be left before another thread enters it, got two in it")
+    layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
     attachment.graphs, attachment.graphs_thread = graphs, thread
+    hooks = add_hooks([(layer, attachment.hand_graphs) for layer in layers])
     try:
-        yield
+        yield model
     finally:
+        remove_hooks(hooks)
         attachment.graphs, attachment.graphs_thread = previous
-
-
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers that have heads of ours."""
-    states = ((module, layer_state(module)) for module in model.modules())
-    return layers_around(model, [module for module, state in states if state and state.heads])
 
 
 def _token_graphs(graphs: Any, word_ids: Sequence[Sequence[int | None]]) -> list[Data]:
     graphs = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
-    if not isinstance(graphs, list | tuple) or len(graphs) != len(word_ids):
-        got = len(graphs) if isinstance(graphs, list | tuple) else type(graphs).__name__
+    got = len(graphs) if isinstance(graphs, list | tuple) else type(graphs).__name__
+    if got != len(word_ids):
         raise ValueError(
             f"graphs must be one of words for each of {len(word_ids)} sequences, got {got}"
         )

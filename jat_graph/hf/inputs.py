@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
+from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import repeat_kv
 
 from jat_graph.attention.propagation import Past
 from jat_graph.hf.generation_cache import (
-    PastOwner,
     cache_layer,
     causal_rows,
-    excluded_with_past,
     keeps_all_tokens,
     mask_with_past,
     past_tokens,
 )
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, split_additive
 from jat_graph.patterns.base import Pattern
-
-if TYPE_CHECKING:
-    from transformers import Cache
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,14 @@ class AttentionInputs:
         """Tell whether the queries are those of all tokens."""
         return self.query.size(2) == self.key.size(2)
 
+    def check_whole(self, what: str) -> None:
+        """Refuse the queries of the last tokens alone."""
+        if not self.is_whole:
+            raise ValueError(
+                f"{what} need the queries of all tokens: pass use_cache=False "
+                f"(got {self.sizes[0]} queries for {self.sizes[1]} keys)"
+            )
+
     def repeat_keys(self) -> AttentionInputs:
         """Return them with each head of keys and values repeated for its group of queries."""
         times = self.query.size(1) // self.key.size(1)
@@ -65,47 +69,26 @@ class AttentionInputs:
         mask = resolve_once(self.attention_mask, self.is_causal, self.query)
         return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
 
-    def past_and_mask(self, owner: PastOwner) -> tuple[Past | None, TokenMask]:
-        """Return what earlier tokens left behind for heads, None if nothing is kept, and the mask.
+    def past_and_mask(self, owner: Any) -> tuple[Past | None, TokenMask]:
+        """Return what earlier tokens left behind for heads, and the mask; none for a whole input.
 
-        The first tokens may fill any cache, which training does by default; only the next ones,
-        which never come there, need one that can be followed.
+        The first tokens may fill any cache, as in training; the next ones need one to follow.
         """
         cache = self.cache
-        if self.is_whole and (cache is None or not keeps_all_tokens(cache, self.module)):
+        if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
+            if not self.is_whole:
+                self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
             return None, self.token_mask()
-        if cache is None:
-            raise ValueError(
-                "jump heads that came by name need the queries of all tokens: load the model with "
-                "jat_graph.from_pretrained, or pass use_cache=False "
-                f"(got {self.sizes[0]} queries for {self.sizes[1]} keys)"
-            )
         past = past_tokens(cache, self.module, owner, self.query.size(2))
         if self.is_whole:
             return past, self.token_mask()
         mask = mask_with_past(past.valid, self.attention_mask, *self.sizes)
-        excluded = excluded_with_past(past.excluded, self.excluded, past.length)
-        return past, replace(mask, excluded=excluded)
-
-    def _valid(self) -> Tensor | None:
-        """Return the tokens that are no padding, also where the queries are the last ones."""
-        if self.is_whole:
-            return self.token_mask().valid
-        if self.cache is not None:
-            cache_layer(self.cache, self.module)  # others hold keys that are not there yet
-        if self.attention_mask is None:
-            return None
-        self._check_no_window()
-        return split_additive(self.attention_mask)[0].any(-2)
-
-    def _check_no_window(self) -> None:
-        """Refuse a window of the model's own, outside of which tokens would pass for padding."""
-        window = getattr(self.module.config, "sliding_window", None)
-        if window is not None and self.key.size(2) > window:
-            raise ValueError(
-                f"{type(self.module).__name__} sees the last {window} tokens only, which a pattern "
-                f"cannot follow with a cache: pass use_cache=False (got {self.key.size(2)} keys)"
-            )
+        if self.excluded is None:  # a model says it of all tokens or of none
+            return past, mask
+        last, before = self.excluded.unsqueeze(1), past.excluded  # [B, 1, Lq], [B, H|1, L]
+        before = last.new_zeros(len(last), 1, past.length) if before is None else before
+        last = last.expand(-1, before.size(1), -1)
+        return past, replace(mask, excluded=torch.cat([before, last], dim=-1))
 
     def sdpa_mask(self, pattern: Pattern | None) -> tuple[Tensor | None, bool]:
         """Return ``attn_mask`` and ``is_causal`` for SDPA, cut down to a pattern."""
@@ -118,37 +101,35 @@ class AttentionInputs:
     def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
         from jat_graph.attention.patterns.dense import pattern_rows
 
-        queries, keys = self.sizes
-        device, heads = self.query.device, self.query.size(1)
-        rows = pattern_rows(
-            pattern,
-            valid=self._valid(),
-            num_queries=queries,
-            num_keys=keys,
-            heads=heads,
-            device=device,
-        )
+        mask, (queries, keys) = self.attention_mask, self.sizes
+        shown = None if mask is None else split_additive(mask)[0]
+        if self.is_whole:
+            valid = self.token_mask().valid
+        else:
+            valid = None if shown is None else shown.any(-2)
+            if self.cache is not None:
+                cache_layer(self.cache, self.module)  # others hold keys that are not there yet
+            window = getattr(self.module.config, "sliding_window", None)
+            # Outside of a window of the model's own, tokens would pass for padding.
+            if shown is not None and window is not None and keys > window:
+                raise ValueError(
+                    f"{type(self.module).__name__} sees the last {window} tokens only, which a "
+                    f"pattern cannot follow with a cache: pass use_cache=False (got {keys} keys)"
+                )
+        heads, device = self.query.size(1), self.query.device
+        sizes = {"num_queries": queries, "num_keys": keys, "heads": heads}
+        rows = pattern_rows(pattern, valid=valid, device=device, **sizes)
         if self.is_causal:
             return rows & causal_rows(queries, keys, device)
-        if self.attention_mask is None:
+        if mask is None or shown is None:
             return rows
         # What it masks by the least number there is, a query must not see for want of other keys.
-        rows = rows & split_additive(self.attention_mask)[0]
-        if self.attention_mask.dtype == torch.bool:
-            return rows
-        return self.attention_mask.masked_fill(~rows, -torch.inf)
+        rows = rows & shown
+        return rows if mask.dtype == torch.bool else mask.masked_fill(~rows, -torch.inf)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    version: int
-    is_causal: bool
-    shape: torch.Size
-    resolved: TokenMask
-    pairs_is_mask: bool
-
-
-_entries: MutableMapping[Tensor, _Entry] = WeakTensorKeyDictionary()
+# Of a mask: its version, causality and shape; what it resolves to; whether its pairs are itself.
+_entries: MutableMapping[Tensor, tuple[Any, TokenMask, bool]] = WeakTensorKeyDictionary()
 
 
 def resolve_once(
@@ -156,10 +137,9 @@ def resolve_once(
     is_causal: bool,
     query: Tensor,  # [B, H, L, D], whose shape the mask must fit
 ) -> TokenMask:
-    """Resolve a mask as :func:`resolve_mask` does, and remember the result while the mask lives.
+    """Resolve a mask, which waits for the device, once for all layers of a forward that share it.
 
-    Resolving looks at the mask's values and so waits for the device; the layers of one forward
-    share their mask. A mask that was written to since is resolved anew.
+    What was written to since is resolved anew.
     """
     # An entry for a mask without a version, or for a view, could go stale or keep its mask alive.
     if (
@@ -172,11 +152,10 @@ def resolve_once(
         return resolve_mask(attention_mask, is_causal, query)
     entry = _entries.get(attention_mask)
     wanted = attention_mask._version, is_causal, query.shape[:3]
-    if entry is None or (entry.version, entry.is_causal, entry.shape) != wanted:
+    if entry is None or entry[0] != wanted:
         resolved = resolve_mask(attention_mask, is_causal, query)
         pairs_is_mask = resolved.pairs is attention_mask
         if pairs_is_mask:  # the entry would keep its own key alive
             resolved = replace(resolved, pairs=None)
-        entry = _Entry(*wanted, resolved, pairs_is_mask)
-        _entries[attention_mask] = entry
-    return replace(entry.resolved, pairs=attention_mask) if entry.pairs_is_mask else entry.resolved
+        _entries[attention_mask] = entry = (wanted, resolved, pairs_is_mask)
+    return replace(entry[1], pairs=attention_mask) if entry[2] else entry[1]

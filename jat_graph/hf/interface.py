@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -20,16 +20,21 @@ from jat_graph.attention.heads import (
 )
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.checks.tensors import default_scale
-from jat_graph.hf.by_name import start_layer
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadOutput, LayerHeads
-from jat_graph.hf.state import GRAPHS, NAME, NAMES, STATE_ATTRIBUTE, Attachment, LayerState
+from jat_graph.hf.positions import PositionTable
+from jat_graph.hf.state import (
+    GRAPHS,
+    NAME,
+    NAMES,
+    STATE_ATTRIBUTE,
+    Attachment,
+    LayerState,
+    start_layer,
+)
 from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns.base import Pattern
-
-if TYPE_CHECKING:
-    from jat_graph.hf.positions import PositionTable
 
 INPUTS = "jat_inputs"  # what a module hands on to its attention: hidden states and cache
 
@@ -47,11 +52,7 @@ def start_forward(
     args: Any,
     kwargs: dict[str, Any],
 ) -> None:
-    """Note whether a model's caller asked for attention probabilities, and refuse long inputs.
-
-    Some models (GPT-2, OPT) do not pass the wish on to their attention. A model inside the model
-    may also be called on its own.
-    """
+    """Refuse long inputs, and note a wish for probabilities, which GPT-2 and OPT do not pass on."""
     wish = kwargs.get("output_attentions")
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
@@ -67,10 +68,7 @@ def start_forward(
 def hand_inputs(
     hands_on: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Hand on to an attention module's attention what only the module is told, if it can.
-
-    A module that has left our attention, its heads unseen, is refused.
-    """
+    """Hand on to attention what only its module gets; one that left our attention is refused."""
     current = module.config._attn_implementation  # type: ignore[union-attr]
     if current != NAME:
         raise ValueError(
@@ -85,10 +83,7 @@ def hand_inputs(
 
 
 def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
-    """Return SDPA's mask; padding alone is one row that all queries share, and not an L×L matrix.
-
-    So the row is recognised without a look at its values, under ``torch.compile``, too.
-    """
+    """Return SDPA's mask; padding alone is one row for all queries, known without its values."""
     padding_only = kwargs.get("mask_function") is bidirectional_mask_function
     if not padding_only or kwargs.get("allow_is_causal_skip", True):
         return sdpa_mask(**kwargs)
@@ -114,29 +109,22 @@ def jat_attention_forward(
     runs = shared.enabled and (bool(kinds) or pattern is not None)
     recorded = shared.recorder is not None and bool(state.heads)
     _check_arguments(module, query, kwargs, state, runs or recorded)
-    hidden, cache = kwargs.pop(INPUTS, (None, None))
-    excluded, external = kwargs.pop(ARGUMENT, None), kwargs.pop(GRAPHS, None)
+    given = (
+        *kwargs.pop(INPUTS, (None, None)),
+        kwargs.pop(ARGUMENT, None),
+        kwargs.pop(GRAPHS, None),
+    )
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and (shared.on_features or not shared.enabled)
-    is_causal = kwargs.get("is_causal")
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
+    causal = kwargs.get("is_causal")
+    if causal is None:
+        causal = getattr(module, "is_causal", True)
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
-    inputs = AttentionInputs(
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        attention_mask is None and query.size(2) > 1 and bool(is_causal),  # a mask says it all
-        dropout,
-        default_scale(query.size(-1)) if scaling is None else scaling,
-        hidden,
-        cache,
-        excluded,
-        external,
-    )
+    causal = attention_mask is None and query.size(2) > 1 and bool(causal)  # a mask says it all
+    scale = default_scale(query.size(-1)) if scaling is None else scaling
+    call = (module, query, key, value, attention_mask, causal, dropout, scale)
+    inputs = AttentionInputs(*call, *given)
     if recorded and shared.recorder is not None:
         shared.recorder(state.heads, inputs)
     if runs:
@@ -149,10 +137,7 @@ def jat_attention_forward(
 
 
 def run_heads(
-    inputs: AttentionInputs,
-    kinds: tuple[LayerHeads, ...],
-    pattern: Pattern | None,
-    wanted: bool,
+    inputs: AttentionInputs, kinds: tuple[LayerHeads, ...], pattern: Pattern | None, wanted: bool
 ) -> tuple[Tensor, Tensor | None]:  # [B, Lq, H, Dv], [B, H, Lq, Lk]
     """Run the heads of a module, each kind in its own way, all within the pattern."""
     if inputs.key.size(1) != inputs.query.size(1):
@@ -162,14 +147,10 @@ def run_heads(
     taken = {head for heads in names for head in heads}
     others = tuple(head for head in range(inputs.query.size(1)) if head not in taken)
     names += [others] if others else []
-    cut = zip(
-        names,
-        *(split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value)),
-        strict=True,
-    )
+    cut = (split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value))
     groups: list[HeadGroup] = []
     outputs: list[HeadOutput] = []
-    for number, (heads, query, own_key, own_value) in enumerate(cut):
+    for number, (heads, query, own_key, own_value) in enumerate(zip(names, *cut, strict=True)):
         if number == len(kinds):
             groups.append(HeadGroup(heads, query, own_key, own_value, jumps=False))
             continue
@@ -191,24 +172,18 @@ def run_heads(
         outputs.append(HeadOutput(every, output))
     output = merge_heads([part.heads for part in outputs], [part.output for part in outputs])
     output = output.transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
-    if not wanted:
-        return output, None
-    return output, attention_probabilities(
-        groups, attn_mask=attn_mask, is_causal=is_causal, scale=inputs.scale
-    )
+    masks: dict[str, Any] = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": inputs.scale}
+    return output, attention_probabilities(groups, **masks) if wanted else None
 
 
 def _ordinary_probabilities(inputs: AttentionInputs) -> Tensor:  # [B, H, Lq, Lk]
     """Return plain softmax rows, which SDPA does not give."""
-    key = inputs.repeat_keys().key
-    if inputs.is_causal:  # as SDPA does: what a static cache holds beyond is not there yet
+    key, causal = inputs.repeat_keys().key, inputs.is_causal
+    if causal:  # as SDPA does: what a static cache holds beyond is not there yet
         key = key[:, :, : inputs.query.size(2)]
-    heads = tuple(range(inputs.query.size(1)))
+    group = HeadGroup(tuple(range(key.size(1))), inputs.query, key, key, jumps=False)
     return attention_probabilities(
-        [HeadGroup(heads, inputs.query, key, key, jumps=False)],
-        attn_mask=inputs.attention_mask,
-        is_causal=inputs.is_causal,
-        scale=inputs.scale,
+        [group], attn_mask=inputs.attention_mask, is_causal=causal, scale=inputs.scale
     )
 
 
@@ -223,7 +198,7 @@ def _check_arguments(
     for heads in state.heads:
         if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
             raise ValueError(
-                f"{name} was not told which tokens are excluded: load the model with "
+                f"{name} does not know which tokens are excluded: load the model with "
                 "jat_graph.from_pretrained, and call the model, not a part of it"
             )
         if state.attachment.graphs is not None and GRAPHS not in kwargs:
@@ -232,10 +207,7 @@ def _check_arguments(
                 "a part of it"
             )
         if runs and query.size(1) != heads.num_heads:
-            raise ValueError(
-                f"{name} must have {heads.num_heads} heads as when {heads.word} heads were "
-                f"attached, got {query.size(1)}"
-            )
+            raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")
 
 
 # Without a mask function of the same name, transformers would give every model a mask of None.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +14,15 @@ from jat_graph.attention.external_graphs import read_graph
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import (
-    Past,
     head_groups,
-    new_past,
     strength_is_zero,
 )
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED
-from jat_graph.hf.describing import way_of_jumping
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import HeadParts, LayerHeads
 from jat_graph.hf.modules import AttentionModule, head_size
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
@@ -50,27 +46,24 @@ class JumpLayer(LayerHeads):
         jumping = JumpHeads.everyone(self.config, len(self.heads))
         object.__setattr__(self, "jumping", jumping)
         strengths = {strength for triple in self.config.strengths() for strength in triple}
-        fixed = not strengths or any(strengths - {LEARNED})
-        object.__setattr__(self, "fixed", fixed)
+        object.__setattr__(self, "fixed", not strengths or any(strengths - {LEARNED}))
         object.__setattr__(self, "learning", LEARNED in strengths)
 
     @classmethod
-    def place(
-        cls, modules: list[AttentionModule], config: JatConfig
+    def in_modules(
+        cls, modules: list[AttentionModule], config: JatConfig, conv: ConvFactory | None = None
     ) -> dict[nn.Module, LayerHeads]:
         """Return the jump heads of each module, which have rows of their own in a table."""
-        rows = len(config.layer_indices(len(modules)))
-        if isinstance(config.graph.threshold, tuple) and len(config.graph.threshold) != rows:
+        made, table = super().in_modules(modules, config), config.graph.threshold
+        if isinstance(table, tuple) and len(table) != len(made):
             raise ValueError(
-                f"threshold table must have {rows} rows, one for each jump layer, "
-                f"got {len(config.graph.threshold)}"
+                f"threshold table must have {len(made)} rows, one for each jump layer, "
+                f"got {len(table)}"
             )
-        return super().place(modules, config)
+        return {module: replace(jump, conv=conv) for module, jump in made.items()}  # type: ignore[call-arg]
 
     @classmethod
-    def in_module(
-        cls, entry: AttentionModule, index: int, row: int, config: JatConfig
-    ) -> JumpLayer:
+    def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> JumpLayer:
         """Return the jump heads of one module, which must not look ahead if it is causal."""
         heads = config.head_indices(entry.num_heads)
         jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
@@ -83,45 +76,31 @@ class JumpLayer(LayerHeads):
         return jump
 
     @classmethod
-    def pattern(cls, config: JatConfig) -> Pattern | None:
-        """Return the pattern of the settings."""
-        return config.attention_pattern()
-
-    @classmethod
-    def needs_rows(cls, config: JatConfig) -> bool:
-        """Tell whether thresholds are a table over layers."""
-        return isinstance(config.graph.threshold, tuple)
-
-    @classmethod
     def learns(cls, config: JatConfig) -> bool:
         """Tell whether a strength is learned, or a layer of PyG may learn."""
         return config.conv is not None or any(LEARNED in triple for triple in config.strengths())
 
     def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
-        """Return the strengths, if they are learned, and layers of PyG."""
-        made: dict[str, Callable[[], nn.Module]] = {}
-        if self.learning:
-            made["strength"] = lambda: self._strength(module)
-        if self.config.conv is not None:
-            made["jump_conv"] = lambda: self._layers(module)
-        return made
-
-    def _layers(self, module: nn.Module) -> nn.Module:
-        """Draw the layers on the CPU, from a seed of their own, in the dtype of the module."""
-        from jat_graph.nn.head_layers import build_layers  # PyG takes seconds to load
-
+        """Return the strengths, if they are learned, and layers of PyG, in the module's dtype."""
         like = next(module.parameters())
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.manual_seed(self.config.seed + self.index)
-            made = build_layers(self.config, self.conv, head_size(module))
-        return made.to(like.device, like.dtype if like.is_floating_point() else None)
+        dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
 
-    def _strength(self, module: nn.Module) -> JumpStrength:
-        """Return strengths of 0 in the dtype of the module, for a shard of both must have one."""
-        theta, like = self.jumping.new_strength(), next(module.parameters())
-        assert theta is not None
-        dtype = like.dtype if like.is_floating_point() else theta.dtype  # quantized weights are not
-        return JumpStrength(theta).to(like.device, dtype)
+        def strength() -> nn.Module:
+            theta = self.jumping.new_strength()
+            assert theta is not None
+            return JumpStrength(theta).to(like.device, dtype)
+
+        def layers() -> nn.Module:
+            from jat_graph.nn.head_layers import build_layers  # PyG takes seconds to load
+
+            # Drawn on the CPU, from a seed of their own.
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                torch.manual_seed(self.config.seed + self.index)
+                made = build_layers(self.config, self.conv, head_size(module))
+            return made.to(like.device, dtype)
+
+        made = {"strength": strength} if self.learning else {}
+        return made | ({} if self.config.conv is None else {"jump_conv": layers})
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
@@ -134,13 +113,9 @@ class JumpLayer(LayerHeads):
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None  # type: ignore[operator]
 
-    def way(self, module: nn.Module) -> str:
+    def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
-        return way_of_jumping(self.config, self.learned(module))
-
-    def new_past(self) -> Past:
-        """Return what no tokens leave behind."""
-        return new_past(self.config)
+        return _describe(self.config, self.learned(module))
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
@@ -150,33 +125,56 @@ class JumpLayer(LayerHeads):
         external = inputs.external
         if external is not None:
             external = read_graph(external, inputs.query, mask, self.heads)
-        return head_groups(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            self.jumping,
-            mask=mask,
-            scale=inputs.scale,
-            past=past,
-            strength=self.learned(inputs.module),
-            layers=getattr(inputs.module, "jump_conv", None),
-            external=external,
-        )
+        query, key, value = inputs.query, inputs.key, inputs.value
+        options = {"past": past, "external": external, "mask": mask, "scale": inputs.scale}
+        options["layers"] = getattr(inputs.module, "jump_conv", None)
+        strength: Any = self.learned(inputs.module)
+        return head_groups(query, key, value, self.jumping, strength=strength, **options)
 
     def _refuse_last_tokens(self, inputs: AttentionInputs) -> None:
         """Refuse to generate with a cache what needs the queries of all tokens."""
-        config = self.config
-        strong_pairs = config.strength is not None and config.graph.kind == "pairs"
+        graph, strength = self.config.graph, self.config.strength
+        pairs = isinstance(graph, PairGraph)
+        pruned = isinstance(graph, PairGraph) and (graph.min_weight or graph.max_neighbors)
         reasons = {
             "on graphs from outside": inputs.external is not None,
-            "with layers of PyG": config.conv is not None,
-            "with strengths on pairs": strong_pairs,
-            "on pruned pairs": isinstance(config.graph, PairGraph)
-            and (config.graph.min_weight > 0 or config.graph.max_neighbors is not None),
+            "with layers of PyG": self.config.conv is not None,
+            "with strengths on pairs": pairs and strength is not None,
+            "on pruned pairs": pruned,
         }
-        what = next((reason for reason, holds in reasons.items() if holds), None)
-        if what is not None:
-            raise ValueError(
-                f"jump heads {what} need the queries of all tokens: pass use_cache=False "
-                f"(got {inputs.sizes[0]} queries for {inputs.sizes[1]} keys)"
-            )
+        for what in (what for what, holds in reasons.items() if holds):
+            inputs.check_whole(f"jump heads {what}")
+
+
+def _describe(config: JatConfig, learned: Tensor | None) -> str:  # [3, hops, H]
+    """Return what jump heads go along, and how far; ``config`` is over them."""
+    graph, conv, weights = config.graph, config.conv, config.hop_weights
+    if isinstance(graph, PairGraph) and graph.vote_rate is not None:
+        rule = f"vote rate {graph.vote_rate:g}"
+    else:
+        row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
+        rule = f"threshold {_spread(row)}"
+    words = [graph.kind, rule]
+    words += [f"{graph.key_selection} keys"] if graph.key_selection != "all" else []
+    words += [f"layer {conv if isinstance(conv, str) else conv['layer']}"] if conv else []
+    words += [f"within {config.pattern}"] if config.pattern is not None else []
+    if config.strength is None:
+        groups = weights.values() if isinstance(weights, dict) else (weights,)
+        rows = (", ".join(f"{weight:g}" for weight in group) for group in groups)
+        return ", ".join([*words, "hop weights " + " or ".join(f"({row})" for row in rows)])
+    words += ["learned"] if learned is not None else []
+    for side, name in enumerate(("queries", "keys", "values")):
+        hops = [
+            _spread(learned[side, hop].tolist())
+            if learned is not None and triple[side] == LEARNED
+            else f"{triple[side]:g}"
+            for hop, triple in enumerate(config.strengths())
+        ]
+        words.append(f"{name} {', then '.join(hops)}")
+    return ", ".join(words)
+
+
+def _spread(values: Iterable[float]) -> str:
+    """Return one number where all are equal, or the least and the largest."""
+    written = [f"{value:.3g}" for value in sorted(values)]
+    return " to ".join(dict.fromkeys((written[0], written[-1])))

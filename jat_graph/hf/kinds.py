@@ -1,29 +1,29 @@
-"""What a kind of heads is: where its heads come to stand, and what they make of inputs."""
+"""What a kind of heads is: which heads it takes, and what they make of inputs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from torch import Tensor, nn
 
 from jat_graph.attention.heads import HeadGroup
-from jat_graph.hf.describing import numbers
+from jat_graph.checks.numbers import check_indices
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import AttentionModule, serves_several_layers
-from jat_graph.patterns.base import Pattern
 
 
 class HeadOutput(NamedTuple):
-    """Heads that read in a way of their own, which is no plain attention on features."""
+    """Heads that are no plain attention on features."""
 
     heads: tuple[int, ...]  # in rising order
-    output: Tensor  # what they read of their values, [B, len(heads), Lq, Dv]
+    output: Tensor  # [B, len(heads), Lq, Dv]
 
 
 HeadParts: TypeAlias = Sequence[HeadGroup | HeadOutput]
+KindConfigs: TypeAlias = "dict[type[LayerHeads], Any]"  # the settings of each kind of heads
 
 
 @dataclass(frozen=True)
@@ -38,38 +38,27 @@ class LayerHeads(ABC):
     config_class: ClassVar[type[Any]]  # what attach takes for the kind
     name: ClassVar[str]  # where a model's configuration holds and saves the settings
     word: ClassVar[str]  # what the kind is called in messages
-    # Whether its heads are plain attention on other features, so that they give attention
-    # probabilities and may read within a pattern.
+    # Whether they are plain attention on other features, with probabilities and patterns.
     on_features: ClassVar[bool] = True
 
     @classmethod
-    def place(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
+    def in_modules(
+        cls, modules: list[AttentionModule], config: Any, conv: Any = None
+    ) -> dict[nn.Module, LayerHeads]:
         """Return the heads of each module that gets some; what needs no input is checked."""
-        if config.layers is not None and serves_several_layers(modules):
+        found = [entry for entry in modules if entry.left_alone is None]
+        if config.layers is not None and serves_several_layers(found):
             raise ValueError(
-                f"layers must be None, because one {type(modules[0].module).__name__} serves "
+                f"layers must be None, because one {type(found[0].module).__name__} serves "
                 f"several layers of this model, got {config.layers}"
             )
-        indices = config.layer_indices(len(modules))
-        return {
-            modules[index].module: cls.in_module(modules[index], index, row, config)
-            for row, index in enumerate(indices)
-        }
+        rows = enumerate(config.layer_indices(len(found)))
+        return {found[i].module: cls.in_module(found[i], i, row, config) for row, i in rows}
 
     @classmethod
-    @abstractmethod
     def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> LayerHeads:
         """Return the heads of one module, the ``row``-th that gets some."""
-
-    @classmethod
-    def pattern(cls, config: Any) -> Pattern | None:
-        """Return where all heads of the model, of whatever kind, read their scores."""
-        return None
-
-    @classmethod
-    def needs_rows(cls, config: Any) -> bool:
-        """Tell whether heads depend on their layer, by a table or a seed of its own."""
-        return True
+        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
 
     @classmethod
     def learns(cls, config: Any) -> bool:
@@ -84,14 +73,45 @@ class LayerHeads(ABC):
         """Return what the module gets to learn with these heads: by name, what makes it."""
         return {}
 
-    def describe(self, module: nn.Module) -> str:
-        """Return in a line which heads they are, and what they do."""
-        return f"{self.word} heads {numbers(self.heads)} of {self.num_heads}: {self.way(module)}"
-
     @abstractmethod
-    def way(self, module: nn.Module) -> str:
+    def describe(self, module: nn.Module) -> str:
         """Return in a few words what the heads do."""
 
     @abstractmethod
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return how each of the heads reads; the inputs are of these alone, counted from 0."""
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """Settings of heads in some layers of a model; a subclass says what the heads are."""
+
+    layers: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.layers is not None:
+            object.__setattr__(self, "layers", check_indices("layers", self.layers))
+
+    def head_indices(self, num_heads: int) -> tuple[int, ...]:
+        """Return the heads of a layer that are such heads: all of them."""
+        return tuple(range(num_heads))
+
+    def layer_indices(self, num_layers: int) -> tuple[int, ...]:
+        """Return the layers with such heads in a model of so many."""
+        layers = tuple(range(num_layers)) if self.layers is None else self.layers
+        if layers[-1] >= num_layers:
+            raise ValueError(f"layers must be below {num_layers}, got {self.layers}")
+        return layers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings in JSON's types."""
+        settings = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return settings | {"layers": None if self.layers is None else list(self.layers)}
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> Self:
+        """Return the settings that :meth:`to_dict` gave."""
+        unknown = sorted(set(settings) - {entry.name for entry in fields(cls)})
+        if unknown:
+            raise ValueError(f"{cls.__name__} must have known fields, got {', '.join(unknown)}")
+        return cls(**settings)

@@ -7,22 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from jat_graph.files import read_object
-from jat_graph.hf.adapter import attach, find_attachment, new_parameters, place, with_layers
-from jat_graph.hf.by_name import saved_configs
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.adapter import (
+    attach_saved,
+    find_attachment,
+    new_parameters,
+    with_layers,
+)
+from jat_graph.hf.kinds import KindConfigs
 from jat_graph.hf.modules import attention_modules
-from jat_graph.hf.reporting import warn_of_silent_settings
-from jat_graph.hf.state import NAME, NAMES
+from jat_graph.hf.saving import warn_of_unused_settings
+from jat_graph.hf.state import HEADS_FILE, NAME, NAMES, saved_configs
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
 
 ADAPTER_OPTIONS = ("adapter_name", "is_trainable")
-HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
+HUB_OPTIONS = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
 # Where version 0.1 of this library kept them, among the adapter's own settings.
 OLD_KEY = "jump heads: load it with jat_graph.from_pretrained"
 
@@ -38,32 +41,18 @@ def from_pretrained(
         path: Folder, or name on the Hub, of a model, or of an adapter of PEFT.
         conv: What makes the layers of PyG of its jump heads, where it was saved with such that no
             settings can build. (default: None)
-        kwargs: Arguments of ``auto_class.from_pretrained``: ``dtype``, ``config``, ``revision`` …
-            ``attn_implementation`` is what :func:`detach` goes back to. (default: ``"sdpa"``)
-            For an adapter ``is_trainable`` and ``adapter_name`` as well.
+        kwargs: Arguments of ``auto_class.from_pretrained``; ``attn_implementation`` is what
+            :func:`detach` goes back to, ``"sdpa"`` by default. For an adapter ``is_trainable`` and
+            ``adapter_name`` as well.
 
     Returns:
         The model, with the heads of its configuration attached; for an adapter the ``PeftModel``
-        around it, with the heads of ``jat_config.json`` beside it, as
-        :func:`jat_graph.save_pretrained` writes it, or else those that its base model was saved
-        with.
+        around it, with the heads of ``jat_config.json`` beside it, or else its base model's own.
 
     Raises:
-        ValueError: If the model was saved without heads, or by a newer version, or with layers
-            that must be given; or a base model has others than its adapter.
+        ValueError: If the model was saved without heads, by a newer version, or with layers that
+            must be given; or a base model has other heads than its adapter.
         OSError: If there is no such model.
-
-    Example:
-        >>> import jat_graph
-        >>> from tempfile import TemporaryDirectory
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
-        >>> with TemporaryDirectory() as folder:
-        ...     model.save_pretrained(folder)
-        ...     loaded = jat_graph.from_pretrained(BertModel, folder)
-        >>> jat_graph.hf.attached_config(loaded).graph.kind
-        'stones'
     """
     if not path or not hasattr(auto_class, "from_pretrained"):
         raise ValueError(
@@ -73,26 +62,21 @@ def from_pretrained(
     adapter = _adapter_file(auto_class, path, kwargs)
     if adapter is not None:
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
-    configs = {
-        kind: with_layers(config, _own(kind, conv))
-        for kind, config in saved_configs(_config_of(path, kwargs)).items()
-    }
+    saved = saved_configs(_config_of(path, kwargs))
+    configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
     if not configs:
         raise ValueError(
-            f"{path} was saved without jump heads; load it as transformers does by itself, and use "
-            "jat_graph.attach"
+            f"{path} was saved without jump heads; load it plain, and use jat_graph.attach"
         )
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
-    learning = {kind: config for kind, config in configs.items() if kind.learns(config)}
-    if learning:
-        loaded = _load_learned(auto_class, path, learning, conv, kwargs)
+    if any(kind.learns(config) for kind, config in configs.items()):
+        loaded = _load_learned(auto_class, path, configs, conv, kwargs)
     else:
         loaded = auto_class.from_pretrained(path, **kwargs)
     # With output_loading_info=True it is the model and a report.
     model = loaded[0] if isinstance(loaded, tuple) else loaded
-    for kind, config in configs.items():
-        attach(model, config, conv=_own(kind, conv))
+    attach_saved(model, configs, conv)
     return loaded
 
 
@@ -116,92 +100,76 @@ def _load_adapter(
 ) -> Any:
     """Load an adapter of PEFT on its base model, or on the one at hand."""
     from peft import PeftConfig, PeftModel
+    from transformers.utils.hub import cached_file
 
     fields = PeftConfig.from_json_file(file)
+    where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
+    beside = cached_file(
+        str(path), HEADS_FILE, _raise_exceptions_for_missing_entries=False, **where
+    )
     old = fields.pop(OLD_KEY, {})
-    configs = saved_configs(_heads_beside(path, kwargs) or old)
+    configs = saved_configs(old if beside is None else read_object(beside, "settings of heads"))
     options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
     if not isinstance(base, torch.nn.Module):
-        base = _load_base(base, path, fields.get("base_model_name_or_path"), configs, conv, kwargs)
+        name = fields.get("base_model_name_or_path")
+        if not name:
+            raise ValueError(
+                f"{path} names no base model; from_pretrained(MODEL, FOLDER) takes one"
+            )
+        if saved_configs(_config_of(name, kwargs)):
+            base = from_pretrained(base, name, conv=conv, **kwargs)
+        elif configs:
+            base = base.from_pretrained(name, **kwargs)
+        else:
+            raise ValueError(
+                f"{path} has no {HEADS_FILE}, and its base model no heads: save it by "
+                "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
+            )
     attachment = find_attachment(base)
     if attachment is None:
-        for kind, config in configs.items():
-            attach(base, config, conv=_own(kind, conv))
+        attach_saved(base, configs, conv)
     elif configs and attachment.configs != configs:
         raise ValueError(
             f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
             "with, got others; jat_graph.detach them, and those of the adapter are attached"
         )
-    warn_of_silent_settings(base)
+    warn_of_unused_settings(base)
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
     return PeftModel.from_pretrained(base, str(path), config=config, **options)
-
-
-def _load_base(
-    auto_class: Any,
-    path: str | Path,
-    name: str | None,
-    configs: dict[type[LayerHeads], Any],
-    conv: ConvFactory | None,
-    kwargs: dict[str, Any],
-) -> Any:
-    """Load the model that an adapter was made for, with its own heads if it has such."""
-    if not name:
-        raise ValueError(f"{path} names no base model; from_pretrained(MODEL, FOLDER) takes one")
-    if saved_configs(_config_of(name, kwargs)):
-        return from_pretrained(auto_class, name, conv=conv, **kwargs)
-    if not configs:
-        raise ValueError(
-            f"{path} has no {HEADS_FILE}, and its base model no heads: save it by "
-            "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
-        )
-    return auto_class.from_pretrained(name, **kwargs)
-
-
-def _heads_beside(path: str | Path, kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the settings of heads beside an adapter, in its folder or on the Hub."""
-    from transformers.utils.hub import cached_file
-
-    names = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
-    options = {name: kwargs[name] for name in names if name in kwargs}
-    file = cached_file(
-        str(path), HEADS_FILE, _raise_exceptions_for_missing_entries=False, **options
-    )
-    return None if file is None else read_object(file, "settings of heads")
-
-
-def _own(kind: type[LayerHeads], conv: ConvFactory | None) -> ConvFactory | None:
-    """Return the layers for jump heads; other kinds have none."""
-    return conv if kind is JumpLayer else None
 
 
 def _config_of(path: str | Path, kwargs: dict[str, Any]) -> PreTrainedConfig | dict[str, Any]:
     config = kwargs.get("config")
     if isinstance(config, PreTrainedConfig):
         return config
-    found: dict[str, Any] = PreTrainedConfig.get_config_dict(
-        path if config is None else config, **kwargs
-    )[0]
-    return found
+    settings, _ = PreTrainedConfig.get_config_dict(config or path, **kwargs)
+    return dict(settings)
 
 
 def _load_learned(
     auto_class: Any,
     path: str | Path,
-    configs: dict[type[LayerHeads], Any],
+    configs: KindConfigs,
     conv: ConvFactory | None,
     kwargs: dict[str, Any],
 ) -> Any:
     """Load a model, and with it what its heads learned."""
-    own = _model_class(auto_class, path, kwargs)
-
+    own = auto_class
+    if not issubclass(auto_class, PreTrainedModel):  # an auto class takes another
+        options = dict(kwargs)
+        config = options.pop("config", None)
+        if not hasattr(config, "model_type"):
+            config = AutoConfig.from_pretrained(path if config is None else config, **options)
+        with torch.device("meta"):  # no weights
+            own = type(auto_class.from_config(config, attn_implementation="sdpa"))
     brought: list[tuple[torch.nn.Module, str]] = []
 
     def build(self: PreTrainedModel, *args: Any, **options: Any) -> None:
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(place(kind, found, config, conv)):
+            heads = kind.in_modules(found, config, conv)
+            for module, name, made in new_parameters(heads):
                 setattr(module, name, made)
                 brought.append((module, name))
 
@@ -210,22 +178,8 @@ def _load_learned(
     building: Any = type(own.__name__, (own,), {"__init__": build, "__module__": own.__module__})
     model, report = building.from_pretrained(path, **kwargs | {"output_loading_info": True})
     model.__class__ = own
-    places = {module: place for place, module in model.named_modules()}
+    paths = {module: path for path, module in model.named_modules()}
     for module, name in brought:  # what the folder lacks, attach makes
-        if any(key.startswith(f"{places[module]}.{name}.") for key in report["missing_keys"]):
+        if any(key.startswith(f"{paths[module]}.{name}.") for key in report["missing_keys"]):
             delattr(module, name)
     return (model, report) if kwargs.get("output_loading_info") else model
-
-
-def _model_class(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> Any:
-    """Return the class that an auto class takes for a saved model."""
-    from transformers import AutoConfig
-
-    if issubclass(auto_class, PreTrainedModel):
-        return auto_class
-    options = dict(kwargs)
-    config = options.pop("config", None)
-    if not hasattr(config, "model_type"):
-        config = AutoConfig.from_pretrained(path if config is None else config, **options)
-    with torch.device("meta"):  # no weights
-        return type(auto_class.from_config(config, attn_implementation="sdpa"))

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from transformers import PreTrainedModel
+from transformers import PreTrainedModel
 
 CROSS = "it is cross-attention"
 NO_SDPA = "its model does not support scaled dot product attention"
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
+# Changes of scores that SDPA cannot follow, by what a module holds.
+SDPA_LACKS = {"attn_logit_softcapping": "caps its scores", "sinks": "has attention sinks"}
 # Parameters of attention whose keys may come from elsewhere than its queries.
 SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
 
 
 @dataclass(frozen=True)
 class AttentionModule:
-    """An attention module that goes through transformers' attention interface.
+    """An attention module that goes through transformers' attention interface."""
 
-    Args:
-        name: Its path in the model.
-        module: The module.
-        left_alone: Why it stays on stock attention; None if it is self-attention that can jump.
-    """
-
-    name: str
+    name: str  # its path in the model
     module: nn.Module
-    left_alone: str | None
+    left_alone: str | None  # why it stays on stock attention; None if it can jump
 
     @property
     def config(self) -> Any:
@@ -47,14 +40,13 @@ class AttentionModule:
     @property
     def num_heads(self) -> int:
         """Number of query heads."""
-        for name in ("num_heads", "num_attention_heads", "n_heads", "n_head"):
-            number = getattr(self.module, name, None)
+        names = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+        numbers = [getattr(self.module, name, None) for name in names]
+        numbers.append(getattr(self.config, "num_attention_heads", None))
+        for number in numbers:
             if isinstance(number, int):
                 return number
-        number = getattr(self.config, "num_attention_heads", None)
-        if not isinstance(number, int):
-            raise ValueError(f"{self.name} must say its number of heads, got {number!r}")
-        return number
+        raise ValueError(f"{self.name} must say its number of heads, got {numbers[-1]!r}")
 
 
 def head_size(module: nn.Module) -> int:
@@ -67,8 +59,6 @@ def head_size(module: nn.Module) -> int:
 
 def transformer_of(model: nn.Module) -> PreTrainedModel:
     """Return the model of transformers inside a PEFT model, or the model itself."""
-    from transformers import PreTrainedModel
-
     wrapper: Any = model
     base = wrapper.get_base_model() if hasattr(model, "get_base_model") else model
     if not isinstance(base, PreTrainedModel):
@@ -78,15 +68,22 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
     """Return the modules that go through the attention interface, in ``named_modules`` order."""
-    found = [
-        AttentionModule(
-            name, module, why_left_alone(module, name) if runs_on_sdpa(model, module) else NO_SDPA
-        )
-        for name, module in model.named_modules()
-        if _dispatches(module)
-    ]
-    for entry in found:
-        _check_arguments(entry)
+    parts = list(model_parts(model))
+    found: list[AttentionModule] = []
+    for name, module in model.named_modules():
+        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+        if code is None or INTERFACE not in code.co_names or not hasattr(module, "config"):
+            continue
+        for attribute, what in SDPA_LACKS.items():
+            if getattr(module, attribute, None) is not None:
+                raise ValueError(
+                    f"{type(module).__name__} ({name}) cannot have jump heads: it {what}, "
+                    "which scaled dot product attention does not support"
+                )
+        owners = [part for part in parts if part.config is module.config]
+        on_sdpa = all(part._supports_sdpa for part in owners)
+        reason = why_left_alone(module, name) if on_sdpa else NO_SDPA
+        found.append(AttentionModule(name, module, reason))
     if not any(entry.left_alone is None for entry in found):
         reason = _why_none(model, found)
         raise ValueError(f"{type(model).__name__} cannot have jump heads: {reason}")
@@ -96,25 +93,18 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
 def serves_several_layers(modules: list[AttentionModule]) -> bool:
     """Tell whether the modules are fewer than the layers because layers share them (ALBERT)."""
     config = modules[0].config
-    return (
-        len(modules) < config.num_hidden_layers if hasattr(config, "num_hidden_groups") else False
-    )
+    return hasattr(config, "num_hidden_groups") and len(modules) < config.num_hidden_layers
 
 
 def model_parts(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
     """Yield the model and every model of transformers inside it."""
-    from transformers import PreTrainedModel
-
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             yield module
 
 
 def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return the layers in which some modules are, or the modules themselves outside of any.
-
-    Gradient checkpointing keeps the arguments of a layer, and its hooks run before that.
-    """
+    """Return the layers of some modules, whose arguments gradient checkpointing keeps, or these."""
     from transformers.modeling_layers import GradientCheckpointingLayer  # loads all of AutoModel
 
     around = {
@@ -126,20 +116,6 @@ def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Mod
     return list({around.get(module, module): None for module in modules})
 
 
-def runs_on_sdpa(model: PreTrainedModel, module: nn.Module) -> bool:
-    """Tell whether the part of the model that owns a module can run on SDPA and its masks."""
-    config: Any = module.config
-    owners = [part for part in model_parts(model) if part.config is config]
-    return all(part._supports_sdpa for part in owners)
-
-
-def _dispatches(module: nn.Module) -> bool:
-    """Tell whether a module's forward looks its attention function up in the interface."""
-    forward = inspect.unwrap(type(module).forward)
-    code = getattr(forward, "__code__", None)
-    return code is not None and INTERFACE in code.co_names and hasattr(module, "config")
-
-
 def takes_any_argument(kind: type[nn.Module]) -> bool:
     """Tell whether modules of a class take arguments that they do not know, to hand them on."""
     parameters = inspect.signature(kind.forward).parameters.values()
@@ -149,32 +125,16 @@ def takes_any_argument(kind: type[nn.Module]) -> bool:
 def why_left_alone(module: nn.Module, name: str = "") -> str | None:
     """Return why a module stays on stock attention; None if it is self-attention."""
     parameters = set(inspect.signature(type(module).forward).parameters)
-    if _is_cross_attention(name, module):
+    if (
+        "CrossAttention" in type(module).__name__
+        or getattr(module, "is_cross_attention", False)
+        or (getattr(module, "is_decoder", False) and not getattr(module, "is_causal", False))
+        or any(part.startswith("cross") or part == "encoder_attn" for part in name.split("."))
+    ):
         return CROSS
     if any(names <= parameters for names in SEPARATE_KEYS):
         return "its keys may come from elsewhere than its queries"
-    if "position_bias" in parameters:
-        return "it adds a position bias to its scores"
-    return None
-
-
-def _is_cross_attention(name: str, module: nn.Module) -> bool:
-    if "CrossAttention" in type(module).__name__ or getattr(module, "is_cross_attention", False):
-        return True
-    if getattr(module, "is_decoder", False) and not getattr(module, "is_causal", False):
-        return True
-    return any(part.startswith("cross") or part == "encoder_attn" for part in name.split("."))
-
-
-def _check_arguments(entry: AttentionModule) -> None:
-    """Refuse modules whose scores are changed in a way that SDPA cannot follow."""
-    changes = {"attn_logit_softcapping": "caps its scores", "sinks": "has attention sinks"}
-    for attribute, what in changes.items():
-        if getattr(entry.module, attribute, None) is not None:
-            raise ValueError(
-                f"{type(entry.module).__name__} ({entry.name}) cannot have jump heads: it {what}, "
-                "which scaled dot product attention does not support"
-            )
+    return "it adds a position bias to its scores" if "position_bias" in parameters else None
 
 
 def _why_none(model: PreTrainedModel, found: list[AttentionModule]) -> str:
@@ -185,18 +145,8 @@ def _why_none(model: PreTrainedModel, found: list[AttentionModule]) -> str:
     }
     if reasons:
         return "; ".join(reasons)
-    names = sorted({type(m).__name__ for m in model.modules() if _computes_attention(m)})
-    return (
-        f"its attention ({', '.join(names) or 'none found'}) "
-        "does not go through transformers' attention interface"
-    )
-
-
-def _computes_attention(module: nn.Module) -> bool:
-    """Tell whether a module seems to be attention itself, rather than a block around it."""
-    inner = list(module.modules())[1:]
-    return _is_attention(module) and not any(_is_attention(child) for child in inner)
-
-
-def _is_attention(module: nn.Module) -> bool:
-    return "Attention" in type(module).__name__
+    attention = {module for module in model.modules() if "Attention" in type(module).__name__}
+    # The inmost ones compute it; others are blocks around them.
+    inmost = [module for module in attention if not attention & set(list(module.modules())[1:])]
+    names = ", ".join(sorted({type(module).__name__ for module in inmost})) or "none found"
+    return f"its attention ({names}) does not go through transformers' attention interface"

@@ -1,33 +1,32 @@
-"""Save a model with heads of ours, and say beside it which they are, and how to load it."""
+"""Say which heads a model has, how, and how strongly; save it with a card that says so."""
 
 from __future__ import annotations
 
 import json
+import re
+import textwrap
+import warnings
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
+from jat_graph.attention.heads import neighbours
 from jat_graph.files import write_text
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.loading import HEADS_FILE
 from jat_graph.hf.modules import transformer_of
-from jat_graph.hf.reporting import summary
+from jat_graph.hf.state import HEADS_FILE, heads_of, saved_configs
 
-if TYPE_CHECKING:
-    pass
-
+WIDTH = 80  # of a terminal
+_NO_BREAK = "\u00a0"  # a space that textwrap leaves
 CARD_FILE = "README.md"
 NOTE = """\
-Once `jat_graph.hf` is imported, `from_pretrained` of transformers, its pipelines and
-sentence-transformers load it, too, if its heads have no weights of their own. Where it is not
-imported, its attention is "not supported". `attn_implementation="sdpa"` loads the weights without
-the heads."""
+Where `jat_graph.hf` is imported, transformers and sentence-transformers load heads without weights
+of their own, too; elsewhere they say "not supported", or load `"sdpa"`, without the heads."""
 ADAPTER_NOTE = """\
-This loads the base model, attaches the heads and adds the adapter. Loaded by PEFT alone the adapter
-sits on a model without the heads, and says other things."""
-TAGS = ("jat_graph", "jump-self-attention")
-
+This loads the base model, attaches the heads and adds the adapter; PEFT alone leaves them out."""
 # By which a card is known that may be replaced: whoever writes another one leaves it out.
 _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
 # Lines of the template that PEFT writes, which nobody has filled in.
@@ -46,7 +45,11 @@ _TEXT = """\
 ## Load it
 
 ```python
-{loading}
+from transformers import {architecture}
+
+import jat_graph
+
+model = jat_graph.from_pretrained({architecture}, "FOLDER")
 ```
 
 {note}
@@ -74,16 +77,6 @@ def save_pretrained(model: nn.Module, folder: str | Path, **kwargs: Any) -> None
 
     Raises:
         ValueError: If the model has no heads of ours.
-
-    Example:
-        >>> import jat_graph
-        >>> from tempfile import TemporaryDirectory
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig())
-        >>> with TemporaryDirectory() as folder:
-        ...     jat_graph.save_pretrained(model, folder)
-        ...     loaded = jat_graph.from_pretrained(BertModel, folder)
     """
     _settings(model)
     saver: Any = model
@@ -124,47 +117,80 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
     Raises:
         ValueError: If the model has no heads of ours.
     """
-    settings, architecture = _settings(model), type(transformer_of(model)).__name__
-    what = f"{architecture} with heads of jat_graph"
-    return _TEXT.format(
-        header=header(library_name="peft" if adapter else "transformers"),
-        title=f"An adapter of PEFT for a {what}" if adapter else f"A {what}",
-        summary=summary(transformer_of(model)),
-        loading=loading(architecture),
-        note=ADAPTER_NOTE if adapter else NOTE,
-        settings=settings_text(settings),
-        mark=_MARK,
-    )
-
-
-def header(*, jumps: bool = True, library_name: str = "transformers", **known: Any) -> str:
-    """Return what the Hub reads at the top of a card."""
     from huggingface_hub import ModelCardData
 
-    tags = list(TAGS) if jumps else []
-    text: str = ModelCardData(library_name=library_name, tags=tags, **known).to_yaml()
-    return text.strip()
-
-
-def loading(architecture: str, *, jumps: bool = True) -> str:
-    """Return the lines that load a model of some class of transformers."""
-    imports = f"from transformers import {architecture}\n\n"
-    if not jumps:
-        return f'{imports}model = {architecture}.from_pretrained("FOLDER")'
-    call = f'model = jat_graph.from_pretrained({architecture}, "FOLDER")'
-    return f"{imports}import jat_graph\n\n{call}"
-
-
-def settings_text(settings: Any) -> str:
-    """Return settings as a card shows them."""
-    return json.dumps(settings, indent=2)
+    settings, base = _settings(model), transformer_of(model)
+    library, what = ("peft", "An adapter of PEFT for a ") if adapter else ("transformers", "A ")
+    tags = ["jat_graph", "jump-self-attention"]
+    header: str = ModelCardData(library_name=library, tags=tags).to_yaml()
+    return _TEXT.format(
+        header=header.strip(),
+        title=f"{what}{type(base).__name__} with heads of jat_graph",
+        summary=summary(base),
+        architecture=type(base).__name__,
+        note=ADAPTER_NOTE if adapter else NOTE,
+        settings=json.dumps(settings, indent=2),
+        mark=_MARK,
+    )
 
 
 def _settings(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model's heads, by kind."""
     attachment = find_attachment(model)
     if attachment is None:
-        raise ValueError(
-            f"model must have heads of jat_graph to save, got a {type(model).__name__}"
-        )
+        name = type(model).__name__
+        raise ValueError(f"model must have heads of jat_graph to save, got a {name}")
     return {kind.name: config.to_dict() for kind, config in attachment.configs.items()}
+
+
+def summary(model: nn.Module) -> str:
+    """Say which layers and heads of a model jump, how, and with which strengths.
+
+    Args:
+        model: A model of transformers, or a wrapper around it, with heads of ours or without.
+
+    Returns:
+        A line on the model, and one for each layer with such heads, or for several alike. A model
+        whose configuration has settings of heads that it lacks is warned of.
+    """
+    attachment, name = find_attachment(model), type(model).__name__
+    if attachment is None:
+        warn_of_unused_settings(model)
+        return f"{name} has no jump heads"
+    found: dict[int, list[str]] = {}
+    for module in model.modules():
+        for heads in heads_of(module):
+            which = f"{heads.word} heads {_numbers(heads.heads)} of {heads.num_heads}"
+            found.setdefault(heads.index, []).append(f"{which}: {heads.describe(module)}")
+    layers = {index: "; ".join(lines) for index, lines in sorted(found.items())}
+    off = "" if attachment.enabled else " (switched off)"
+    lines = [f"{name} has heads of jat_graph{off}"]
+    wrapper = textwrap.TextWrapper(
+        WIDTH, "  ", "    ", break_on_hyphens=False, break_long_words=False
+    )
+    for line, alike in groupby(layers, key=layers.__getitem__):
+        indices = tuple(alike)
+        row = f"layer{'s' if len(indices) > 1 else ''} {_numbers(indices)}: {line}"
+        # Spaces within brackets are none that a line may break at.
+        lines += wrapper.wrap(
+            re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), row)
+        )
+    return "\n".join(lines).replace(_NO_BREAK, " ")
+
+
+def warn_of_unused_settings(model: nn.Module) -> None:
+    """Warn of a model that was loaded without the heads that its configuration is about."""
+    parts = (part for part in model.modules() if isinstance(part, PreTrainedModel))
+    part = next((part for part in parts if saved_configs(part.config)), None)
+    if part is not None and find_attachment(model) is None:
+        warnings.warn(
+            f"{type(part).__name__} was saved with heads of jat_graph, and runs without "
+            "them: jat_graph.from_pretrained loads them",
+            stacklevel=3,
+        )
+
+
+def _numbers(indices: tuple[int, ...]) -> str:
+    """Return indices in rising order as few ranges: ``0-3, 6``."""
+    runs = neighbours(indices)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedConfig
 
+from jat_graph.config import JatConfig
+from jat_graph.hf.filters import FilterLayer
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.kinds import KindConfigs, LayerHeads
+from jat_graph.hf.modules import AttentionModule, why_left_alone
+from jat_graph.hf.triplets import TripletLayer
 from jat_graph.patterns.base import Pattern
-
-if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
-    from transformers import PreTrainedConfig
 
 NAME = "jat"
 # What folders name: transformers quotes it where nobody has imported us, and cannot load them.
@@ -22,6 +26,7 @@ SAVED_NAME = "jat (import jat_graph.hf first)"
 NAMES = (NAME, SAVED_NAME, "triplet")  # folders of before hold the last one
 STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
+HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 
 
@@ -31,10 +36,9 @@ class Attachment:
 
     # The attention that each of the model's own configurations had before.
     implementations: list[tuple[PreTrainedConfig, str | None]] = field(default_factory=list)
-    configs: dict[type[LayerHeads], Any] = field(default_factory=dict)  # as attach got them
+    configs: KindConfigs = field(default_factory=dict)  # as attach got them
     pattern: Pattern | None = None  # of self-attention
-    # Whether all layers give probabilities: one without would shift the others.
-    on_features: bool = True
+    on_features: bool = True  # whether all layers give probabilities: one without shifts others
     hooks: list[RemovableHandle] = field(default_factory=list)
     token_hooks: list[RemovableHandle] = field(default_factory=list)  # those of excluded tokens
     by_name: bool = False  # one module alone, that no function of ours has seen the model of
@@ -47,12 +51,12 @@ class Attachment:
 
     def note_kinds(self) -> None:
         """Note where self-attention reads its scores, and what it gives, with these kinds."""
-        patterns = (kind.pattern(config) for kind, config in self.configs.items())
-        self.pattern = next((pattern for pattern in patterns if pattern is not None), None)
+        jumps: JatConfig | None = self.configs.get(JumpLayer)
+        self.pattern = None if jumps is None else jumps.attention_pattern()
         self.on_features = all(kind.on_features for kind in self.configs)
 
     def hand_graphs(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Give a layer graphs from outside: an argument, which gradient checkpointing keeps."""
+        """Give a layer graphs as an argument, which gradient checkpointing keeps."""
         return args, {**kwargs, GRAPHS: self.graphs}
 
 
@@ -68,3 +72,78 @@ class LayerState:
 def layer_state(module: nn.Module) -> LayerState | None:
     """Return what :func:`jat_graph.attach` left on an attention module."""
     return getattr(module, STATE_ATTRIBUTE, None)
+
+
+def heads_of(module: nn.Module) -> tuple[LayerHeads, ...]:
+    """Return the heads of ours that a module has."""
+    state = layer_state(module)
+    return () if state is None else state.heads
+
+
+KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
+# What settings of ours always hold, filter heads the second.
+OURS = ({"heads", "layers"}, {"rule", "layers"})
+
+
+def saved_configs(settings: object) -> KindConfigs:
+    """Return the settings of each kind of heads that a configuration, or a dict, holds of ours."""
+    fields = settings if isinstance(settings, dict) else vars(settings)
+    found = {kind: fields.get(kind.name) for kind in KINDS}
+    return {
+        kind: kind.config_class.from_dict(value)
+        for kind, value in found.items()
+        if isinstance(value, dict) and any(set(value) >= own for own in OURS)
+    }
+
+
+def check_without_weights(configs: KindConfigs, what: str) -> None:
+    """Refuse heads whose weights transformers left in the folder when it loaded the model."""
+    if any(kind.learns(config) for kind, config in configs.items()):
+        raise ValueError(
+            f"{what} has heads with weights of their own, which were not loaded: "
+            "load it with jat_graph.from_pretrained"
+        )
+
+
+# Once a layer has its state, it is traced like any other.
+@torch.compiler.disable(  # type: ignore[no-untyped-call, untyped-decorator]
+    reason="heads that came by name want one call before torch.compile"
+)
+def start_layer(module: nn.Module) -> LayerState:
+    """Make the state of an attention module whose model was loaded by transformers alone."""
+    name, settings = type(module).__name__, module.config
+    configs = saved_configs(settings)
+    if not configs:
+        raise ValueError(
+            f"{name} runs on the attention of jat_graph, but its configuration has no settings of "
+            "heads: load the model with jat_graph.from_pretrained, or use jat_graph.attach"
+        )
+    check_without_weights(configs, name)
+    entry = AttentionModule(name, module, why_left_alone(module))
+    attachment = Attachment(configs=configs, by_name=True)
+    attachment.note_kinds()
+    state = LayerState(attachment, entry.left_alone is None)
+    if state.takes_heads:
+        found = [_heads(kind, entry, config) for kind, config in configs.items()]
+        state.heads = tuple(heads for heads in found if heads is not None)
+    setattr(module, STATE_ATTRIBUTE, state)
+    settings.attn_implementation = SAVED_NAME  # type: ignore[union-attr]  # for the next save
+    return state
+
+
+def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> LayerHeads | None:
+    """Return the heads of a kind in a module; None where its layer has none."""
+    module, settings = entry.module, entry.config
+    index: Any = getattr(module, "layer_idx", None)
+    # Triplets have a seed of their own in each layer, and a table has thresholds.
+    alike = isinstance(config, JatConfig) and not isinstance(config.graph.threshold, tuple)
+    if index is None and (config.layers is not None or not alike):
+        raise ValueError(f"{entry.name} does not know its layer: use jat_graph.from_pretrained")
+    index = index or 0
+    if settings.is_encoder_decoder and getattr(module, "is_decoder", False):
+        index += settings.num_hidden_layers  # a decoder's layers come after those of the encoder
+    if config.layers is None:
+        return kind.in_module(entry, index, index, config)
+    if index not in config.layers:
+        return None
+    return kind.in_module(entry, index, config.layers.index(index), config)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
-from transformers import PreTrainedConfig
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from jat_graph.hf.interface import hand_inputs, start_forward
 from jat_graph.hf.kinds import LayerHeads
@@ -24,32 +24,31 @@ from jat_graph.hf.state import (
     LayerState,
 )
 
-if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
-    from transformers import PreTrainedModel
-
 
 def switch_on(
     model: nn.Module,
     base: PreTrainedModel,
     found: list[AttentionModule],
-    placed: dict[nn.Module, LayerHeads],
-    kind: type[LayerHeads],
+    inserted: dict[nn.Module, LayerHeads],
+    word: str,
 ) -> Attachment:
     """Give a model our attention function, without any heads yet, or leave it as it was."""
-    share_again = own_configs(model)
+    shared = own_configs(model)
     implementations = _current_implementations(base)
     try:
         base.set_attn_implementation(NAME)
-        _keep_off(base, implementations)
+        # Parts that cannot run on SDPA get their own attention, and its masks, back.
+        off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
+        _restore([(config, name) for config, name in implementations if id(config) in off])
         for entry in found:
-            if entry.module in placed and entry.config._attn_implementation != NAME:
+            if entry.module in inserted and entry.config._attn_implementation != NAME:
                 raise ValueError(
-                    f"{type(base).__name__} cannot have {kind.word} heads: transformers cannot "
+                    f"{type(base).__name__} cannot have {word} heads: transformers cannot "
                     f"change the attention of {type(entry.module).__name__}"
                 )
     except BaseException:
-        share_again()
+        for module, name, value in shared:
+            setattr(module, name, value)
         raise
     attachment = Attachment(implementations)
     setattr(base, ROOT_ATTRIBUTE, attachment)
@@ -79,11 +78,8 @@ def switch_off(attachment: Attachment, base: PreTrainedModel, modules: list[nn.M
     vars(base.config).pop("attn_implementation", None)
 
 
-def own_configs(model: nn.Module) -> Callable[[], None]:
-    """Give a model its own copies of its configurations, which other models may share.
-
-    Returns what undoes it.
-    """
+def own_configs(model: nn.Module) -> list[tuple[nn.Module, str, PreTrainedConfig]]:
+    """Give a model copies of configurations that others may share; return those, and where."""
     held = [
         (module, name, value)
         for module in model.modules()
@@ -93,12 +89,7 @@ def own_configs(model: nn.Module) -> Callable[[], None]:
     copies: dict[int, Any] = {}
     for module, name, value in held:
         setattr(module, name, deepcopy(value, copies))
-
-    def share_again() -> None:
-        for module, name, value in held:
-            setattr(module, name, value)
-
-    return share_again
+    return held
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
@@ -112,13 +103,8 @@ def remove_hooks(handles: list[RemovableHandle]) -> None:
         handles.pop().remove()
 
 
-def _current_implementations(
-    base: PreTrainedModel,
-) -> list[tuple[PreTrainedConfig, str | None]]:
-    """Return every configuration in a model with the name of its attention.
-
-    A model that was saved with our heads and loaded by transformers alone is on them already.
-    """
+def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
+    """Return every configuration in a model with its attention; SDPA where that is ours by name."""
     configs: dict[int, PreTrainedConfig] = {}
     waiting: list[Any] = [part.config for part in model_parts(base)]
     while waiting:
@@ -134,11 +120,3 @@ def _restore(implementations: list[tuple[PreTrainedConfig, str | None]]) -> None
     """Give configurations the attention that they had before."""
     for config, name in implementations:
         config._attn_implementation = {"": name}  # its own only, not that of sub-configurations
-
-
-def _keep_off(
-    base: PreTrainedModel, implementations: list[tuple[PreTrainedConfig, str | None]]
-) -> None:
-    """Give parts that cannot run on SDPA their own attention, and its masks, back."""
-    off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
-    _restore([(config, name) for config, name in implementations if id(config) in off])

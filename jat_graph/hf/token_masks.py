@@ -1,25 +1,18 @@
-"""Which tokens never vote and are never stones: how the attention of a model learns of them.
-
-An embedding sees the ids, whoever calls the model; layers are handed what it saw as an argument,
-which gradient checkpointing keeps, and which goes on to their attention as all that they do not
-know.
-"""
+"""Hooks that see token ids at the embedding, and hand layers which of them are excluded."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.config import JatConfig
 from jat_graph.hf.modules import layers_around, model_parts, takes_any_argument
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ARGUMENT = "jat_excluded"
 # Tokens of a tokenizer that stand for no word.
@@ -29,10 +22,7 @@ ROLES = ("cls", "sep", "bos", "eos", "pad")
 def with_excluded_tokens(
     config: Any, tokenizer: PreTrainedTokenizerBase | Sequence[int] | None
 ) -> Any:
-    """Return the settings with the excluded tokens that are given, if they have none of their own.
-
-    Those of a tokenizer are for stones; pairs vote as they always did.
-    """
+    """Return the settings with excluded tokens, if they have none; a tokenizer's are for stones."""
     if tokenizer is None or not isinstance(config, JatConfig) or config.excluded_token_ids:
         return config
     if isinstance(tokenizer, Sequence):
@@ -46,13 +36,13 @@ def with_excluded_tokens(
 def token_hooks(
     base: PreTrainedModel, modules: Iterable[nn.Module], tokens: tuple[int, ...]
 ) -> list[tuple[nn.Module, Any]]:
-    """Return the hooks by which layers around some attention modules learn of excluded tokens."""
+    """Return the hooks by which layers around some attention modules get their excluded tokens."""
     owners = {module: part for part in model_parts(base) for module in part.modules()}
-    told: dict[PreTrainedModel, list[nn.Module]] = {}
+    modules_of: dict[PreTrainedModel, list[nn.Module]] = {}
     for module in modules if tokens else ():
-        told.setdefault(owners[module], []).append(module)
+        modules_of.setdefault(owners[module], []).append(module)
     hooks: list[tuple[nn.Module, Any]] = []
-    for part, own in told.items():
+    for part, own in modules_of.items():
         layers = layers_around(part, own)
         if not all(takes_any_argument(type(module)) for module in (*layers, *own)):
             raise ValueError(
@@ -63,47 +53,45 @@ def token_hooks(
         rounds = part.config.num_hidden_layers // groups if groups else 1
         hooks.append((part, partial(_start, rounds)))
         if part.main_input_name == "input_ids":
-            hooks.append((part.get_input_embeddings(), partial(_hear, tokens, rounds)))
+            hooks.append((part.get_input_embeddings(), partial(_look_up, tokens, rounds)))
         hooks += [(layer, partial(_hand_on, layer is layers[-1])) for layer in layers]
     return hooks
 
 
-class _Heard(threading.local):
-    """What an embedding saw in the forward of this thread."""
+class _Forward(threading.local):
+    """What is known of the excluded tokens in the forward of this thread."""
 
     known: bool = False
     excluded: Tensor | None = None  # [B, L]; None for inputs without ids
     rounds: int = 0  # calls of the last layer that are to come
 
 
-_heard = _Heard()
+_forward = _Forward()
 
 
 def _start(rounds: int, module: PreTrainedModel, args: Any, kwargs: Mapping[str, Any]) -> None:
     """Forget earlier forwards, and note inputs that have no ids."""
     without = module.main_input_name != "input_ids" or kwargs.get("inputs_embeds") is not None
-    _heard.known, _heard.excluded, _heard.rounds = without, None, rounds
+    _forward.known, _forward.excluded, _forward.rounds = without, None, rounds
 
 
-def _hear(tokens: tuple[int, ...], rounds: int, module: nn.Module, args: Any, kwargs: Any) -> None:
+def _look_up(tokens: tuple[int, ...], rounds: int, module: Any, args: Any, kwargs: Any) -> None:
     ids = args[0] if args else kwargs["input"]
     # Token by token, for a tensor of them would have to be sent to the device.
     excluded = reduce(torch.logical_or, (ids == token for token in tokens)).flatten(0, -2)
-    _heard.known, _heard.excluded, _heard.rounds = True, excluded, rounds
+    _forward.known, _forward.excluded, _forward.rounds = True, excluded, rounds
 
 
-def _hand_on(
-    last: bool, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Add to the arguments of a layer which tokens are excluded."""
-    if not _heard.known:
+    if not _forward.known:
         raise ValueError(
-            f"{type(module).__name__} was not told which tokens are excluded: call the model with "
+            f"{type(module).__name__} does not know which tokens are excluded: call the model with "
             "input_ids, and attach heads after its embeddings were changed"
         )
-    excluded = _heard.excluded
-    if last:  # the next forward may be one of embeddings, of which no hook hears
-        _heard.rounds -= 1
-        if _heard.rounds == 0:
-            _heard.known, _heard.excluded = False, None
+    excluded = _forward.excluded
+    if last:  # the next forward may be one of embeddings, of which no hook knows
+        _forward.rounds -= 1
+        if _forward.rounds == 0:
+            _forward.known, _forward.excluded = False, None
     return args, {**kwargs, ARGUMENT: excluded}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerHeads
-from jat_graph.hf.layer_config import LayerConfig
+from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads
 from jat_graph.hf.modules import AttentionModule
 
 
@@ -20,15 +19,13 @@ from jat_graph.hf.modules import AttentionModule
 class TripletConfig(LayerConfig):
     """Settings of triplet heads; :func:`jat_graph.attach` takes them in place of a ``JatConfig``.
 
-    The defaults are those of the released code, but for what is wrong there:
-    :class:`jat_graph.nn.TripletAttention` says what.
+    The defaults are those of the released code; :class:`jat_graph.nn.TripletAttention` says more.
 
     Args:
         heads: How many heads become triplet heads, the last ones; a multiple of 3. (default: 3)
         layers: Indices from 0. (default: None, all)
-        pairs: How keys come together: ``"partner"``, with second keys from a linear layer that each
-            attention module gets, ``key2``; ``"sum"`` or ``"max"`` over all tokens, without.
-            (default: ``"partner"``)
+        pairs: How keys come together: ``"partner"``, with second keys from a linear layer ``key2``;
+            ``"sum"`` or ``"max"`` over all tokens, without. (default: ``"partner"``)
         seed: What random partners and the new weights are drawn from. (default: 0)
 
     Raises:
@@ -50,7 +47,7 @@ class TripletConfig(LayerConfig):
         check_integer("seed", self.seed, least=0)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
-        """Return the triplet heads of a layer of ``num_heads``, its last ones.
+        """Return the triplet heads of a layer, its last ones.
 
         Args:
             num_heads: Heads of the layer.
@@ -78,15 +75,12 @@ class TripletLayer(LayerHeads):
     on_features = False
 
     @classmethod
-    def in_module(
-        cls, entry: AttentionModule, index: int, row: int, config: TripletConfig
-    ) -> TripletLayer:
+    def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> LayerHeads:
         """Return the triplet heads of one module, which must not be causal."""
+        kind = type(entry.module).__name__
         if entry.is_causal:
-            raise ValueError(
-                f"{type(entry.module).__name__} is causal: triplets take in later tokens"
-            )
-        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+            raise ValueError(f"{kind} is causal: triplets take in later tokens")
+        return super().in_module(entry, index, row, config)
 
     @classmethod
     def learns(cls, config: TripletConfig) -> bool:
@@ -97,7 +91,7 @@ class TripletLayer(LayerHeads):
         """Return the layer of second keys, if there is one."""
         return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
 
-    def way(self, module: nn.Module) -> str:
+    def describe(self, module: nn.Module) -> str:
         """Return how their keys come together."""
         return f"pairs {self.config.pairs}"
 
@@ -105,21 +99,19 @@ class TripletLayer(LayerHeads):
         """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""
         settings: Any = module.config
         width, like = settings.hidden_size, next(module.parameters())
+        size = width // self.num_heads * len(self.heads)
         # On "meta" nothing is drawn, so that the global state stays as it is.
-        key2 = nn.Linear(
-            width, width // self.num_heads * len(self.heads), device="meta", dtype=like.dtype
-        ).to_empty(device=like.device)
+        key2 = nn.Linear(width, size, device="meta", dtype=like.dtype).to_empty(device=like.device)
         generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
-        drawn = torch.empty(key2.weight.shape, device="cpu").normal_(
-            std=getattr(settings, "initializer_range", 0.02), generator=generator
-        )
+        std = getattr(settings, "initializer_range", 0.02)
+        drawn = torch.empty(key2.weight.shape, device="cpu").normal_(std=std, generator=generator)
         with torch.no_grad():
             key2.weight.copy_(drawn)
             key2.bias.zero_()
         return key2
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
-        """Return the heads as readings of their own, three features of all of them at a time."""
+        """Return what the heads read, three features of all of them at a time."""
         from jat_graph.nn.triplet_attention import triplet_heads  # PyG takes seconds to load
 
         second_key = None
@@ -127,31 +119,16 @@ class TripletLayer(LayerHeads):
             flat = inputs.module.key2(inputs.hidden)  # type: ignore[operator]
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
         query, key, value = inputs.query, inputs.key, inputs.value
-        if not query.shape == key.shape == value.shape:
+        mask, name = inputs.token_mask(), type(inputs.module).__name__
+        if mask.causal or mask.pairs is not None or mask.bias is not None:
             raise ValueError(
-                f"{type(inputs.module).__name__} must have as many keys and values as queries for "
-                f"triplet heads, got {list(key.shape)} and {list(value.shape)} for "
-                f"{list(query.shape)}"
+                f"{name} must have a mask of padding only for triplet heads, got one of pairs"
             )
-        output = triplet_heads(
-            query,
-            key,
-            value,
-            second_key,
-            pairs=self.config.pairs,
-            mask=_padding(inputs),
-            seed=self.config.seed + self.index,
-            dropout_p=inputs.dropout,
-        )
+        if not query.shape == key.shape == value.shape:
+            shapes = [list(x.shape) for x in (query, key, value)]
+            raise ValueError(f"triplet heads of {name} need tensors of one shape, got {shapes}")
+        valid = None if mask.valid is None else mask.valid[:, 0].expand(len(query), -1)
+        rule: dict[str, Any] = {"pairs": self.config.pairs, "seed": self.config.seed + self.index}
+        rule |= {"mask": valid, "dropout_p": inputs.dropout}
+        output = triplet_heads(query, key, value, second_key, **rule)
         return [HeadOutput(tuple(range(len(self.heads))), output)]
-
-
-def _padding(inputs: AttentionInputs) -> Tensor | None:  # [B, L]
-    """Return the valid tokens; None if all are."""
-    mask = inputs.token_mask()
-    if mask.causal or mask.pairs is not None or mask.bias is not None:
-        raise ValueError(
-            f"{type(inputs.module).__name__} must have a mask of padding only for triplet heads, "
-            "got one of pairs"
-        )
-    return None if mask.valid is None else mask.valid[:, 0].expand(inputs.query.size(0), -1)

@@ -7,20 +7,14 @@ import lazy_loader
 if TYPE_CHECKING:
     from jat_graph.kernels.counting import count_votes
     from jat_graph.kernels.ranking import Ranking, rank_tokens
-    from jat_graph.kernels.running import running_sums
     from jat_graph.kernels.significance import query_peaks
-    from jat_graph.kernels.stone_walk import StoneScores, give_back, share_out
     from jat_graph.kernels.threshold_product import sum_joined
 
 __all__ = [
     "Ranking",
-    "StoneScores",
     "count_votes",
-    "give_back",
     "query_peaks",
     "rank_tokens",
-    "running_sums",
-    "share_out",
     "sum_joined",
 ]
 
@@ -30,9 +24,7 @@ __getattr__, __dir__, _ = lazy_loader.attach(
     submod_attrs={
         "counting": ["count_votes"],
         "ranking": ["Ranking", "rank_tokens"],
-        "running": ["running_sums"],
         "significance": ["query_peaks"],
-        "stone_walk": ["StoneScores", "give_back", "share_out"],
         "threshold_product": ["sum_joined"],
     },
 )

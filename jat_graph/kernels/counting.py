@@ -123,7 +123,7 @@ def _count_rows(
     """Count for ``ROWS`` queries; those beyond the last one count the last one again."""
     rows, length = counts.shape
     last = rows - 1
-    places = row, min(row + 1, last), min(row + 2, last), min(row + 3, last)
+    r0, r1, r2, r3 = row, min(row + 1, last), min(row + 2, last), min(row + 3, last)
     stop = min(row + ROWS, length) if symmetric else length
     # Four arrays, which the compiler knows to be apart.
     c0, c1 = np.empty(WIDTH, np.int32), np.empty(WIDTH, np.int32)
@@ -131,8 +131,14 @@ def _count_rows(
     for left in range(0, stop, WIDTH):
         right = min(left + WIDTH, stop)
         c0[:], c1[:], c2[:], c3[:] = 0, 0, 0, 0
-        _count_keys(columns, limits, (c0, c1, c2, c3), start, places, left, right)
-        _write_counts(counts, (c0, c1, c2, c3), places, left, right, symmetric)
+        _count_keys(columns, limits, (c0, c1, c2, c3), start, (r0, r1, r2, r3), left, right)
+        for k in range(left, right):
+            counts[r0, k], counts[r1, k] = c0[k - left] // VOTE, c1[k - left] // VOTE
+            counts[r2, k], counts[r3, k] = c2[k - left] // VOTE, c3[k - left] // VOTE
+        if symmetric:
+            for k in range(left, right):
+                counts[k, r0], counts[k, r1] = counts[r0, k], counts[r1, k]
+                counts[k, r2], counts[k, r3] = counts[r2, k], counts[r3, k]
 
 
 @loop
@@ -141,12 +147,12 @@ def _count_keys(
     limits: Array,
     counters: tuple[Array, ...],
     start: int,
-    places: tuple[int, ...],
+    rows: tuple[int, ...],
     left: int,
     right: int,
 ) -> None:
     # Written out for four rows and two keys: the compiler then keeps twelve vectors in registers.
-    i0, i1, i2, i3 = start + places[0], start + places[1], start + places[2], start + places[3]
+    i0, i1, i2, i3 = start + rows[0], start + rows[1], start + rows[2], start + rows[3]
     c0, c1, c2, c3 = counters
     num_keys = columns.shape[0]
     for j in range(0, num_keys - 1, 2):
@@ -175,26 +181,6 @@ def _count_keys(
 @loop
 def _vote(product: np.floating, limit: np.floating) -> np.int32:
     return np.int32(VOTE) if product > limit else np.int32(0)
-
-
-@loop
-def _write_counts(
-    counts: Array,
-    counters: tuple[Array, ...],
-    places: tuple[int, ...],
-    left: int,
-    right: int,
-    symmetric: bool,
-) -> None:
-    c0, c1, c2, c3 = counters
-    r0, r1, r2, r3 = places
-    for k in range(left, right):
-        counts[r0, k], counts[r1, k] = c0[k - left] // VOTE, c1[k - left] // VOTE
-        counts[r2, k], counts[r3, k] = c2[k - left] // VOTE, c3[k - left] // VOTE
-    if symmetric:
-        for k in range(left, right):
-            counts[k, r0], counts[k, r1] = counts[r0, k], counts[r1, k]
-            counts[k, r2], counts[k, r3] = counts[r2, k], counts[r3, k]
 
 
 # --- Triton: tiles of pairs in registers, one triangle of them where all are wanted --------------

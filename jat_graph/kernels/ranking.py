@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class Ranking(NamedTuple):
     """The threshold graph of every key: an order of the tokens, and whom each of them joins.
 
-    A token joins the strongest tokens of its own sign: the first or the last places of the order.
+    A token joins the strongest tokens of its own sign: the first or the last of the order.
 
     Args:
         order: Tokens by falling score with the key: positive ones that join somebody from the left
-            end, negative ones from the right end, strongest first. A place between them, which
-            nobody reaches, may hold -1.
-        reach: How far the token at a place joins: c > 0 joins the places 0 to c - 1, -c < 0 the
-            places L - c to L - 1, and 0 joins nobody. A token may be among those that it joins.
+            end, negative ones from the right end, strongest first. What is between them,
+            and nobody reaches, may be -1.
+        reach: How far each of them joins: c > 0 joins positions 0 to c - 1 of the order, -c < 0
+            positions L - c to L - 1, and 0 joins nobody. A token may be among those it joins.
 
     Shapes:
         - ``order``, ``reach``: ``[B, H, U, L]`` int32
@@ -93,15 +93,15 @@ def rank_torch(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     high = torch.full_like(order, length)  # from `high` on none does
     for _ in range(length.bit_length()):
         middle = (low + high) // 2
-        place = torch.where(positive, middle, length - 1 - middle).clamp(0, length - 1)
-        joins = scores * ranked.gather(-1, place) > limits.unsqueeze(-1)
+        index = torch.where(positive, middle, length - 1 - middle).clamp(0, length - 1)
+        joins = scores * ranked.gather(-1, index) > limits.unsqueeze(-1)
         joins = joins & (low < high)
         low = torch.where(joins, middle + 1, low)
         high = torch.where(joins, high, torch.minimum(high, middle))
     return order.int(), torch.where(positive, low, -low).int()
 
 
-# --- numba: a radix sort of the tokens that take part, and a walk for their reach ----------------
+# --- numba: a radix sort of the tokens that take part, and a pointer for their reach -------------
 
 # Bits of a digit of the radix sort, at most: its table of 512 counters fits the fastest cache.
 DIGIT = 9
@@ -132,8 +132,8 @@ def _rank_keys(columns: Array, bits: Array, limits: Array, order: Array, reach: 
             peak = low if right else high
             size = _take_part(scores, bits[graph, key], peak, limit, weakness[0], tokens[0])
             sorted_tokens = tokens[_sort(weakness, tokens, size)]
-            for place in range(size):
-                values[place] = scores[sorted_tokens[place]]
+            for index in range(size):
+                values[index] = scores[sorted_tokens[index]]
             _write(order[graph, key], reach[graph, key], sorted_tokens, values[:size], limit, right)
 
 
@@ -170,8 +170,8 @@ def _take_part(
 def _sort(weakness: Array, tokens: Array, size: int) -> int:
     """Sort by weakness, equal ones by token; return in which of the two buffers the tokens are."""
     widest = weakness.dtype.type(0)
-    for place in range(size):
-        widest |= weakness[0, place]
+    for index in range(size):
+        widest |= weakness[0, index]
     width = 0
     while widest >> weakness.dtype.type(width) > 0:
         width += 1
@@ -179,38 +179,31 @@ def _sort(weakness: Array, tokens: Array, size: int) -> int:
     here = 0
     for number in range(passes):
         digit = (width + passes - 1) // passes
-        there = 1 - here
-        _sort_digit(
-            weakness[here], tokens[here], weakness[there], tokens[there], size, number, digit
-        )
-        here = there
+        source, target = (weakness[here], tokens[here]), (weakness[1 - here], tokens[1 - here])
+        _sort_digit(source, target, size, number, digit)
+        here = 1 - here
     return here
 
 
 @loop
 def _sort_digit(
-    weakness: Array,
-    tokens: Array,
-    sorted_weakness: Array,
-    sorted_tokens: Array,
-    size: int,
-    number: int,
-    digit: int,
+    source: tuple[Array, Array], target: tuple[Array, Array], size: int, number: int, digit: int
 ) -> None:
+    (weakness, tokens), (sorted_weakness, sorted_tokens) = source, target
     shift = weakness.dtype.type(number * digit)
     mask = weakness.dtype.type((1 << digit) - 1)
     starts = np.zeros(1 << digit, np.int64)
-    for place in range(size):
-        starts[np.intp((weakness[place] >> shift) & mask)] += 1
+    for index in range(size):
+        starts[np.intp((weakness[index] >> shift) & mask)] += 1
     total = 0
     for value in range(len(starts)):
         starts[value], total = total, total + starts[value]
-    for place in range(size):
-        slot = np.intp((weakness[place] >> shift) & mask)
-        target = np.uintp(starts[slot])
+    for index in range(size):
+        slot = np.intp((weakness[index] >> shift) & mask)
+        free = np.uintp(starts[slot])
         starts[slot] += 1
-        sorted_weakness[target] = weakness[place]
-        sorted_tokens[target] = tokens[place]
+        sorted_weakness[free] = weakness[index]
+        sorted_tokens[free] = tokens[index]
 
 
 @loop
@@ -223,15 +216,15 @@ def _write(
     for rank in range(size - 1, -1, -1):
         while joined < size and values[rank] * values[joined] > limit:
             joined += 1
-        place = last - rank if right else rank
-        order[place] = tokens[rank]
-        reach[place] = -joined if right else joined
+        index = last - rank if right else rank
+        order[index] = tokens[rank]
+        reach[index] = -joined if right else joined
 
 
 # --- Triton: a search with the vote itself, after torch's sort -----------------------------------
 
 BLOCK = 2**24  # scores that are sorted at a time: the sort holds several times as much
-PLACES = 256  # that a program searches for
+INDICES = 256  # that a program searches for
 
 
 def rank_triton(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,9 +244,9 @@ def rank_triton(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
             finite = scores.nan_to_num(0.0, math.inf, -math.inf)
             # Stable, so that equal scores keep the order of their tokens, whatever sorts them.
             ranked = finite.sort(dim=-1, descending=True, stable=True)
-            grid = (len(scores) * ceil_div(length, PLACES),)
+            grid = (len(scores) * ceil_div(length, INDICES),)
             sizes = length, length.bit_length()
-            _search[grid](scores, limit, *ranked, *results, *sizes, SIZE=PLACES)
+            _search[grid](scores, limit, *ranked, *results, *sizes, SIZE=INDICES)
     return order, reach
 
 
@@ -275,9 +268,9 @@ def _search(
     """
     tiles = tl.cdiv(length, SIZE)
     row = (tl.program_id(0) // tiles).to(tl.int64)
-    place = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
-    inside = place < length
-    here = row * length + place
+    index = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
+    inside = index < length
+    here = row * length + index
     ranked += row * length
     token = tl.load(tokens + here, mask=inside, other=0)
     score = tl.load(columns + row * length + token, mask=inside, other=0.0)

@@ -9,22 +9,7 @@ from torch import Tensor
 
 
 def running_sums(x: Tensor, dim: int, backward: bool = False) -> Tensor:
-    """Return the sums of all entries along a dimension up to each, or from it on; x may be lost.
-
-    Args:
-        x: Few large entries.
-        dim: The dimension.
-        backward: Sum from each entry on. (default: False)
-
-    Returns:
-        The sums.
-
-    Shapes:
-        - x, **output:** any, of one shape
-
-    Reference:
-        ``torch.cumsum``.
-    """
+    """Return the sums of all entries along a dimension up to each, or from it on; x may be lost."""
     if x.is_cuda or x.requires_grad or torch.compiler.is_compiling():
         return x.flip(dim).cumsum(dim).flip(dim) if backward else x.cumsum(dim)
     # On the CPU cumsum takes many times as long as additions of neighbours.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def sum_joined(x: Tensor, ranking: Ranking) -> Tensor:
     """Return, for each token, the sum of the rows of ``x`` over all keys and joined tokens.
 
-    For one key the joined tokens are the first or last places of an order, so that all sums are
+    For one key the joined tokens are the first or last ones of an order, so that all sums are
     read off one running sum of rows, from the strongest end: O(U · L · D), nothing subtracted, no
     edge stored. The graphs are symmetric, so the backward pass is the forward pass.
 
@@ -81,7 +81,7 @@ def add_joined_torch(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
 def _add_block(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     graphs, num_keys, length = order.shape
     width = x.size(-1)
-    # A place without a token is beyond everybody's reach.
+    # Where no token is, is beyond everybody's reach.
     index = order.clamp(min=0).long().unsqueeze(-1).expand(-1, -1, -1, width)
     ranked = x.unsqueeze(1).expand(-1, num_keys, -1, -1).gather(2, index)
     zero = ranked.new_zeros(graphs, num_keys, 1, width)
@@ -111,7 +111,7 @@ HELD = 2**24
 SEGMENT, CHUNK = 1024, 64
 # Tokens that one program reads sums for, and features of a slice, at most.
 TOKENS, FEATURES = 32, 64
-PLACES = 1024  # that a program moves
+INDICES = 1024  # that a program moves
 
 
 def add_joined_triton(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
@@ -132,8 +132,8 @@ def add_joined_triton(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     ends = x.new_empty(2, step, 2, segments, width)  # of each segment, and of all before it
     reaches, result = torch.zeros_like(order), torch.zeros_like(x)
     with torch.cuda.device_of(x):
-        move = _move[(orders * ceil_div(length, PLACES),)]
-        move(order, reach, reaches, length, SIZE=PLACES)
+        move = _move[(orders * ceil_div(length, INDICES),)]
+        move(order, reach, reaches, length, SIZE=INDICES)
         for first in range(0, orders, step):
             last = min(first + step, orders)
             sides = 2 * (last - first)
@@ -175,13 +175,13 @@ def _sum_segments(
     sums += side * length * width + d[None, :]
     running = tl.zeros((WIDTH,), dtype=x.dtype.element_ty)
     for chunk in range(start, stop, ROWS):
-        place = chunk + tl.arange(0, ROWS)
-        inside = (place < stop)[:, None] & (d < width)[None, :]
-        here = tl.where(side % 2 == 0, place, length - 1 - place)
-        token = tl.load(order + here, mask=place < stop, other=-1)[:, None]
+        index = chunk + tl.arange(0, ROWS)
+        inside = (index < stop)[:, None] & (d < width)[None, :]
+        here = tl.where(side % 2 == 0, index, length - 1 - index)
+        token = tl.load(order + here, mask=index < stop, other=-1)[:, None]
         rows = tl.load(x + token.to(tl.int64) * width, mask=inside & (token >= 0), other=0.0)
         total = running[None, :] + tl.cumsum(rows, 0)
-        tl.store(sums + place[:, None].to(tl.int64) * width, total, mask=inside)
+        tl.store(sums + index[:, None].to(tl.int64) * width, total, mask=inside)
         running += tl.sum(rows, 0)
     if start < stop:
         tl.store(ends + tl.program_id(0).to(tl.int64) * width + d, running, mask=d < width)
@@ -247,13 +247,13 @@ def _read_sums(
     total = tl.load(target, mask=written, other=0.0)
     for _ in range(start, tl.minimum(last, (graph + 1) * num_keys)):
         reach = tl.load(reaches, mask=i < length, other=0)
-        place = tl.abs(reach) - 1
+        index = tl.abs(reach) - 1
         from_side = side + (reach < 0)
-        row = (from_side * length + place)[:, None]
-        inside = (d < width)[None, :] & (place >= 0)[:, None]
+        row = (from_side * length + index)[:, None]
+        inside = (d < width)[None, :] & (index >= 0)[:, None]
         total += tl.load(sums + row * width + d[None, :], mask=inside, other=0.0)
-        segment = (from_side * segments + place // SPAN)[:, None]
-        inside = (d < width)[None, :] & (place >= SPAN)[:, None]
+        segment = (from_side * segments + index // SPAN)[:, None]
+        inside = (d < width)[None, :] & (index >= SPAN)[:, None]
         total += tl.load(starts + segment * width + d[None, :], mask=inside, other=0.0)
         side += 2
         reaches += length
@@ -264,10 +264,10 @@ def _read_sums(
 def _move(
     order: tl.tensor, values: tl.tensor, result: tl.tensor, length: tl.tensor, SIZE: tl.constexpr
 ) -> None:
-    """Write down the value at each token's place; nothing for a token that the order lacks."""
+    """Write down the value at each token's index; nothing for a token that the order lacks."""
     tiles = tl.cdiv(length, SIZE)
     row = (tl.program_id(0) // tiles).to(tl.int64)
-    place = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
-    token = tl.load(order + row * length + place, mask=place < length, other=-1)
-    value = tl.load(values + row * length + place, mask=place < length, other=0)
+    index = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
+    token = tl.load(order + row * length + index, mask=index < length, other=-1)
+    value = tl.load(values + row * length + index, mask=index < length, other=0)
     tl.store(result + row * length + token, value, mask=token >= 0)

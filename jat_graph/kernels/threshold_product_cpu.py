@@ -82,22 +82,21 @@ def _add_side(
     while zeros < size and sign * reach[size - 1 - zeros] == length:
         zeros += 1
     total = new_sum()
-    clear(total)
-    place, token = 0, size - 1 - zeros
+    index, token = 0, size - 1 - zeros
     while token >= 0:
-        stop = min(place + HELD, sign * reach[0])
-        for here in range(place, stop):
+        stop = min(index + HELD, sign * reach[0])
+        for here in range(index, stop):
             add(total, rows, np.uintp(order[here]))
-            store(total, running, np.uintp(here - place))
+            store(total, running, np.uintp(here - index))
         last = token
         while token >= 0 and sign * reach[token] <= stop:
             token -= 1
         for target in range(token + 1, last + 1):
-            end = sign * reach[target] - 1 - place
+            end = sign * reach[target] - 1 - index
             add_row(sums, np.uintp(order[target]), running, np.uintp(end))
-        place = stop
+        index = stop
     if zeros:
-        for here in range(place, length):
+        for here in range(index, length):
             add(total, rows, np.uintp(order[here]))
         store(total, running, np.uintp(0))
         for target in range(size - zeros, size):
@@ -109,23 +108,14 @@ def _add_side(
 
 @intrinsic
 def new_sum(typing: Any) -> Any:
-    """Return a sum of rows, which is not zero yet."""
+    """Return a sum of no rows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(cgutils.alloca_once(builder, _SUM), _BYTE.as_pointer())
+        total = cgutils.alloca_once(builder, _SUM)
+        builder.store(ir.Constant(_SUM, [0.0] * WIDTH), total)
+        return builder.bitcast(total, _BYTE.as_pointer())
 
     return types.voidptr(), generate
-
-
-@intrinsic
-def clear(typing: Any, total: Any) -> Any:
-    """Set a sum to zero."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(ir.Constant(_SUM, [0.0] * WIDTH), _sum(builder, arguments[0]))
-        return context.get_dummy_value()
-
-    return types.void(total), generate
 
 
 @intrinsic
@@ -133,10 +123,10 @@ def add(typing: Any, total: Any, rows: Any, index: Any) -> Any:
     """Add ``rows[index]`` to a sum."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = _sum(builder, arguments[0])
+        total = builder.bitcast(arguments[0], _SUM.as_pointer())
         row = _load(context, builder, signature.args[1], *arguments[1:])
         row = row if row.type == _SUM else builder.fpext(row, _SUM)
-        builder.store(builder.fadd(builder.load(place), row), place)
+        builder.store(builder.fadd(builder.load(total), row), total)
         return context.get_dummy_value()
 
     return types.void(total, rows, index), generate
@@ -147,11 +137,11 @@ def store(typing: Any, total: Any, rows: Any, index: Any) -> Any:
     """Write a sum to ``rows[index]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(_sum(builder, arguments[0]))
-        place, size = _row(context, builder, signature.args[1], *arguments[1:])
-        row = place.type.pointee
+        value = builder.load(builder.bitcast(arguments[0], _SUM.as_pointer()))
+        pointer, size = _row(context, builder, signature.args[1], *arguments[1:])
+        row = pointer.type.pointee
         value = value if row == _SUM else builder.fptrunc(value, row)
-        builder.store(value, place, align=size)
+        builder.store(value, pointer, align=size)
         return context.get_dummy_value()
 
     return types.void(total, rows, index), generate
@@ -162,27 +152,23 @@ def add_row(typing: Any, target: Any, index: Any, rows: Any, source: Any) -> Any
     """Add ``rows[source]`` to ``target[index]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place, size = _row(context, builder, signature.args[0], *arguments[:2])
+        pointer, size = _row(context, builder, signature.args[0], *arguments[:2])
         row = _load(context, builder, signature.args[2], *arguments[2:])
-        builder.store(builder.fadd(builder.load(place, align=size), row), place, align=size)
+        builder.store(builder.fadd(builder.load(pointer, align=size), row), pointer, align=size)
         return context.get_dummy_value()
 
     return types.void(target, index, rows, source), generate
-
-
-def _sum(builder: Any, pointer: Any) -> Any:
-    return builder.bitcast(pointer, _SUM.as_pointer())
 
 
 def _row(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> tuple[Any, int]:
     """Return a pointer to a row of a contiguous ``[L, WIDTH]`` array, and its alignment."""
     data = context.make_array(array_type)(context, builder, array).data
     element = context.get_value_type(array_type.dtype)
-    place = builder.gep(data, [builder.mul(index, ir.Constant(index.type, WIDTH))])
-    pointer = ir.VectorType(element, WIDTH).as_pointer()
-    return builder.bitcast(place, pointer), array_type.dtype.bitwidth // 8
+    first = builder.gep(data, [builder.mul(index, ir.Constant(index.type, WIDTH))])
+    pointer = builder.bitcast(first, ir.VectorType(element, WIDTH).as_pointer())
+    return pointer, array_type.dtype.bitwidth // 8
 
 
 def _load(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    place, size = _row(context, builder, array_type, array, index)
-    return builder.load(place, align=size)
+    pointer, size = _row(context, builder, array_type, array, index)
+    return builder.load(pointer, align=size)

@@ -1,26 +1,20 @@
 """Graph convolution with Â: the propagation of jump attention as a PyG layer."""
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.inits import reset
 from torch_geometric.typing import Adj, OptTensor, SparseTensor
-from torch_geometric.utils import (
-    is_torch_sparse_tensor,
-    remove_self_loops,
-    spmm,
-)
+from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, spmm
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.checks.tensors import flat_weights
-from jat_graph.nn.pyg_inputs import refuse_bipartite, refuse_script
+from jat_graph.nn.one_graph import OneGraphConv
 
 
-class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
+class JumpConv(OneGraphConv):
     r"""The graph convolution of jump self-attention, with hops side by side as in MixHop.
 
     .. math::
@@ -77,13 +71,7 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         powers: Sequence[int] = (1,),
         bias: bool = True,
     ) -> None:
-        if in_channels != -1:
-            check_integer("in_channels", in_channels, least=1)
-        if out_channels is not None:
-            check_integer("out_channels", out_channels, least=1)
-        super().__init__(aggr="add")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
+        super().__init__(in_channels, out_channels)
         self.powers = tuple(check_integer("powers", power, least=0) for power in powers)
         if not self.powers or len(set(self.powers)) != len(self.powers):
             raise ValueError(f"powers must be one or more different integers, got {self.powers}")
@@ -97,7 +85,6 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             self.register_parameter("bias", None)
 
     def reset_parameters(self) -> None:
-        """Draw the filter anew and set the bias to 0."""
         super().reset_parameters()
         reset(self.lins)
         if self.bias is not None:
@@ -121,7 +108,7 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         Shapes:
             - **output:** ``[N, |P| · F_out]``
         """
-        self._check_features(x)
+        self.check_features(x)
         # At least float32: a bfloat16 sum of weights stops growing at 256.
         hop = x.to(torch.promote_types(x.dtype, torch.float32))
         graph, weight = _without_loops(edge_index, edge_weight, x.size(0), hop.dtype)
@@ -141,11 +128,9 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         return out if self.bias is None else out + self.bias
 
     def message(self, x_j: Tensor, edge_weight: OptTensor) -> Tensor:
-        """Return what goes along each edge of an edge list, ``[E, F]``."""
         return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
-        """Return A x, ``[N, F]``, as one product of a sparse matrix ``[N, N]``."""
         product: Tensor = spmm(adj_t, x)
         return product
 
@@ -154,34 +139,26 @@ class JumpConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, powers={self.powers})"
         )
 
-    def __prepare_scriptable__(self) -> NoReturn:
-        refuse_script(self)
-
-    def _check_features(self, x: Tensor) -> None:
-        refuse_bipartite(self, x)
-        width = self.in_channels if self.in_channels >= 0 else x.size(-1)
-        if x.dim() != 2 or x.size(-1) != width:
-            wanted = f"[N, {self.in_channels if self.in_channels >= 0 else 'F_in'}]"
-            raise ValueError(f"x must be {wanted}, got {list(x.shape)}")
-        if not x.is_floating_point():
-            raise ValueError(f"x must be floating point, got {x.dtype}")
-
 
 def _without_loops(
     edge_index: Adj, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
 ) -> tuple[Adj, OptTensor]:
     """Return A in the form that it came in: edges and weights, or a sparse matrix and None.
 
-    A torch tensor becomes CSR, and keeps the places of its loops, with 0 in them.
+    A torch tensor becomes CSR, and keeps the entries of its loops as zeros.
     """
-    if isinstance(edge_index, SparseTensor):
-        _check_matrix(edge_index, edge_weight, (num_nodes, num_nodes))
-        matrix = edge_index.remove_diag()
-        value = matrix.storage.value()
-        return matrix if value is None else matrix.set_value(value.to(dtype), "coo"), None
-    if is_torch_sparse_tensor(edge_index):
-        _check_matrix(edge_index, edge_weight, (num_nodes, num_nodes))
-        return _csr_without_loops(edge_index, dtype), None
+    if isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
+        if edge_weight is not None:
+            raise ValueError(
+                "edge_weight must be None with a sparse edge_index, which holds its own weights; "
+                f"got {list(edge_weight.shape)}"
+            )
+        if (edge_index.size(0), edge_index.size(1)) != (num_nodes, num_nodes):
+            raise ValueError(
+                f"a sparse edge_index must be [{num_nodes}, {num_nodes}] like the nodes of x, "
+                f"got [{edge_index.size(0)}, {edge_index.size(1)}]"
+            )
+        return _matrix_without_loops(edge_index, dtype), None
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         raise ValueError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
     if edge_index.is_floating_point():
@@ -192,22 +169,13 @@ def _without_loops(
     return edges
 
 
-def _csr_without_loops(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+def _matrix_without_loops(matrix: Adj, dtype: torch.dtype) -> Adj:
+    if isinstance(matrix, SparseTensor):
+        matrix = matrix.remove_diag()
+        value = matrix.storage.value()
+        return matrix if value is None else matrix.set_value(value.to(dtype), "coo")
     matrix = matrix if matrix.layout == torch.sparse_csr else matrix.to_sparse_csr()
     first, column, value = matrix.crow_indices(), matrix.col_indices(), matrix.values()
     row = torch.repeat_interleave(first.diff(), output_size=len(column))
     value = value.to(dtype).masked_fill(row == column, 0.0)
     return torch.sparse_csr_tensor(first, column, value, matrix.shape)
-
-
-def _check_matrix(matrix: Adj, edge_weight: OptTensor, size: tuple[int, int]) -> None:
-    if edge_weight is not None:
-        raise ValueError(
-            "edge_weight must be None with a sparse edge_index, which holds its own weights; "
-            f"got {list(edge_weight.shape)}"
-        )
-    if (matrix.size(0), matrix.size(1)) != size:
-        raise ValueError(
-            f"a sparse edge_index must be {list(size)} like the nodes of x, "
-            f"got [{matrix.size(0)}, {matrix.size(1)}]"
-        )

@@ -51,7 +51,7 @@ class JumpSelfAttention(SelfAttention):
         dropout: Dropout probability of the output. (default: 0.0)
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
-        group: Processes that have a part of every sequence each, in the order of their ranks, as
+        group: Processes that have a shard of every sequence each, in the order of their ranks, as
             :func:`jat_graph.jump_attention` takes them. Gradients of the parameters are each
             process's share: add them up. (default: None)
         conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
@@ -119,10 +119,9 @@ class JumpSelfAttention(SelfAttention):
             self.jump_conv = build_layers(layer_config, conv, self.head_channels)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, and learn from no jump at all again."""
         super().reset_parameters()
         if self.strength is not None:
-            torch.nn.init.zeros_(self.strength.theta)
+            torch.nn.init.zeros_(self.strength.theta)  # no jump at all
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Take the names of version 0.1 too, ``strength`` and ``conv``."""

@@ -148,7 +148,7 @@ class SelfAttention(MultiHeadProjections, ABC):
 
     def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         # Before the projections, whose gradients a NaN in a masked node would spoil, too.
-        return self.merge(self._mix(clean_tokens("x", x, mask), mask), mask)
+        return self.merge(self._mix(clean_tokens(x, mask, self.channels), mask), mask)
 
     @abstractmethod
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -161,16 +161,24 @@ class SelfAttention(MultiHeadProjections, ABC):
         if x.dim() == 3:
             if batch is not None:
                 raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
-            check_token_mask("mask", mask, x)
-        else:
-            _check_batch(mask, batch, x)
+            return
+        if mask is not None:
+            raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
+        if batch is None:
+            return
+        if batch.dtype != torch.long or batch.shape != x.shape[:1]:
+            raise ValueError(
+                f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
+            )
+        if bool((batch.diff() < 0).any()):
+            raise ValueError("batch must be in rising order, got graphs that are interleaved")
 
 
 class SequenceSelfAttention(SelfAttention):
-    """Self-attention that knows the places of its tokens: a base class.
+    """Self-attention that knows the positions of its tokens: a base class.
 
-    A subclass fills in ``_mix_sequence(x, mask)`` in the place of ``_mix``, for valid tokens that
-    come first. So places count valid tokens only, and padding changes nothing wherever it stands.
+    A subclass fills in ``_mix_sequence(x, mask)`` instead of ``_mix``, for valid tokens that come
+    first. So positions count valid tokens only, and padding changes nothing wherever it stands.
     Arguments and shapes are those of :class:`SelfAttention`.
     """
 
@@ -188,17 +196,6 @@ class SequenceSelfAttention(SelfAttention):
 
 
 def clean_tokens(
-    name: str,
-    tokens: Tensor,  # [B, N, C]
-    mask: Tensor | None,  # valid tokens, bool [B, N]
-) -> Tensor:
-    """Check that valid tokens are finite, and set the others to 0."""
-    valid = None if mask is None else mask.unsqueeze(1)
-    (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
-    return clean.squeeze(1)
-
-
-def checked_tokens(
     tokens: Tensor,  # [B, N, C]
     mask: Tensor | None,  # valid tokens, bool [B, N]
     channels: int,
@@ -210,29 +207,10 @@ def checked_tokens(
         raise ValueError(
             f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
         )
-    check_token_mask(mask_name, mask, tokens)
-    return clean_tokens(name, tokens, mask)
-
-
-def check_token_mask(
-    name: str,
-    mask: Tensor | None,  # valid tokens, bool [B, N]
-    tokens: Tensor,  # [B, N, C]
-) -> None:
-    """Check the mask of some tokens."""
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != tokens.shape[:2]):
-        wanted = list(tokens.shape[:2])
-        raise ValueError(f"{name} must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
-
-
-def _check_batch(mask: Tensor | None, batch: Tensor | None, x: Tensor) -> None:
-    if mask is not None:
-        raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
-    if batch is None:
-        return
-    if batch.dtype != torch.long or batch.shape != x.shape[:1]:
-        raise ValueError(
-            f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
-        )
-    if bool((batch.diff() < 0).any()):
-        raise ValueError("batch must be in rising order, got graphs that are interleaved")
+    wanted = tokens.shape[:2]
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
+        got = f"{mask.dtype} {list(mask.shape)}"
+        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {got}")
+    valid = None if mask is None else mask.unsqueeze(1)
+    (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
+    return clean.squeeze(1)

@@ -1,23 +1,20 @@
-"""The walk over stepping stones as a PyG layer."""
+"""Propagation over stepping stones as a PyG layer."""
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
-from jat_graph.checks.numbers import check_finite, check_integer
+from jat_graph.checks.numbers import check_finite
 from jat_graph.checks.tensors import flat_weights
-from jat_graph.nn.pyg_inputs import refuse_bipartite, refuse_script
+from jat_graph.nn.one_graph import OneGraphConv
 
 
-class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
-    r"""The walk from a token to a stone and on to another token, a hypergraph convolution.
+class StoneConv(OneGraphConv):
+    r"""From tokens to stones and on to other tokens, a hypergraph convolution.
 
     .. math::
         \mathbf{X}^{\prime} = (\mathbf{D} + \varepsilon \mathbf{I})^{-1} (\mathbf{B}
@@ -64,18 +61,13 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         self_weight: float = 0.1,
         bias: bool = True,
     ) -> None:
-        if in_channels != -1:
-            check_integer("in_channels", in_channels, least=1)
-        super().__init__(aggr="add", flow="source_to_target", node_dim=0)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(in_channels, out_channels, flow="source_to_target", node_dim=0)
         self.self_weight = check_finite("self_weight", self_weight, least=0.0)
         self.lin: Linear | None = None
         if out_channels is not None:
-            check_integer("out_channels", out_channels, least=1)
             self.lin = Linear(in_channels, out_channels, bias=bias)
 
     def reset_parameters(self) -> None:
-        """Draw the filter anew."""
         super().reset_parameters()
         if self.lin is not None:
             self.lin.reset_parameters()
@@ -98,9 +90,7 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         Shapes:
             - **output:** ``[N, F_out]``
         """
-        refuse_bipartite(self, x)
-        if x.dim() != 2 or not x.is_floating_point():
-            raise ValueError(f"x must be floating point [N, F_in], got {x.dtype} {list(x.shape)}")
+        self.check_features(x)
         if hyperedge_index.dim() != 2 or hyperedge_index.size(0) != 2:
             raise ValueError(f"hyperedge_index must be [2, E], got {list(hyperedge_index.shape)}")
         if hyperedge_index.dtype != torch.long:
@@ -116,17 +106,13 @@ class StoneConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         shares = weight / sizes[hyperedge].masked_fill(weight == 0, 1.0)
         size = x.size(0), stones
         means = self.propagate(hyperedge_index, x=x, weight=shares, size=size)
-        walked = self.propagate(hyperedge_index.flip(0), x=means, weight=weight, size=size[::-1])
-        out: Tensor = (walked + (loops * x.mT).mT) / (degree + loops).unsqueeze(-1)
+        total = self.propagate(hyperedge_index.flip(0), x=means, weight=weight, size=size[::-1])
+        out: Tensor = (total + (loops * x.mT).mT) / (degree + loops).unsqueeze(-1)
         return out
 
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
-        """Return what goes along each link, ``[E, F]``."""
         return weight.unsqueeze(-1) * x_j
 
     def __repr__(self) -> str:
         widths = f"{self.in_channels}, {self.out_channels}"
         return f"{type(self).__name__}({widths}, self_weight={self.self_weight})"
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        refuse_script(self)

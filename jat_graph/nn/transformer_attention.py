@@ -7,30 +7,17 @@ from torch import Tensor
 
 from jat_graph.config import JatConfig
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
-from jat_graph.nn.self_attention import MultiHeadProjections, checked_tokens
+from jat_graph.nn.self_attention import MultiHeadProjections, clean_tokens
 
 
 class EncoderSelfAttention(JumpSelfAttention):
     """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
 
-    :class:`JumpSelfAttention` where jump heads are a choice.
-
-    Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
-        config: The settings of the jump heads. (default: None, no head jumps)
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
+    :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
+    without a ``config`` no head jumps.
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
-
-    Shapes:
-        - **input:** token features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
@@ -60,9 +47,6 @@ class DecoderSelfAttention(EncoderSelfAttention):
     rule, so that no token depends on later ones, whatever the number of hops. The keys that vote
     must be chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a
     ``key_step``; and ``vote_rate`` raises.
-
-    Raises:
-        ValueError: If a size does not fit, or the config does not fit one layer of these heads.
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
@@ -141,8 +125,8 @@ class EncoderDecoderAttention(MultiHeadProjections):
         Raises:
             ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
         """
-        x = checked_tokens(x, mask, self.channels)
-        memory = checked_tokens(
+        x = clean_tokens(x, mask, self.channels)
+        memory = clean_tokens(
             memory, memory_mask, self.memory_channels, names=("memory", "memory_mask")
         )
         if x.size(0) != memory.size(0):

@@ -160,20 +160,18 @@ def _cross_partners(first: Tensor, second: Tensor, mask: Tensor | None, seed: in
         count = torch.full((batch, 1), length, device=first.device)
     else:
         count = mask.sum(-1, keepdim=True)
-    partners = _partners(count, draw_shuffle(length, seed).to(first.device))  # [B, 5, L]
-    head = torch.arange(heads, device=first.device)
-    kind = (head // max(heads // PARTNERS, 1)).clamp(max=PARTNERS - 1)
-    partner = first.take_along_dim(partners[:, kind].unsqueeze(-1), 2)
-    crossed: Tensor = torch.linalg.cross(partner, second)
-    return crossed
-
-
-def _partners(count: Tensor, shuffle: Tensor) -> Tensor:
-    """Return the partner of each rank by kind, itself where there is padding: [B, 5, L]."""
-    rank = torch.arange(len(shuffle), device=count.device).expand(len(count), -1)  # [B, L]
+    shuffle = draw_shuffle(length, seed).to(first.device)
+    rank = torch.arange(length, device=first.device).expand(batch, -1)  # [B, L]
     valid = rank < count
     shuffled = shuffle.where(valid, torch.inf).argsort(dim=-1)
     total = count.clamp(min=1)
     swapped = rank + 1 - 2 * (rank % 2)
     kinds = (shuffled, (rank + 1) % total, (rank + 2) % total, count - 1 - rank, swapped)
-    return torch.stack([torch.where(valid & (kind < count), kind, rank) for kind in kinds], dim=1)
+    # Itself where there is padding.
+    found = [torch.where(valid & (kind < count), kind, rank) for kind in kinds]
+    partners = torch.stack(found, dim=1)  # [B, 5, L]
+    head = torch.arange(heads, device=first.device)
+    kind = (head // max(heads // PARTNERS, 1)).clamp(max=PARTNERS - 1)
+    partner = first.take_along_dim(partners[:, kind].unsqueeze(-1), 2)
+    crossed: Tensor = torch.linalg.cross(partner, second)
+    return crossed

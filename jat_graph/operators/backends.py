@@ -13,8 +13,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence, expected_share
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators.base import KEPT_KEYS, Operator
-from jat_graph.operators.dense import DenseOperator
+from jat_graph.operators.base import KEPT_KEYS, DenseOperator, Operator
 from jat_graph.operators.sparse_stones import SparseStoneOperator
 from jat_graph.operators.stones import StoneOperator
 
@@ -31,27 +30,16 @@ _TABLE = json.loads(files("jat_graph.operators").joinpath("costs.json").read_tex
 
 @dataclass(frozen=True)
 class Workload:
-    """The work that an operator will do, for one layer and step.
+    """The work that an operator will do, for one layer and step."""
 
-    Args:
-        graphs: Sequences times heads, B · H.
-        length: Tokens L.
-        num_keys: Voting keys U; the columns of B, with stones.
-        width: Features that one product multiplies.
-        products: Products that will be taken, those of backward included.
-        causal: Whether a query joins earlier tokens only.
-        backward: Whether gradients will flow.
-        linked: The expected share of the entries of B that are links; None for pairs.
-    """
-
-    graphs: int
-    length: int
-    num_keys: int
-    width: int
-    products: int = 1
+    graphs: int  # sequences times heads, B · H
+    length: int  # tokens L
+    num_keys: int  # voting keys U; with stones the columns of B
+    width: int  # features that one product multiplies
+    products: int = 1  # that will be taken, those of backward included
     causal: bool = False
     backward: bool = False
-    linked: float | None = None
+    linked: float | None = None  # the expected share of the entries of B that are links
 
 
 @dataclass(frozen=True)
@@ -76,19 +64,7 @@ class BackendChoice:
 def build_operator(
     config: JatConfig, fixed: PairAdjacency | StoneIncidence, backend: str
 ) -> Operator:
-    """Return A by a backend, or P of stones; nothing falls back.
-
-    Args:
-        config: The variants.
-        fixed: All that fixes the graph.
-        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``, which stones do not have.
-
-    Returns:
-        The operator for A, or P.
-
-    Raises:
-        ValueError: If the backend cannot run; the message lists every reason.
-    """
+    """Return A by a backend, or P of stones; nothing falls back."""
     reasons = unsupported(backend, config, fixed.mask)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
@@ -114,16 +90,7 @@ def build_operator(
 
 
 def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
-    """Say why a backend cannot run.
-
-    Args:
-        backend: ``"dense"``, ``"sparse"`` or ``"threshold"``.
-        config: The variants.
-        mask: Which query may attend to which key.
-
-    Returns:
-        One phrase a reason; empty if it can.
-    """
+    """Say why a backend cannot run, one phrase a reason."""
     graph = config.graph
     soft = {"soft votes need every pair": graph.soft_temperature is not None}
     masks = {"it takes padding and causal masks only": mask.pairs is not None}
@@ -143,25 +110,20 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
 
 
 def work_for(
-    config: JatConfig, fixed: PairAdjacency | StoneIncidence, width: int, hops: int, backward: bool
+    config: JatConfig,
+    fixed: PairAdjacency | StoneIncidence,
+    width: int,
+    hops: int,  # products forward
+    backward: bool,  # whether gradients will flow
 ) -> Workload:
-    """Return the work that the operator of a graph will do for propagation.
-
-    Args:
-        config: The settings.
-        fixed: All that fixes the graph.
-        width: Features that one product multiplies.
-        hops: Products forward.
-        backward: Whether gradients will flow.
-
-    Returns:
-        The workload.
-    """
-    graph, (batch, heads, length) = config.graph, fixed.source.shape
-    stones = isinstance(graph, StoneGraph)
-    sides = 2 if isinstance(graph, StoneGraph) and graph.sides == "both" else 1
+    """Return the work that the operator of a graph will do for propagation."""
+    batch, heads, length = fixed.source.shape
+    sides, linked = 1, None
     # Backward multiplies for the features, with stones for the links, too.
-    again = (2 if stones else 1) if backward else 0
+    again = 1 if backward else 0
+    if isinstance(config.graph, StoneGraph):
+        sides = 2 if config.graph.sides == "both" else 1
+        linked, again = expected_share(config.graph), 2 * again
     return Workload(
         graphs=batch * heads,
         length=length,
@@ -170,26 +132,14 @@ def work_for(
         products=hops * (1 + again),
         causal=fixed.mask.causal,
         backward=backward,
-        linked=expected_share(graph) if isinstance(graph, StoneGraph) else None,
+        linked=linked,
     )
 
 
 def choose_backend(
     config: JatConfig, mask: TokenMask, work: Workload, device: str
 ) -> BackendChoice:
-    """Return the config's backend, or for ``"auto"`` the cheaper one of two.
-
-    These are dense and threshold, with stones dense and sparse.
-
-    Args:
-        config: ``backend`` and the variants.
-        mask: Which query may attend to which key.
-        work: What the operator will have to do.
-        device: The kind of device that it runs on.
-
-    Returns:
-        The backend and why.
-    """
+    """Return the config's backend; for ``"auto"`` the cheaper one of two that could run."""
     graph, linked, width, num_keys = config.graph, work.linked, work.width, work.num_keys
     if mask.shard is not None:
         return BackendChoice("dense", "each process holds the links of its own shard")

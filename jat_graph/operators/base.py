@@ -1,4 +1,4 @@
-"""What every operator can do; a new structure writes two methods. Powers, and Â of A."""
+"""What every operator can do; a new structure writes two methods. A as a matrix, powers, and Â."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import full_precision
+from jat_graph.adjacency.votes import sum_soft_votes
+from jat_graph.kernels import count_votes
 
 # Keys up to which what is known of them is kept between products; beyond, it is made again.
 KEPT_KEYS = 256
@@ -54,21 +57,7 @@ class Operator(ABC):
             return self._matmul(x.to(self.dtype), diagonal).to(x.dtype)
 
     def rmatmul(self, x: Tensor, diagonal: float = 0.0) -> Tensor:
-        """Return (Aᵀ + diagonal · I) x.
-
-        Args:
-            x: Features ``[B, H, L, D]``.
-            diagonal: Weight of the self-loops to add. (default: 0.0)
-
-        Returns:
-            The product, in the dtype of ``x``.
-
-        Raises:
-            ValueError: If ``x`` does not fit.
-
-        Shapes:
-            - **output:** ``[B, H, L, D]``
-        """
+        """Return (Aᵀ + diagonal · I) x, of what :meth:`matmul` takes."""
         self._check(x)
         with full_precision(self.device):
             return self._rmatmul(x.to(self.dtype), diagonal).to(x.dtype)
@@ -80,21 +69,11 @@ class Operator(ABC):
         return self.matmul(ones).squeeze(-1)
 
     def power(self, exponent: int) -> PowerOperator:
-        """Return the operator that multiplies ``exponent`` times.
-
-        Args:
-            exponent: At least 0; 0 is the identity.
-
-        Returns:
-            The power.
-
-        Raises:
-            ValueError: If the exponent is negative.
-        """
+        """Return the operator that multiplies ``exponent`` times; for 0 it is the identity."""
         return PowerOperator(self, exponent)
 
     def to_dense(self) -> Tensor:
-        """Return the matrix, ``[B, H, L, L]``, in ``dtype``; of a part of a sequence its rows."""
+        """Return the matrix, ``[B, H, L, L]``, in ``dtype``; of a shard of a sequence its rows."""
         rows = slice(self.first_row, self.first_row + self.shape[-2])
         eye = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
         return self.matmul(eye[rows].expand(self.shape))
@@ -117,6 +96,43 @@ class Operator(ABC):
         if x.dim() != 4 or x.shape[:3] != self.shape[:3]:
             wanted = ", ".join(str(size) for size in self.shape[:3])
             raise ValueError(f"x must be [{wanted}, D], got {list(x.shape)}")
+
+
+class DenseOperator(Operator):
+    """An operator that holds its matrix: best for short inputs, and for every mask.
+
+    Args:
+        adjacency: ``[B, H, L, L]``, float32 or float64.
+    """
+
+    def __init__(self, adjacency: Tensor) -> None:
+        self.adjacency = adjacency
+        self.shape, self.dtype, self.device = adjacency.shape, adjacency.dtype, adjacency.device
+
+    @classmethod
+    def of_pairs(cls, pairs: PairAdjacency) -> DenseOperator:
+        """Count the votes for every pair: A of Eq. 3."""
+        voters = pairs.voters().unsqueeze(-1)
+        if pairs.rule.soft_temperature is not None:
+            votes = sum_soft_votes(pairs.rule, *pairs.key_scores())
+            return cls(votes.masked_fill(~pairs.edge_mask(), 0.0) / voters)
+        # In place: another L×L of every head would cost as much as some of the counting.
+        shares = count_votes(*pairs.columns()).div_(voters)
+        pairs.clear_masked(shares, slice(0, shares.size(-1)))
+        return cls(shares)
+
+    @property
+    def degree(self) -> Tensor:
+        return self.adjacency.sum(-1)
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        return self.adjacency @ x + diagonal * x
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        return self.adjacency.transpose(-1, -2) @ x + diagonal * x
+
+    def to_dense(self) -> Tensor:
+        return self.adjacency
 
 
 class PowerOperator(Operator):
@@ -178,6 +194,5 @@ class NormalizedOperator(Operator):
         return y if diagonal == 0 else y + diagonal * x
 
     def to_dense(self) -> Tensor:
-        """Return the matrix, ``[B, H, L, L]``, in ``dtype``."""
         loops = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
         return (self.base.to_dense() + loops) * self.scale.mT * self.scale

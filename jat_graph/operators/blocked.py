@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.operators.base import Operator
-from jat_graph.operators.rows import VoteRows
+from jat_graph.adjacency.scores import BLOCK
+from jat_graph.kernels import count_votes
+from jat_graph.operators.base import KEPT_KEYS, Operator
+
+
+class VoteRows:
+    """Hard votes on all pairs in blocks of queries, counted anew whenever they are gone through."""
+
+    def __init__(self, pairs: PairAdjacency) -> None:
+        self.pairs = pairs
+        with torch.no_grad():
+            self._kept = pairs.columns() if pairs.num_keys <= KEPT_KEYS else None
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield which queries, and their votes ``[B, H, rows, L]``.
+
+        Under a causal mask the columns after the last row of a block are left out.
+        """
+        batch, heads, length = self.pairs.source.shape
+        height = max(1, BLOCK // max(1, batch * heads * length))
+        for start in range(0, length, height):
+            rows = slice(start, min(start + height, length))
+            yield rows, self._count(rows)
+
+    @torch.no_grad()
+    def _count(self, rows: slice) -> Tensor:
+        end = rows.stop if self.pairs.mask.causal else self.pairs.source.shape[2]
+        blocks = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
+        counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in blocks)
+        votes = reduce(torch.add, counts)
+        self.pairs.clear_masked(votes, rows)
+        return votes
 
 
 class BlockedOperator(Operator):
@@ -32,15 +63,10 @@ class BlockedOperator(Operator):
 
     @property
     def degree(self) -> Tensor:
-        """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
         return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
 
     def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the matrix in blocks of rows, without the columns after the last row of a block.
-
-        Yields:
-            Which rows, and ``[B, H, rows, rows.stop]``.
-        """
+        """Yield blocks of rows without the columns after their last row, ``[B, H, rows, stop]``."""
         voters = self.pairs.voters().unsqueeze(-1)
         for rows, votes in self._votes:
             yield rows, votes.div_(voters[:, :, rows])

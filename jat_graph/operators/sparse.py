@@ -1,21 +1,28 @@
-"""A as a list of edges: what PyG layers take, and exact on short inputs."""
+"""A as a list of edges: what PyG layers take, exact on short inputs, pruned while it is counted."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.votes import sum_soft_votes
 from jat_graph.operators.base import Operator
-from jat_graph.operators.edges import vote_edges
+from jat_graph.operators.blocked import VoteRows
 
 if TYPE_CHECKING:
     from torch_geometric.typing import SparseTensor
+
+# Columns whose maximum, or sum, is taken first. Sums of so few counts are exact in float32.
+GROUP = 32
+
+Blocks = Iterator[tuple[slice, Tensor]]  # some queries, and their votes [BH, rows, L]
 
 
 class SparseOperator(Operator):
@@ -36,17 +43,7 @@ class SparseOperator(Operator):
     def of_pairs(
         cls, pairs: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
     ) -> SparseOperator:
-        """Count the votes in blocks of queries and keep the pairs that have one.
-
-        Args:
-            pairs: Who votes on which pairs.
-            min_weight: Drop edges of less weight. (default: 0.0)
-            max_neighbors: Keep the heaviest edges into each node, and their reverse where it
-                exists. (default: None, which keeps all)
-
-        Returns:
-            A of Eq. 3.
-        """
+        """Count the votes in blocks of queries and keep the pairs that :func:`vote_edges` does."""
         batch, heads, length = pairs.source.shape
         edges = vote_edges(pairs, min_weight, max_neighbors)
         shape = torch.Size((batch, heads, length, length))
@@ -54,16 +51,7 @@ class SparseOperator(Operator):
 
     @classmethod
     def of_edges(cls, edge_index: Tensor, edge_weight: Tensor, shape: torch.Size) -> SparseOperator:
-        """Take a graph as :meth:`to_edge_index` gives it.
-
-        Args:
-            edge_index: Rows (source k, target i), ``[2, E]``, by target, then source, none twice.
-            edge_weight: ``[E]``.
-            shape: ``(B, H, L, L)``.
-
-        Returns:
-            The operator.
-        """
+        """Take a graph as :meth:`to_edge_index` gives it, by target, then source, no edge twice."""
         return cls(csr_matrix(edge_index, edge_weight, shape[:3].numel()), shape)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
@@ -84,12 +72,6 @@ class SparseOperator(Operator):
         return product.view_as(x)
 
     def to_edge_index(self) -> tuple[Tensor, Tensor]:
-        """Return the edges as one PyG graph over all sequences and heads.
-
-        Returns:
-            ``edge_index`` ``[2, E]`` with rows (source k, target i), node number
-            ``(b · H + h) · L + position``; and ``edge_weight`` ``[E]``.
-        """
         if isinstance(self.matrix, Tensor):
             edges = self.matrix.to_sparse_coo()  # type: ignore[no-untyped-call]
             return edges.indices().flip(0), edges.values()
@@ -119,3 +101,151 @@ def _beta_unsaid() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)
         yield
+
+
+class Edges(NamedTuple):
+    """The edges of one graph over all sequences and heads, and what pruning took from each.
+
+    A node's number is ``(b · H + h) · L + position``.
+    """
+
+    edge_index: Tensor  # [2, E], rows (source k, target i), by target, then source
+    edge_weight: Tensor  # [E]
+    dropped_edges: Tensor  # [BH]
+    dropped_weight: Tensor  # [BH], float64
+
+
+class _Votes(NamedTuple):
+    """The votes for some pairs."""
+
+    graph: Tensor  # [E]
+    source: Tensor
+    target: Tensor
+    votes: Tensor
+
+
+def vote_edges(
+    adjacency: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
+) -> Edges:
+    """Return the pairs that have a vote and that pruning keeps, with their shares of votes.
+
+    Kept are edges of at least ``min_weight`` that are among the ``max_neighbors`` heaviest into
+    their target, ties to the lower source, or whose reverse is. The others are never stored.
+    """
+    voters = adjacency.voters().expand(adjacency.source.shape).flatten(0, 1)  # [BH, L]
+    sums = torch.zeros(2, *voters.shape, dtype=torch.float64, device=voters.device)
+    blocks = _summed(_vote_blocks(adjacency), sums)
+    if max_neighbors is None:
+        found = [_numbered(pairs, voters, min_weight) for pairs in _all_pairs(blocks)]
+        code, votes = (torch.cat(some) for some in zip(*found, strict=True))
+    else:
+        heavy = _heaviest_pairs(blocks, voters, min(max_neighbors, voters.size(1)))
+        code, votes = _numbered(_both_ways(heavy, adjacency), voters, min_weight)
+    code, votes = _sorted_once(code, votes)
+    target, source = code.div(voters.numel(), rounding_mode="floor"), code % voters.numel()
+    edge_index, weight = torch.stack([source, target]), votes / voters.flatten()[target]
+    return Edges(edge_index, weight, *_dropped(sums, target, votes.detach(), voters))
+
+
+def _vote_blocks(adjacency: PairAdjacency) -> Blocks:
+    if adjacency.rule.soft_temperature is not None:
+        votes = sum_soft_votes(adjacency.rule, *adjacency.key_scores())
+        votes = votes.masked_fill(~adjacency.edge_mask(), 0.0)
+        yield slice(0, adjacency.source.shape[2]), votes.flatten(0, 1)
+        return
+    for rows, votes in VoteRows(adjacency):
+        yield rows, votes.flatten(0, 1)
+
+
+def _summed(blocks: Blocks, sums: Tensor) -> Blocks:
+    """Yield the blocks; write how many edges go into each node ``[2, BH, L]``, and their votes."""
+    for rows, votes in blocks:
+        sums[0, :, rows] = votes.detach().sign().sum(-1)
+        sums[1, :, rows] = _groups(votes.detach()).sum(-1).sum(-1, dtype=torch.float64)
+        yield rows, votes
+
+
+def _all_pairs(blocks: Blocks) -> Iterator[_Votes]:
+    """Yield all that have a vote, block by block."""
+    for rows, votes in blocks:
+        graph, row, source = votes.nonzero(as_tuple=True)
+        yield _Votes(graph, source, row + rows.start, votes[graph, row, source])
+
+
+def _heaviest_pairs(
+    blocks: Blocks,
+    like: Tensor,  # [BH, L], in the dtype of the votes
+    number: int,  # of edges into each node
+) -> _Votes:
+    """Return those of the heaviest edges into each node."""
+    votes = like.new_zeros(*like.shape, number)
+    sources = torch.zeros_like(votes, dtype=torch.long)
+    # Into two tensors: small ones between blocks would keep the allocator from using them again.
+    for rows, block in blocks:
+        best = heaviest(block.detach(), number)
+        sources[:, rows, : best.size(-1)] = best
+        votes[:, rows, : best.size(-1)] = block.gather(-1, best)
+    graph, target, _ = index = votes.nonzero(as_tuple=True)
+    return _Votes(graph, sources[index], target, votes[index])
+
+
+def heaviest(votes: Tensor, number: int) -> Tensor:  # [..., L] -> [..., min(number, L)]
+    """Return where the largest are, in falling order; the first ones among equals."""
+    if votes.size(-1) <= GROUP * number:
+        return votes.sort(dim=-1, descending=True, stable=True).indices[..., :number]
+    # They are in the groups of the highest maxima. Sorting whole rows takes 20 times as long.
+    groups = _groups(votes)
+    best = heaviest(groups.amax(-1), number).sort(-1).values
+    chosen = groups.gather(-2, best.unsqueeze(-1).expand(*best.shape, GROUP)).flatten(-2)
+    index = heaviest(chosen, number)
+    return best.gather(-1, index // GROUP) * GROUP + index % GROUP
+
+
+def _groups(votes: Tensor) -> Tensor:  # [..., L] -> [..., ⌈L / GROUP⌉, GROUP]
+    rest = -votes.size(-1) % GROUP
+    votes = F.pad(votes, (0, rest)) if rest else votes
+    return votes.reshape(*votes.shape[:-1], -1, GROUP)
+
+
+def _both_ways(there: _Votes, adjacency: PairAdjacency) -> _Votes:
+    """Return the pairs and their reverse, where there is an edge: it has the same votes."""
+    if adjacency.mask.causal:
+        return there
+    back = there._replace(source=there.target, target=there.source)
+    if adjacency.mask.pairs is not None:
+        shape = adjacency.source.shape
+        pairs = adjacency.mask.pairs.expand(*shape, shape[2])
+        index = back.graph // shape[1], back.graph % shape[1], back.target, back.source
+        back = _Votes(*(values[pairs[index]] for values in back))
+    return _Votes(*map(torch.cat, zip(there, back, strict=True)))
+
+
+def _numbered(pairs: _Votes, voters: Tensor, min_weight: float) -> tuple[Tensor, Tensor]:
+    """Return target · N + source, numbers among all N nodes, and votes of the heavy edges."""
+    heavy = pairs.votes / voters[pairs.graph, pairs.target] >= min_weight
+    first = pairs.graph * voters.size(1)
+    code = (first + pairs.target) * voters.numel() + first + pairs.source
+    return code[heavy], pairs.votes[heavy]
+
+
+def _sorted_once(code: Tensor, votes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the edges in their order, each once."""
+    if bool((code.diff() > 0).all()):  # as they are where nothing was pruned, of one graph or block
+        return code, votes
+    code, order = code.sort(stable=True)
+    fresh = code.diff(prepend=code.new_full((1,), -1)) > 0
+    return code[fresh], votes[order[fresh]]
+
+
+def _dropped(
+    sums: Tensor,  # Edges into each node, and their votes [2, BH, L]
+    target: Tensor,  # of the edges that are kept, [E]
+    votes: Tensor,
+    voters: Tensor,  # [BH, L]
+) -> tuple[Tensor, Tensor]:  # [BH] each
+    """Return how many edges each graph has lost, and their weight."""
+    kept = torch.stack([torch.ones_like(votes), votes]).double()
+    lost = sums.flatten(1).index_add(1, target, kept, alpha=-1).view_as(sums)
+    edges = lost[0].sum(-1).long()
+    # Sums of soft votes are not exact: something may be left where nothing is lost.
+    return edges, (lost[1] / voters).sum(-1).masked_fill(edges == 0, 0.0)

@@ -1,4 +1,4 @@
-"""The walk over stepping stones by the links that there are: none is kept."""
+"""Propagation over stepping stones by the links that there are: none is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.kernels import StoneScores, give_back, share_out
+from jat_graph.kernels.stone_means import StoneScores, give_back, share_out
 from jat_graph.operators.base import Operator
 from jat_graph.operators.stones import LARGEST, refuse_second_derivatives
 
@@ -43,24 +43,24 @@ class SparseStoneOperator(Operator):
             yield keys.positions(some, source), StoneScores(columns, threshold, *form)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        walked, degree = self._walk(x)
+        shared, degree = self._share(x)
         loops = self._loops(degree)
-        walked = torch.addcmul(walked, loops, x) / (degree + loops)
-        return walked + diagonal * x if diagonal else walked
+        product = torch.addcmul(shared, loops, x) / (degree + loops)
+        return product + diagonal * x if diagonal else product
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        _, degree = self._walk(x[..., :1])
+        _, degree = self._share(x[..., :1])
         loops = self._loops(degree)
         weighted = x / (degree + loops)
-        return self._walk(weighted)[0] + loops * weighted + diagonal * x
+        return self._share(weighted)[0] + loops * weighted + diagonal * x
 
-    def _walk(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1]
+    def _share(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1]
         """Return B S⁻¹ Bᵀ x, and the row sums of B."""
         source = self.incidence.source
-        walked: tuple[Tensor, Tensor] = _SharedWalk.apply(  # type: ignore[no-untyped-call]
+        shared: tuple[Tensor, Tensor] = _SharedFeatures.apply(  # type: ignore[no-untyped-call]
             source.query, source.key, x.contiguous(), self
         )
-        return walked
+        return shared
 
     def _loops(self, degree: Tensor) -> Tensor:
         if self.self_weight == 0:
@@ -68,7 +68,7 @@ class SparseStoneOperator(Operator):
         return torch.full_like(degree, self.self_weight)
 
 
-class _SharedWalk(torch.autograd.Function):
+class _SharedFeatures(torch.autograd.Function):
     """B S⁻¹ Bᵀ x and the row sums of B; backward finds the links again."""
 
     @staticmethod

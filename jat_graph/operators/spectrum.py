@@ -39,7 +39,9 @@ def laplacian_eigenvalues(adj_norm: Operator, number: int = 2) -> Tensor:
     check_integer("number", number, least=1)
     if adj_norm.shape[:2] != (1, 1):
         raise ValueError(f"adj_norm must be [1, 1, L, L], got {list(adj_norm.shape)}")
-    probe = _probe(adj_norm)
+    # A vector that leans towards no eigenvector, always the same.
+    probe = torch.randn(adj_norm.shape[-1], generator=torch.Generator().manual_seed(0))
+    probe = probe.to(adj_norm.device, adj_norm.dtype).view(1, 1, -1, 1)
     left, right = adj_norm.matmul(probe), adj_norm.rmatmul(probe)
     if not torch.allclose(left, right, rtol=1e-4, atol=1e-5):
         raise ValueError("adj_norm must be symmetric, got one whose rows and columns differ")
@@ -48,13 +50,6 @@ def laplacian_eigenvalues(adj_norm: Operator, number: int = 2) -> Tensor:
     else:
         values = probe.new_tensor(_largest(adj_norm, number, probe))
     return 1 - values
-
-
-def _probe(operator: Operator) -> Tensor:  # [1, 1, L, 1]
-    """Return a vector that leans towards no eigenvector, always the same."""
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(1, 1, operator.shape[-1], 1, generator=generator)
-    return probe.to(operator.device, operator.dtype)
 
 
 def _largest(operator: Operator, number: int, start: Tensor) -> list[float]:
@@ -67,7 +62,7 @@ def _largest(operator: Operator, number: int, start: Tensor) -> list[float]:
     def multiply(x: Any) -> Any:
         x = torch.from_numpy(x).to(start).view_as(start)
         product = operator.matmul(x).view(-1, 1)
-        # All lie between -1 and 1: those that were found are moved below.
+        # All lie between -1 and 1: those that were found go below.
         return (product - 3 * vectors @ (vectors.mT @ x.view(-1, 1))).cpu().numpy()
 
     first = start.flatten().cpu().numpy()

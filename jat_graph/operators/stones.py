@@ -1,4 +1,4 @@
-"""P, a walk from a token to a stone and on to another token: two skinny products, never L×L."""
+"""P, from tokens to stones and on to other tokens: two skinny products, never L×L."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StoneOperator(Operator):
     Args:
         links: B ``[B, H, L, U]``, at least 0, float32 or float64.
         self_weight: ε, at least 0.
-        causal: Whether a token walks to itself and those before it only. (default: False)
+        causal: Whether tokens read themselves and those before only. (default: False)
     """
 
     def __init__(self, links: Tensor, self_weight: float, causal: bool = False) -> None:
@@ -41,24 +41,24 @@ class StoneOperator(Operator):
         self.weight = 1 / (degree + self.loops)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        walk: Any = _CausalWalk if self.causal else _Walk
+        function: Any = _CausalProduct if self.causal else _Product
         x = x.contiguous()
         flat = (y.flatten(0, 1) for y in (self.links, x, self.weight.detach(), self.loops))
-        walked: Tensor = walk.apply(*flat).view_as(x)
-        return walked + diagonal * x if diagonal else walked
+        product: Tensor = function.apply(*flat).view_as(x)
+        return product + diagonal * x if diagonal else product
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
         shares = self.links / without_zeros(_sizes(self.links.mT, self.causal)).mT
         if self.causal:  # the other way, time runs backward
-            parts = (y.flip(-2) for y in (self.links, shares, weighted))
-            walked = running_product(*parts).flip(-2)
+            flipped = (y.flip(-2) for y in (self.links, shares, weighted))
+            shared = running_product(*flipped).flip(-2)
         else:
-            walked = self.links @ (shares.mT @ weighted)
-        return walked + self.loops * weighted + diagonal * x
+            shared = self.links @ (shares.mT @ weighted)
+        return shared + self.loops * weighted + diagonal * x
 
 
-class _Walk(torch.autograd.Function):
+class _Product(torch.autograd.Function):
     """P x, and a backward pass that takes each of the large tensors once."""
 
     @staticmethod
@@ -92,7 +92,7 @@ class _Walk(torch.autograd.Function):
         return to_links, to_x, None, None
 
 
-class _CausalWalk(torch.autograd.Function):
+class _CausalProduct(torch.autograd.Function):
     """P x in causal order, a block of tokens at a time; backward computes the blocks again.
 
     Within a block by its square of weights; what came before it stands in one sum for each stone.
@@ -157,7 +157,7 @@ def _causal_gradients(
     )
     to_shares /= sizes
     shrinking = (to_shares * shares).flip(-1).cumsum(-1).flip(-1)
-    return _in_one(to_x, length), to_links.add_(to_shares).sub_(shrinking).mT
+    return to_x.flatten(1, 2)[:, :length], to_links.add_(to_shares).sub_(shrinking).mT
 
 
 class ShardStoneOperator(StoneOperator):
@@ -171,7 +171,7 @@ class ShardStoneOperator(StoneOperator):
         links: B of this shard, ``[B, H, L_r, U]``.
         self_weight: ε, at least 0.
         shard: Which shard it is.
-        causal: Whether a token walks to itself and those before it only. (default: False)
+        causal: Whether tokens read themselves and those before only. (default: False)
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class ShardStoneOperator(StoneOperator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         if self.causal:
             means = self.shard.before(self.links.mT @ x) / without_zeros(self.before)
-            walked = self.begun.matmul(torch.cat([means, x], dim=-2))
-            return walked[:, :, means.size(-2) :] + diagonal * x
+            product = self.begun.matmul(torch.cat([means, x], dim=-2))
+            return product[:, :, means.size(-2) :] + diagonal * x
         means = self._shared(F.pad(x, (0, 1), value=1.0))
         return (self.links @ means + self.loops * x) * self.weight + diagonal * x
 
@@ -201,8 +201,8 @@ class ShardStoneOperator(StoneOperator):
             own = self.begun.rmatmul(F.pad(x, (0, 0, stones, 0)))[:, :, stones:]
             return own + self.links @ self.shard.after(shares.mT @ weighted) + diagonal * x
         ones = torch.ones_like(x[..., :1])
-        walked = self.links @ self._shared(torch.cat([weighted, ones], dim=-1))
-        return walked + self.loops * weighted + diagonal * x
+        shared = self.links @ self._shared(torch.cat([weighted, ones], dim=-1))
+        return shared + self.loops * weighted + diagonal * x
 
     def _shared(self, x: Tensor) -> Tensor:  # [B, H, L_r, D + 1], the last 1; [B, H, U, D]
         """Return each stone's sum over its size."""
@@ -221,7 +221,7 @@ def running_product(
     left, right, blocks = (in_blocks(y.flatten(0, -3)) for y in (left, right, x))
     product = (left @ right.mT).tril() @ blocks
     product[:, 1:] += left[:, 1:] @ _sums(right, blocks)[:, :-1]
-    return _in_one(product, length).reshape(x.shape)
+    return product.flatten(1, 2)[:, :length].reshape(x.shape)
 
 
 def _sums(
@@ -238,10 +238,6 @@ def in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
     missing = -x.size(-2) % BLOCK
     padded = F.pad(x, (0, 0, 0, missing)) if missing else x
     return padded.view(len(x), padded.size(1) // BLOCK, BLOCK, x.size(-1))
-
-
-def _in_one(x: Tensor, length: int) -> Tensor:  # [G, L, D]
-    return x.flatten(1, 2)[:, :length]
 
 
 def _graphs(links: Tensor, x: Tensor) -> list[slice]:

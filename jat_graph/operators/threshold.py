@@ -35,12 +35,15 @@ class ThresholdOperator(Operator):
         self._voters = pairs.voters().unsqueeze(-1)  # [B|1, H|1, 1, 1]
         self._nodes = None if pairs.nodes is None else pairs.nodes.to(self.dtype).unsqueeze(-1)
         with torch.no_grad():
-            self._self_votes = self._count_self_votes()
-            self._kept = self._rank_all() if pairs.num_keys <= KEPT_KEYS else None
+            # The keys that would join a token with itself, [B, H, L, 1].
+            self._self_votes = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
+            for columns, limits in pairs.column_blocks(BLOCK):
+                votes = columns * columns > limits.unsqueeze(-1)
+                self._self_votes += votes.sum(2).unsqueeze(-1)
+            self._kept = rank_tokens(*pairs.columns()) if pairs.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
-        """Row sums of the matrix itself, ``[B, H, L]``, in ``dtype``."""
         with torch.no_grad():
             ones = torch.ones(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
             total = self._sum_joined(ones)
@@ -49,27 +52,14 @@ class ThresholdOperator(Operator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         # Votes for oneself are taken out of the diagonal, not subtracted from a sum.
         own = diagonal - self._self_votes / self._voters
-        return (own * x).addcdiv_(self._joined(x), self._voters)
+        if self._kept is None:
+            joined = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
+        else:
+            joined = self._sum_joined(x)
+        return (own * x).addcdiv_(joined, self._voters)
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._matmul(x, diagonal)
-
-    def _joined(self, x: Tensor) -> Tensor:
-        if self._kept is not None:
-            return self._sum_joined(x)
-        joined: Tensor = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
-        return joined
-
-    def _count_self_votes(self) -> Tensor:
-        """Return the keys that would join a token with itself, ``[B, H, L, 1]``."""
-        total = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
-        for columns, limits in self.pairs.column_blocks(BLOCK):
-            votes = columns * columns > limits.unsqueeze(-1)
-            total += votes.sum(2).unsqueeze(-1)
-        return total
-
-    def _rank_all(self) -> Ranking:
-        return rank_tokens(*self.pairs.columns())
 
     def _rankings(self) -> Iterator[Ranking]:
         """Yield the rankings of all keys, of a block of them at a time."""

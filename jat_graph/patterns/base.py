@@ -69,7 +69,7 @@ class Pattern(ABC):
         """Say which pairs are allowed.
 
         Args:
-            b: Places in the batch.
+            b: Indices in the batch.
             h: Heads.
             q: Positions of queries.
             k: Positions of keys; the four are integer tensors that broadcast.
@@ -95,15 +95,7 @@ class Pattern(ABC):
         """
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the allowed pairs of one head, in blocks of queries where a pair is possible.
-
-        Args:
-            length: Number of tokens.
-            head: Which head. (default: 0)
-
-        Returns:
-            The exact number.
-        """
+        """Count the allowed pairs of one head, in blocks of queries where a pair is possible."""
         import torch
 
         rule = self.of_head(head)
@@ -139,47 +131,19 @@ class Pattern(ABC):
         return 0
 
     def of_head(self, head: int) -> Pattern:
-        """Return the rule of one head, the same for whatever ``h``.
-
-        Args:
-            head: From 0.
-
-        Returns:
-            A pattern whose period is 1.
-        """
+        """Return the rule of one head, from 0: of period 1, the same for whatever ``h``."""
         return self
 
-    def of_sequence(self, place: int) -> Pattern:
-        """Return the rule of one sequence, the same for whatever ``b``.
-
-        Args:
-            place: Of the sequence in the batch.
-
-        Returns:
-            A pattern for one sequence.
-        """
+    def of_sequence(self, index: int) -> Pattern:
+        """Return the rule of one sequence of the batch, the same for whatever ``b``."""
         return self
 
-    def at(self, order: Tensor) -> Pattern:
-        """Return the pattern of tokens that were picked, as padding is left out.
-
-        Args:
-            order: Where each token was before, ``[B|1, n]``.
-
-        Returns:
-            The pattern; what was given token by token moved along.
-        """
+    def at(self, order: Tensor) -> Pattern:  # [B|1, n]
+        """Return the pattern of picked tokens, as padding is left out, by where each was before."""
         return self
 
     def breaks(self, length: int) -> tuple[int, ...]:
-        """Return the queries at which the rule changes, where blocks of queries had better end.
-
-        Args:
-            length: Number of tokens.
-
-        Returns:
-            Positions.
-        """
+        """Return the queries at which the rule changes, where blocks of queries had better end."""
         return ()
 
     @property
@@ -219,47 +183,38 @@ class _Several(Pattern):
                 raise ValueError(f"members must be patterns, got {type(member).__name__}")
         if len(members) < 2:
             raise ValueError(f"members must be two patterns or more, got {len(members)}")
-        flat = [part for m in members for part in (m.members if type(m) is type(self) else (m,))]
+        flat = [x for m in members for x in (m.members if type(m) is type(self) else (m,))]
         object.__setattr__(self, "members", tuple(flat))
 
     @property
     def period(self) -> int:
-        """The least number after which all members come back."""
         return math.lcm(*(member.period for member in self.members))
 
     @property
     def grain(self) -> int:
-        """The least common block."""
         return math.lcm(*(member.grain for member in self.members))
 
     @property
     def spacing(self) -> int:
-        """The largest that suits all members."""
         return math.gcd(*(member.spacing for member in self.members))
 
     @property
     def num_sequences(self) -> int:
-        """As many as the member that has most."""
         return max(member.num_sequences for member in self.members)
 
     def of_head(self, head: int) -> Pattern:
-        """Take each member's rule of the head."""
         return type(self)(*(member.of_head(head) for member in self.members))
 
-    def of_sequence(self, place: int) -> Pattern:
-        """Take each member's rule of the sequence."""
-        return type(self)(*(member.of_sequence(place) for member in self.members))
+    def of_sequence(self, index: int) -> Pattern:
+        return type(self)(*(member.of_sequence(index) for member in self.members))
 
     def at(self, order: Tensor) -> Pattern:
-        """Pick the tokens of every member."""
         return type(self)(*(member.at(order) for member in self.members))
 
     def breaks(self, length: int) -> tuple[int, ...]:
-        """Break where a member does."""
-        return tuple(sorted({place for m in self.members for place in m.breaks(length)}))
+        return tuple(sorted({query for m in self.members for query in m.breaks(length)}))
 
     def check_size(self, batch: int, length: int) -> None:
-        """Check every member."""
         for member in self.members:
             member.check_size(batch, length)
 
@@ -280,20 +235,16 @@ class Union(_Several):
 
     @property
     def spec(self) -> str:
-        """The members' specs, joined by ``+``."""
         return "+".join(member.spec for member in self.members)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow what one member allows."""
         return reduce(operator.or_, (member.mask_mod(b, h, q, k) for member in self.members))
 
     @property
     def num_global(self) -> int:
-        """As many as the member that has most."""
         return max(member.num_global for member in self.members)
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Give the runs of all members."""
         return [run for m in self.members for run in m.key_ranges(first, last, step, length)]
 
 
@@ -313,21 +264,17 @@ class Intersection(_Several):
 
     @property
     def spec(self) -> str:
-        """The members' specs, joined by ``&``, unions in brackets."""
         specs = [f"({m.spec})" if isinstance(m, Union) else m.spec for m in self.members]
         return "&".join(specs)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow what every member allows."""
         return reduce(operator.and_, (member.mask_mod(b, h, q, k) for member in self.members))
 
     @property
     def num_global(self) -> int:
-        """As many as the member that has fewest."""
         return min(member.num_global for member in self.members)
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Cut each member's runs with the others'."""
         runs = [member.key_ranges(first, last, step, length) for member in self.members]
         return [reduce(_cut, chosen) for chosen in product(*runs)]
 
@@ -354,46 +301,37 @@ def pairs_of(
 def key_blocks(
     pattern: Pattern,
     length: int,
-    part: range | None = None,  # the queries that are wanted; all if None
+    wanted: range | None = None,  # queries; all if None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of queries, and the keys among which theirs are."""
     import torch
 
-    blocks = _query_blocks(pattern, range(length) if part is None else part)
+    blocks = _query_blocks(pattern, range(length) if wanted is None else wanted)
     step = max(1, pattern.spacing)
     first, last = torch.tensor([(block[0], block[-1]) for block in blocks]).unbind(-1)
     runs = pattern.key_ranges(first, last, step, length)
-    for place, block in enumerate(blocks):
-        keys = _positions(runs, place, length)
-        if len(keys):
-            yield torch.arange(block.start, block.stop, step), keys
+    for index, block in enumerate(blocks):
+        keys: set[int] = set()
+        for run in runs:
+            start, stop = int(run.start[index]), min(int(run.stop[index]), length)
+            keys.update(range(start if start >= 0 else start % run.step, stop, run.step))
+        if keys:
+            yield torch.arange(block.start, block.stop, step), torch.tensor(sorted(keys))
 
 
-def _query_blocks(pattern: Pattern, part: range) -> list[range]:
+def _query_blocks(pattern: Pattern, queries: range) -> list[range]:
     """Cut queries at the pattern's breaks, along its grain, and into lines of its spacing."""
     step, grain = max(1, pattern.spacing), pattern.grain
-    cuts = {part.start, part.stop, *(x for x in pattern.breaks(part.stop) if x in part)}
+    cuts = {queries.start, queries.stop, *(x for x in pattern.breaks(queries.stop) if x in queries)}
     if step == 1:
         height = BLOCK if grain == 1 else grain * -(-LEAST // grain)
-        first = part.start + (-part.start % grain)
-        cuts.update(range(first, part.stop, height))
+        cuts.update(range(queries.start + -queries.start % grain, queries.stop, height))
     return [
         line[start : start + BLOCK]
         for low, high in pairwise(sorted(cuts))
-        for line in (range(place, high, step) for place in range(low, min(low + step, high)))
+        for line in (range(first, high, step) for first in range(low, min(low + step, high)))
         for start in range(0, len(line), BLOCK)
     ]
-
-
-def _positions(runs: list[KeyRange], place: int, length: int) -> Tensor:
-    """Return the keys in the sequence that one block's runs hold, in order."""
-    import torch
-
-    keys: set[int] = set()
-    for run in runs:
-        start, stop = int(run.start[place]), min(int(run.stop[place]), length)
-        keys.update(range(start if start >= 0 else start % run.step, stop, run.step))
-    return torch.tensor(sorted(keys), dtype=torch.long)
 
 
 def check_count(name: str, value: object, least: int = 1, most: float = LARGEST_COUNT) -> None:

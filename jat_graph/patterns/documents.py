@@ -27,6 +27,7 @@ class Documents(Pattern):
     """
 
     name: ClassVar[str] = "documents"
+    spacing: ClassVar[int] = 1  # neighbours mostly share a document
     ids: Tensor
 
     def __post_init__(self) -> None:
@@ -51,50 +52,33 @@ class Documents(Pattern):
         raise ValueError("documents hold a tensor and have no spec; pass the pattern itself")
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow pairs of one document."""
         ids = self.ids if self.ids.device == q.device else self.ids.to(q.device)
         return ids[b, q] == ids[b, k]
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Reach from the first token of the first document to the last one of the last."""
-        start, stop = self._limits()
-        both = torch.stack([first, last])
+        number = _numbers(self.ids[0])
+        index, count = torch.arange(len(number)), int(number.max()) + 1
+        start = torch.full((count,), len(number)).scatter_reduce(0, number, index, "amin")[number]
+        stop = index.new_zeros(count).scatter_reduce(0, number, index, "amax")[number] + 1
         inside = [
             torch.stack([start[a : z + 1 : step].amin(), stop[a : z + 1 : step].amax()])
-            for a, z in both.T.tolist()
+            for a, z in zip(first.tolist(), last.tolist(), strict=True)
         ]
         low, high = torch.stack(inside).unbind(-1)
         return [KeyRange(low, high)]
 
     @property
-    def spacing(self) -> int:
-        """Neighbours mostly share a document."""
-        return 1
-
-    @property
     def num_sequences(self) -> int:
-        """Every sequence has its own documents."""
         return self.ids.size(0)
 
-    def of_sequence(self, place: int) -> Pattern:
-        """Return the documents of one sequence."""
-        return Documents(self.ids[place : place + 1])
+    def of_sequence(self, index: int) -> Pattern:
+        return Documents(self.ids[index : index + 1])
 
     def at(self, order: Tensor) -> Pattern:
-        """Pick the ids of the tokens."""
         order = order.to(self.ids.device).expand(self.ids.size(0), -1)
         return Documents(self.ids.gather(1, order))
 
     def check_size(self, batch: int, length: int) -> None:
-        """Check that there is one id for each token.
-
-        Args:
-            batch: Number of sequences.
-            length: Number of tokens, padding counted.
-
-        Raises:
-            ValueError: If there is not.
-        """
         if tuple(self.ids.shape) != (batch, length):
             raise ValueError(
                 f"ids of documents must be [{batch}, {length}], got {list(self.ids.shape)}"
@@ -104,14 +88,6 @@ class Documents(Pattern):
         """Count the squares of the documents' sizes, over all sequences."""
         self.check_size(self.ids.size(0), length)
         return sum(int(_numbers(ids).bincount().square().sum()) for ids in self.ids)
-
-    def _limits(self) -> tuple[Tensor, Tensor]:
-        """Return where the document of each token of one sequence starts, and where it stops."""
-        number = _numbers(self.ids[0])
-        place, count = torch.arange(len(number)), int(number.max()) + 1
-        start = torch.full((count,), len(number)).scatter_reduce(0, number, place, "amin")
-        stop = torch.zeros(count, dtype=torch.long).scatter_reduce(0, number, place, "amax")
-        return start[number], stop[number] + 1
 
 
 def _numbers(ids: Tensor) -> Tensor:

@@ -1,13 +1,16 @@
-"""Factorised attention: heads that connect all tokens together, and none of them alone."""
+"""Factorised attention of Sparse Transformers: heads that connect all tokens only together."""
 
 from __future__ import annotations
 
 import operator
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import LARGEST_COUNT, KeyRange, Pattern, check_count
+from jat_graph.patterns.blocks import LocalBlocks
+from jat_graph.patterns.positions import Causal, DilatedWindow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,29 +46,191 @@ class Factorised(Pattern):
         """The rules, from the nearest keys to the farthest."""
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow what the head's rule does, or any of them."""
         masks = [rule.mask_mod(b, h, q, k) for rule in self.rules]
         if self.part == "merged":
             return reduce(operator.or_, masks)
         turn, mask = h % self.factors, masks[-1]
-        for place, own in enumerate(masks[:-1]):
-            mask = own.where(turn == place, mask)
+        for number, own in enumerate(masks[:-1]):
+            mask = own.where(turn == number, mask)
         return mask
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Give the runs of all rules."""
         return [run for rule in self.rules for run in rule.key_ranges(first, last, step, length)]
 
     @property
     def period(self) -> int:
-        """As many heads as there are rules, if they take turns."""
         return self.factors if self.part == "turns" else 1
 
     def of_head(self, head: int) -> Pattern:
-        """Return the rule whose turn it is."""
         return self.rules[head % self.factors] if self.part == "turns" else self
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count the pairs of the rule whose turn it is, or those of all."""
         rule = self.of_head(head)
         return super().num_edges(length) if rule is self else rule.num_edges(length)
+
+
+@dataclass(frozen=True)
+class Strided(Factorised):
+    r"""Rows :math:`0 ≤ q - k < l`, and columns :math:`k ≤ q, k \equiv q \pmod l`, of stride l.
+
+    A row and a column together reach every earlier token in two steps. Rows have
+    :math:`L l - l (l - 1) / 2` pairs, with l at most L, and columns
+    :math:`n l (n + 1) / 2 + r (n + 1)`, with n full strides and a rest r.
+
+    With p factors there are p rules, and p steps reach every earlier token: rule m, from 0, sees
+    the last l keys of every :math:`l^m`-th, the token itself included, and the last rule all of
+    every :math:`l^{p-1}`-th. They are the digits of the distance to base l, so that with
+    :math:`l = \lceil L^{1/p} \rceil` no head sees more than l keys.
+
+    Args:
+        stride: The stride l.
+        part: ``"turns"``, where even heads see rows and odd heads columns, or each of p heads one
+            rule; ``"merged"``, where every head sees all; ``"rows"`` or ``"columns"`` for one of
+            two. (default: ``"turns"``)
+        factors: The number of rules p. (default: 2)
+
+    Raises:
+        ValueError: If the stride is below 1, there are fewer than 2 factors or so many that the
+            last step is too large, or the part is none of the four.
+
+    Reference:
+        Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.2. A row
+        has l keys, the token itself included, as in the released code; in the paper it has l + 1.
+        The paper gives the rules for p = 2, and for any p what they have to be.
+    """
+
+    name: ClassVar[str] = "strided"
+    stride: int
+    part: str = "turns"
+    factors: int = 2
+
+    @property
+    def rules(self) -> tuple[Pattern, ...]:
+        """Rows, lines of tokens ever further apart, and columns."""
+        steps = [self.stride**power for power in range(1, self.factors)]
+        lines = [DilatedWindow(self.stride, step) & Causal() for step in steps[:-1]]
+        return (Strided(self.stride, "rows"), *lines, Strided(steps[-1], "columns"))
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        back = q - k
+        if self.part == "rows":
+            return (back >= 0) & (back < self.stride)
+        if self.part == "columns":
+            return (back >= 0) & (back % self.stride == 0)
+        return super().mask_mod(b, h, q, k)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        if self.part == "rows":
+            return [KeyRange(first - self.stride + 1, last + 1)]
+        if self.part == "columns":
+            gap = self.stride if step % self.stride == 0 else 1
+            return [KeyRange(first % gap, last + 1, gap)]
+        return super().key_ranges(first, last, step, length)
+
+    @property
+    def spacing(self) -> int:
+        return self.stride if self.part == "columns" else 1
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count rows and columns; merged heads share the diagonal."""
+        if self.part == "turns":
+            return super().num_edges(length, head)
+        if self.part == "merged":
+            return sum(r.num_edges(length) for r in self.rules) - (self.factors - 1) * length
+        if self.part == "rows":
+            width = min(self.stride, length)
+            return length * width - width * (width - 1) // 2
+        full, rest = divmod(length, self.stride)
+        return self.stride * full * (full + 1) // 2 + rest * (full + 1)
+
+
+@dataclass(frozen=True)
+class Fixed(Factorised):
+    r"""Rows: earlier keys of the query's own block of l; columns: the last c keys of every block.
+
+    Both end at the query. The last keys sum a block up: through them, a column and a row reach
+    every earlier token in two steps. With n full blocks and a rest r, rows have
+    :math:`n l (l + 1) / 2 + r (r + 1) / 2` pairs, and columns
+    :math:`n c (c + 1) / 2 + c l n (n - 1) / 2 + n c r + s (s + 1) / 2`, s = max(0, r - l + c).
+
+    With p factors there are p rules, and p steps reach every earlier token: rule m, from 1, sees
+    the last c keys of every block of :math:`l^m` within the query's block of :math:`l^{m+1}`, and
+    the last rule those of every block of :math:`l^{p-1}`. With :math:`l = \lceil L^{1/p} \rceil` no
+    head sees more than l c keys.
+
+    Args:
+        stride: Tokens in a block, l.
+        summary: How many of them sum it up, c. (default: 1)
+        part: As of :class:`Strided`. (default: ``"turns"``)
+        factors: The number of rules p. (default: 2)
+
+    Raises:
+        ValueError: If a number is below 1, the summary is longer than a block, there are fewer than
+            2 factors or so many that the largest block is too large, or the part is none of the
+            four.
+
+    Reference:
+        Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.2. The
+        released code merges both, and moves the summary from head to head (``num_verts``). The
+        paper gives the rules for p = 2, and for any p what they have to be.
+    """
+
+    name: ClassVar[str] = "fixed"
+    stride: int
+    summary: int = 1
+    part: str = "turns"
+    factors: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("summary of fixed attention", self.summary)
+        if self.summary > self.stride:
+            raise ValueError(
+                f"summary of fixed attention must be at most its stride {self.stride}, "
+                f"got {self.summary}"
+            )
+
+    @property
+    def rules(self) -> tuple[Pattern, ...]:
+        """The own block, summaries within ever larger blocks, and those of all blocks."""
+        sizes = [self.stride**power for power in range(1, self.factors)]
+        columns = [Fixed(size, self.summary, "columns") for size in sizes]
+        within = [near & LocalBlocks(size) for near, size in zip(columns, sizes[1:], strict=False)]
+        return (Fixed(self.stride, self.summary, "rows"), *within, columns[-1])
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        if self.part == "rows":
+            return (k <= q) & (k // self.stride == q // self.stride)
+        if self.part == "columns":
+            return (k <= q) & (k % self.stride >= self.stride - self.summary)
+        return super().mask_mod(b, h, q, k)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        if self.part == "rows":
+            return [KeyRange(first // self.stride * self.stride, last + 1)]
+        if self.part == "columns":
+            return [
+                KeyRange(first.new_full(first.shape, start), last + 1, self.stride)
+                for start in range(self.stride - self.summary, self.stride)
+            ]
+        return super().key_ranges(first, last, step, length)
+
+    @property
+    def grain(self) -> int:
+        return self.stride
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count rows and columns; merged heads share the triangles that columns begin with."""
+        if self.part == "turns" or self.factors > 2:  # more rules share more, which is counted
+            return super().num_edges(length, head)
+        full, rest = divmod(length, self.stride)
+        begun = max(0, rest - self.stride + self.summary)
+        both = full * _triangle(self.summary) + _triangle(begun)
+        rows = full * _triangle(self.stride) + _triangle(rest)
+        columns = both + self.summary * (self.stride * _triangle(full - 1) + full * rest)
+        return {"rows": rows, "columns": columns}.get(self.part, rows + columns - both)
+
+
+def _triangle(side: int) -> int:
+    return max(0, side) * (side + 1) // 2

@@ -6,26 +6,15 @@ import re
 from dataclasses import MISSING, fields
 
 from jat_graph.patterns.base import Intersection, Pattern, Union
-from jat_graph.patterns.causal import Causal
-from jat_graph.patterns.dilated_window import DilatedWindow
-from jat_graph.patterns.fixed import Fixed
-from jat_graph.patterns.global_tokens import GlobalTokens
-from jat_graph.patterns.local_blocks import LocalBlocks
-from jat_graph.patterns.random_blocks import RandomBlocks
-from jat_graph.patterns.strided import Strided
-from jat_graph.patterns.window import Window
+from jat_graph.patterns.blocks import LocalBlocks, RandomBlocks
+from jat_graph.patterns.factorised import Fixed, Strided
+from jat_graph.patterns.positions import Causal, DilatedWindow, GlobalTokens, Window
 
 KINDS: dict[str, type[Pattern]] = {
     kind.name: kind
     for kind in (
-        Window,
-        DilatedWindow,
-        LocalBlocks,
-        GlobalTokens,
-        Strided,
-        Fixed,
-        RandomBlocks,
-        Causal,
+        *(Window, DilatedWindow, LocalBlocks, GlobalTokens),
+        *(Strided, Fixed, RandomBlocks, Causal),
     )
 }
 TOKENS = re.compile(r"[+&()]|[^+&()\s]+|\S")
@@ -55,55 +44,40 @@ def parse_pattern(spec: str) -> Pattern:
         if wrong in spec:
             raise ValueError(f"pattern must join patterns with +, not {wrong!r}, got {spec!r}")
     tokens = TOKENS.findall(spec)[::-1]
-    pattern = _read_union(tokens, spec)
+    pattern = _read_joined(tokens, spec)
     if tokens:
         raise ValueError(f"pattern must end after {pattern.spec!r}, got {spec!r}")
     return pattern
 
 
-def _read_union(tokens: list[str], spec: str) -> Pattern:
-    members = [_read_intersection(tokens, spec)]
-    while tokens and tokens[-1] == "+":
+def _read_joined(tokens: list[str], spec: str, signs: str = "+&") -> Pattern:
+    """Read patterns joined by the first sign, each of patterns joined by the others."""
+    if not signs:
+        return _read_one(tokens, spec)
+    members = [_read_joined(tokens, spec, signs[1:])]
+    while tokens and tokens[-1] == signs[0]:
         tokens.pop()
-        members.append(_read_intersection(tokens, spec))
-    return members[0] if len(members) == 1 else Union(*members)
-
-
-def _read_intersection(tokens: list[str], spec: str) -> Pattern:
-    members = [_read_one(tokens, spec)]
-    while tokens and tokens[-1] == "&":
-        tokens.pop()
-        members.append(_read_one(tokens, spec))
-    return members[0] if len(members) == 1 else Intersection(*members)
+        members.append(_read_joined(tokens, spec, signs[1:]))
+    kind = Union if signs[0] == "+" else Intersection
+    return members[0] if len(members) == 1 else kind(*members)
 
 
 def _read_one(tokens: list[str], spec: str) -> Pattern:
     token = tokens.pop() if tokens else ""
     if token == "(":
-        pattern = _read_union(tokens, spec)
+        pattern = _read_joined(tokens, spec)
         if not tokens or tokens.pop() != ")":
             raise ValueError(f"pattern must close its brackets, got {spec!r}")
         return pattern
     if token in ("", "+", "&", ")"):
         raise ValueError(f"pattern must be names joined by + or &, got {spec!r}")
-    return _read_kind(token)
-
-
-def _read_kind(text: str) -> Pattern:
-    name, *arguments = text.split(":")
+    name, *arguments = token.split(":")
     if name not in KINDS:
         raise ValueError(f"pattern must be one of {', '.join(sorted(KINDS))}, got {name!r}")
     kind = KINDS[name]
-    least = sum(field.default is MISSING for field in fields(kind))
-    if not least <= len(arguments) <= len(fields(kind)):
-        raise ValueError(f"pattern must be {_usage(kind)}, got {text!r}")
+    needed = [f":{field.name.upper()}" for field in fields(kind) if field.default is MISSING]
+    others = [f"[:{field.name.upper()}]" for field in fields(kind)[len(needed) :]]
+    if not len(needed) <= len(arguments) <= len(fields(kind)):
+        usage = "".join([name, *needed, *others])
+        raise ValueError(f"pattern must be {usage}, got {token!r}")
     return kind(*(int(a) if re.fullmatch(r"[+-]?\d+", a) else a for a in arguments))
-
-
-def _usage(kind: type[Pattern]) -> str:
-    """Show how a pattern is written, what may be left out in brackets."""
-    parts = [
-        f":{field.name.upper()}" if field.default is MISSING else f"[:{field.name.upper()}]"
-        for field in fields(kind)
-    ]
-    return "".join([kind.name, *parts])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from jat_graph.patterns.base import Union, check_count
-from jat_graph.patterns.global_tokens import GlobalTokens
-from jat_graph.patterns.local_blocks import LocalBlocks
-from jat_graph.patterns.random_blocks import RandomBlocks
-from jat_graph.patterns.window import Window
+from jat_graph.patterns.blocks import LocalBlocks, RandomBlocks
+from jat_graph.patterns.positions import GlobalTokens, Window
 
 
 def longformer(attention_window: int = 512, num_global: int = 1) -> Union:

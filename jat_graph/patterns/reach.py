@@ -32,8 +32,8 @@ def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
     check_count("steps", steps)
     with torch.device("cpu"):  # wherever new tensors go by default
         batch = torch.arange(max(1, pattern.num_sequences))[:, None, None, None]
-        head, place = torch.arange(pattern.period)[:, None, None], torch.arange(length)
-        rows = pattern.mask_mod(batch, head, place[:, None], place)
+        head, index = torch.arange(pattern.period)[:, None, None], torch.arange(length)
+        rows = pattern.mask_mod(batch, head, index[:, None], index)
         edges = rows.expand(len(batch), len(head), length, length).flatten(0, 1).any(0)
         wanted = torch.ones(length, length, dtype=torch.bool)
         wanted = wanted if bool(edges.triu(1).any()) else wanted.tril()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -96,26 +97,12 @@ class OperatorContract:
         assert operator.device == truth.device
 
     def test_matmul(self) -> None:
-        """``matmul(x)`` is A x."""
+        """``matmul(x, diagonal=d)`` is (A + d I) x, and ``rmatmul`` the transposed product."""
         operator, truth, x = self._case()
-        _assert_equal(operator.matmul(x), truth @ x)
-
-    def test_matmul_of_one_column(self) -> None:
-        """``matmul`` takes any number of features."""
-        operator, truth, x = self._case()
-        _assert_equal(operator.matmul(x[..., :1]), truth @ x[..., :1])
-
-    def test_rmatmul(self) -> None:
-        """``rmatmul(x)`` is the transposed product."""
-        operator, truth, x = self._case()
-        _assert_equal(operator.rmatmul(x), truth.mT @ x)
-
-    def test_diagonal(self) -> None:
-        """``matmul(x, diagonal=d)`` is (A + d I) x, and so for ``rmatmul``."""
-        operator, truth, x = self._case()
-        for diagonal in (1.0, -0.5):
+        for diagonal in (0.0, 1.0, -0.5):
             _assert_equal(operator.matmul(x, diagonal), truth @ x + diagonal * x)
             _assert_equal(operator.rmatmul(x, diagonal), truth.mT @ x + diagonal * x)
+        _assert_equal(operator.matmul(x[..., :1]), truth @ x[..., :1])
 
     def test_degree(self) -> None:
         """``degree`` is the row sum."""
@@ -147,13 +134,21 @@ class OperatorContract:
         _assert_equal(matrix.view_as(truth), truth)
         assert len(weight) == int(truth.count_nonzero())
 
-    def test_gradients_of_matmul(self) -> None:
-        """Gradients reach the features and the inputs exactly."""
-        self._compare_gradients(transposed=False)
-
-    def test_gradients_of_rmatmul(self) -> None:
-        """Gradients of the transposed product are exact, too."""
-        self._compare_gradients(transposed=True)
+    def test_gradients(self) -> None:
+        """Gradients of both products reach the features and the inputs exactly."""
+        for transposed in (False, True):
+            inputs = [t.detach().clone() for t in self.create_inputs()]
+            leaves = [t.requires_grad_() for t in inputs if t.is_floating_point()]
+            truth = self.dense_truth(*inputs)
+            x = self._features(truth).requires_grad_()
+            cotangent = self._features(truth, seed=2)
+            operator = self.create_operator(*inputs)
+            product = operator.rmatmul(x) if transposed else operator.matmul(x)
+            wanted = (truth.mT if transposed else truth) @ x
+            for got, want in zip(
+                *(_grads(y, [x, *leaves], cotangent) for y in (product, wanted)), strict=True
+            ):
+                _assert_equal(got, want)
 
     def test_batch_independence(self) -> None:
         """A batch gives what its items give one by one."""
@@ -182,7 +177,11 @@ class OperatorContract:
         """Features of another length raise a ValueError."""
         operator, _, x = self._case()
         for bad in (x[..., :-1, :], x[0]):
-            assert _refuses(operator, bad), f"features {tuple(bad.shape)} must raise a ValueError"
+            refused = True
+            with suppress(ValueError):
+                operator.matmul(bad)
+                refused = False
+            assert refused, f"features {tuple(bad.shape)} must raise a ValueError"
 
     def _case(self) -> tuple[Operator, Tensor, Tensor]:
         """Return an operator, its matrix and some features."""
@@ -196,24 +195,8 @@ class OperatorContract:
         x = torch.randn(*truth.shape[:-1], 5, dtype=truth.dtype, generator=generator)
         return x.to(truth.device)
 
-    def _compare_gradients(self, transposed: bool) -> None:
-        """Compare gradients through the operator with those through its matrix."""
-        inputs = tuple(t.detach().clone().requires_grad_() for t in self.create_inputs())
-        truth = self.dense_truth(*inputs)
-        x = self._features(truth).requires_grad_()
-        cotangent = self._features(truth, seed=2)
-        operator = self.create_operator(*inputs)
-        product = operator.rmatmul(x) if transposed else operator.matmul(x)
-        wanted = (truth.mT if transposed else truth) @ x
-        leaves = (x, *inputs)
-        pairs = zip(
-            _grads(product, leaves, cotangent), _grads(wanted, leaves, cotangent), strict=True
-        )
-        for got, want in pairs:
-            _assert_equal(got, want)
 
-
-def _grads(output: Tensor, leaves: tuple[Tensor, ...], cotangent: Tensor) -> list[Tensor]:
+def _grads(output: Tensor, leaves: list[Tensor], cotangent: Tensor) -> list[Tensor]:
     """Return the gradients of the leaves; zeros where the output does not depend on them."""
     grads = torch.autograd.grad(output, leaves, cotangent, allow_unused=True)
     return [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads, strict=True)]
@@ -222,12 +205,3 @@ def _grads(output: Tensor, leaves: tuple[Tensor, ...], cotangent: Tensor) -> lis
 def _assert_equal(got: Tensor, want: Tensor) -> None:
     """Compare within the error that float64 is allowed."""
     assert_close(got, want, rtol=TOLERANCE, atol=TOLERANCE)
-
-
-def _refuses(operator: Operator, x: Tensor) -> bool:
-    """Return whether the operator raises a ValueError."""
-    try:
-        operator.matmul(x)
-    except ValueError:
-        return True
-    return False

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import jat_graph.adjacency.scores
 from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.keys import (
-    SelectedKeys,
     number_of_keys,
     numbers_of_keys,
     select_keys,
@@ -95,13 +94,6 @@ def test_how_many_keys_vote(count, factor, number, selection):
     assert numbers_of_keys(config, torch.tensor([0, count]), count).tolist() == [0, wanted]
 
 
-@given(count=st.integers(0, 99), step=st.integers(1, 9))
-def test_how_many_keys_a_step_takes(count, step):
-    config = JatConfig(PairGraph(key_selection="strided", key_step=step))
-    assert number_of_keys(config, count) == len(range(0, count, step))
-    assert numbers_of_keys(config, torch.tensor(count), count) == number_of_keys(config, count)
-
-
 @pytest.mark.parametrize("settings", [{}, {"num_keys": 4}, {"key_step": 3}])
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_more_tokens_have_no_fewer_keys(selection, settings):
@@ -142,29 +134,6 @@ def test_significance_is_streamed(monkeypatch):
 
 
 # --- small parts ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("elements", "step"), [(1, 1), (24, 1), (60, 2), (10**6, 5)])
-def test_keys_come_in_slices(elements, step):
-    source = MapScores(torch.zeros(2, 1, 12, 12))
-    keys = SelectedKeys(torch.arange(5).expand(2, 1, 5))
-    slices = list(keys.slices(source, elements))
-    assert [key for part in slices for key in range(5)[part]] == list(range(5))
-    assert max(part.stop - part.start for part in slices) == step
-
-
-def test_positions_of_entries():
-    source = MapScores(torch.zeros(2, 3, 5, 5))
-    everything = SelectedKeys(None, None)
-    assert everything.number(source) == 5
-    assert everything.positions(slice(None), source) is None
-    assert everything.positions(slice(0, 5), source) is None
-    assert torch.equal(
-        everything.positions(slice(2, 4), source), torch.tensor([2, 3]).expand(2, 3, 2)
-    )
-    some = SelectedKeys(torch.tensor([1, 4]).expand(2, 3, 2), None)
-    assert some.number(source) == 2
-    assert torch.equal(some.positions(slice(1, 2), source), torch.full((2, 3, 1), 4))
 
 
 @pytest.mark.parametrize(

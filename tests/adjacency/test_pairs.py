@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -77,16 +75,3 @@ def test_selected_nodes_are_the_keys_that_vote():
     assert nodes[:, 0].nonzero().tolist() == [[0, 0], [0, 2], [0, 4], [1, 1]]
     everyone = config.replace(key_selection="all", num_keys=None)
     assert PairAdjacency.of_scores(everyone, source, TokenMask(valid)).selected is None
-
-
-def test_the_rule_takes_its_variants_from_the_config():
-    source = MapScores(torch.zeros(1, 2, 4, 4))
-    config = JatConfig(
-        PairGraph(
-            threshold=((2.0, math.inf),), inclusive=True, same_sign_only=True, soft_temperature=0.5
-        )
-    )
-    rule = PairAdjacency.of_scores(config, source, TokenMask()).rule
-    assert rule.threshold.tolist() == [[2.0, math.inf]]
-    assert rule.inclusive and rule.same_sign_only
-    assert rule.soft_temperature == 0.5

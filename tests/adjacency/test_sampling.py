@@ -3,10 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency import sampling
 from jat_graph.adjacency.sampling import (
     draw,
-    positions_of_ranks,
     sample_size,
     sample_sizes,
     sampled_positions,
@@ -69,16 +67,6 @@ def test_a_sample_is_even_over_the_tokens():
     assert 80 <= counts.min() and counts.max() <= 160
 
 
-@given(rows=st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4))
-def test_a_rank_is_found_among_the_valid_tokens(rows):
-    valid = torch.tensor(rows)
-    positions = positions_of_ranks(valid, torch.arange(9).expand(len(rows), -1))
-    assert ((positions >= 0) & (positions < 9)).all()
-    for found, row in zip(positions.tolist(), rows, strict=True):
-        places = [place for place, good in enumerate(row) if good]
-        assert found[: len(places)] == places
-
-
 @given(
     length=st.integers(0, 3000),
     factor=st.floats(0.01, 20),
@@ -91,18 +79,3 @@ def test_sizes_are_those_of_each_number_of_tokens(length, factor, selection):
     count = torch.arange(length + 1).view(-1, 1)
     wanted = [[sample_size(config, n)] for n in range(length + 1)]
     assert sample_sizes(config, count, length).tolist() == wanted
-
-
-def test_sizes_of_one_length_are_worked_out_once(monkeypatch):
-    calls = []
-
-    def spy(config, count):
-        calls.append(count)
-        return sample_size(config, count)
-
-    monkeypatch.setattr(sampling, "sample_size", spy)
-    count = torch.tensor([7, 90_000])
-    for hops in ((0.0, 1.0), {(0, 1): (0.5, 0.5)}):  # a mapping cannot be hashed
-        config = JatConfig(PairGraph(key_selection="sampled", key_factor=3.21), hop_weights=hops)
-        assert sample_sizes(config, count, 100_000).tolist() == [7, 37]
-    assert 0 < len(calls) < 2000

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores, attention_scores, score_dtype
+from jat_graph.adjacency.scores import MapScores, QueryKeyScores, attention_scores
 from tests.oracles import reference_scores
 from tests.support import random_tensors
 
@@ -14,10 +14,6 @@ def test_scores_are_the_oracles_in_full_precision(dtype, device):
     assert scores.dtype == wide
     truth = reference_scores(query.cpu().double(), key.cpu().double())
     torch.testing.assert_close(scores.cpu().double(), truth, rtol=1e-5, atol=1e-5)
-
-
-def test_scores_of_two_dtypes_are_float32():
-    assert score_dtype(torch.zeros(1).double(), torch.zeros(1)) == torch.float32
 
 
 def test_autocast_is_off(device):
@@ -39,22 +35,3 @@ def test_rows_and_columns_are_parts_of_the_whole(form):
     index = torch.randint(7, (2, 3, 4))
     want = whole.gather(3, index.unsqueeze(2).expand(-1, -1, 7, -1))
     torch.testing.assert_close(source.columns(index), want)
-
-
-def test_key_norms_are_at_least_one():
-    query, key = random_tensors(0, *[(2, 3, 7, 5)] * 2, spread=0.5)
-    source = QueryKeyScores(query, key, 1.0)
-    norms = key.norm(dim=-1).clamp(min=1.0)
-    assert (norms == 1).any() and (norms > 1).any()
-    torch.testing.assert_close(source.key_norms(None), norms)
-    index = torch.randint(7, (2, 3, 4))
-    torch.testing.assert_close(source.key_norms(index), norms.gather(2, index))
-
-
-def test_a_map_has_no_key_norms():
-    with pytest.raises(ValueError, match="normalize_keys needs query and key"):
-        MapScores(torch.zeros(1, 1, 3, 3)).key_norms(None)
-
-
-def test_a_low_precision_map_is_widened():
-    assert MapScores(torch.zeros(1, 1, 3, 3).bfloat16()).columns(None).dtype == torch.float32

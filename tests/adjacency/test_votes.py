@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jat_graph.adjacency.votes
-from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency.scores import MapScores
 from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
 from jat_graph.kernels import count_votes
 from tests.adjacency.ballots import ballots, brute_force
@@ -65,14 +63,6 @@ def test_a_product_of_zero_votes_where_neither_score_is_negative():
     assert (products > limits).tolist() == [[[False, False, True, True]]]
 
 
-def test_the_product_is_divided_by_the_norm():
-    left, right = random_tensors(0, (5,), (5,))
-    norm = torch.full((5,), 2.0, dtype=torch.float64)
-    rule = VoteRule(torch.ones(1, 1))
-    torch.testing.assert_close(rule.product(left, right, norm), left * right / 2)
-    torch.testing.assert_close(rule.product(left, right, None), left * right)
-
-
 @pytest.mark.parametrize("variants", [{}, {"same_sign_only": True}])
 def test_soft_votes_become_hard_ones(variants):
     (scores,) = random_tensors(0, (2, 2, 7, 5))
@@ -109,30 +99,3 @@ def test_gradcheck_of_soft_votes(tile, monkeypatch):
     rule = VoteRule(threshold, soft_temperature=0.6)
     leaves = [scores.requires_grad_(), (norms.abs() + 1).requires_grad_()]
     assert torch.autograd.gradcheck(lambda *s: sum_soft_votes(rule, *s), leaves, fast_mode=True)
-
-
-def test_soft_votes_need_a_temperature():
-    one = torch.ones(1)
-    with pytest.raises(ValueError, match="soft_temperature must be a number"):
-        VoteRule(one).soft_votes(one, one, None, one)
-
-
-def test_a_number_or_a_row_of_a_table():
-    source = MapScores(torch.zeros(1, 3, 2, 2))
-    assert VoteRule.of(PairGraph(threshold=2.5), source).threshold.tolist() == [[2.5]]
-    table = JatConfig(PairGraph(threshold=((1.0, math.inf, 0.0),)))
-    assert VoteRule.of(table.graph, source).threshold.tolist() == [[1.0, math.inf, 0.0]]
-    assert VoteRule.of(table.graph, source).threshold.dtype == torch.float32
-    assert table.graph.thresholds(3) == (1.0, math.inf, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        (((1.0,) * 3,) * 2, "threshold table must have one row for one layer, got 2"),
-        (((1.0,) * 4,), "threshold row 0 must have 3 entries, .* got 4"),
-    ],
-)
-def test_a_table_of_another_shape(table, words):
-    with pytest.raises(ValueError, match=words):
-        PairGraph(threshold=table).thresholds(3)

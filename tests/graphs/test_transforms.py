@@ -145,10 +145,6 @@ def test_on_a_device(device: torch.device) -> None:
     assert result.edge_index.device.type == result.edge_weight.device.type == device.type
 
 
-def test_repr() -> None:
-    assert str(AttentionToGraph(PAPER, head=2)) == "AttentionToGraph(head=2)"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import pytest
 import torch
 import transformers as hf
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.config import JatConfig
@@ -42,93 +45,68 @@ _ENCODER: dict[str, Any] = _WORDS | {
 }
 
 
-def _bert(**settings: Any) -> hf.PreTrainedModel:
-    return hf.BertModel(hf.BertConfig(**_ENCODER | settings))
-
-
-def _roberta(**settings: Any) -> hf.PreTrainedModel:
-    return hf.RobertaModel(hf.RobertaConfig(**_ENCODER | settings))
-
-
-def _distilbert(**settings: Any) -> hf.PreTrainedModel:
-    sizes = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48}
-    return hf.DistilBertModel(hf.DistilBertConfig(**_WORDS | sizes | settings))
-
-
-def _albert(**settings: Any) -> hf.PreTrainedModel:
-    return hf.AlbertModel(hf.AlbertConfig(**_ENCODER | {"embedding_size": 16} | settings))
-
-
-def _electra(**settings: Any) -> hf.PreTrainedModel:
-    return hf.ElectraModel(hf.ElectraConfig(**_ENCODER | {"embedding_size": 16} | settings))
-
-
-def _modernbert(**settings: Any) -> hf.PreTrainedModel:
-    special = {"cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
-    window = {"local_attention": 8, "global_attn_every_n_layers": 3}
-    return hf.ModernBertModel(hf.ModernBertConfig(**_ENCODER | special | window | settings))
-
-
-def _vit(**settings: Any) -> hf.PreTrainedModel:
-    image = {"image_size": 16, "patch_size": 4, "num_channels": 3}
-    sizes = {name: _ENCODER[name] for name in ("hidden_size", "intermediate_size")}
-    depth = {"num_hidden_layers": 3, "num_attention_heads": 4}
-    return hf.ViTModel(hf.ViTConfig(**image | sizes | depth | settings), add_pooling_layer=False)
-
-
-def _gpt2(**settings: Any) -> hf.PreTrainedModel:
-    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
-    special = {"bos_token_id": 1, "eos_token_id": 2}
-    return hf.GPT2LMHeadModel(hf.GPT2Config(**_WORDS | sizes | special | settings))
-
-
-def _llama(**settings: Any) -> hf.PreTrainedModel:
-    special = {"num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2}
-    return hf.LlamaForCausalLM(hf.LlamaConfig(**_ENCODER | special | settings))
-
-
-def _opt(**settings: Any) -> hf.PreTrainedModel:
-    sizes = {"ffn_dim": 48, "word_embed_proj_dim": 32}
-    return hf.OPTForCausalLM(hf.OPTConfig(**_ENCODER | sizes | settings))
-
-
-def _bart(**settings: Any) -> hf.PreTrainedModel:
-    side = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
-    sides = {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in side.items()}
-    sizes = {"d_model": 32, "max_position_embeddings": 64}
-    special = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    return hf.BartModel(hf.BartConfig(**_WORDS | sides | sizes | special | settings))
-
-
-BUILDERS: dict[str, Callable[..., hf.PreTrainedModel]] = {
-    "bert": _bert,
-    "roberta": _roberta,
-    "distilbert": _distilbert,
-    "albert": _albert,
-    "electra": _electra,
-    "modernbert": _modernbert,
-    "vit": _vit,
-    "gpt2": _gpt2,
-    "llama": _llama,
-    "bart": _bart,
+_SPECIAL: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2}
+_SIDE = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+_CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "bert": (hf.BertModel, hf.BertConfig, _ENCODER),
+    "roberta": (hf.RobertaModel, hf.RobertaConfig, _ENCODER),
+    "distilbert": (
+        hf.DistilBertModel,
+        hf.DistilBertConfig,
+        _WORDS | {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48},
+    ),
+    "albert": (hf.AlbertModel, hf.AlbertConfig, _ENCODER | {"embedding_size": 16}),
+    "electra": (hf.ElectraModel, hf.ElectraConfig, _ENCODER | {"embedding_size": 16}),
+    "modernbert": (
+        hf.ModernBertModel,
+        hf.ModernBertConfig,
+        _ENCODER
+        | _SPECIAL
+        | {"cls_token_id": 1, "sep_token_id": 2}
+        | {"local_attention": 8, "global_attn_every_n_layers": 3},
+    ),
+    "vit": (
+        partial(hf.ViTModel, add_pooling_layer=False),
+        hf.ViTConfig,
+        {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+        | {"intermediate_size": 48, "image_size": 16, "patch_size": 4, "num_channels": 3},
+    ),
+    "gpt2": (
+        hf.GPT2LMHeadModel,
+        hf.GPT2Config,
+        _WORDS | _SPECIAL | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
+    ),
+    "llama": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig,
+        _ENCODER | _SPECIAL | {"num_key_value_heads": 2},
+    ),
+    "bart": (
+        hf.BartModel,
+        hf.BartConfig,
+        _WORDS
+        | _SPECIAL
+        | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in _SIDE.items()}
+        | {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 2},
+    ),
+    "opt": (
+        hf.OPTForCausalLM,
+        hf.OPTConfig,
+        _ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32},
+    ),
 }
-ARCHITECTURES = tuple(BUILDERS)
+ARCHITECTURES = tuple(name for name in _CONFIGS if name != "opt")
 DECODERS = ("gpt2", "llama", "bart")
-# Models that count padding among their positions, unless they are told otherwise.
+# Models that count padding among their positions.
 COUNTS_PADDING = ("bert", "distilbert", "albert", "electra", "gpt2", "llama", "opt")
 TEXT = tuple(name for name in ARCHITECTURES if name != "vit")
 
 
 def tiny_model(name: str, *, scale: float = SCALE, **settings: Any) -> hf.PreTrainedModel:
-    """Return a small random model in evaluation mode, its queries and keys scaled up.
-
-    Args:
-        name: One of ``ARCHITECTURES``, or ``"opt"``.
-        scale: Factor of the query and key projections.
-        settings: Fields of its configuration to replace.
-    """
+    """Return a small random model in evaluation mode, its queries and keys scaled up."""
     torch.manual_seed(0)
-    model = {"opt": _opt, **BUILDERS}[name](**settings).eval()
+    kind, config, fields = _CONFIGS[name]
+    model: hf.PreTrainedModel = kind(config(**fields | settings)).eval()
     with torch.no_grad():
         for path, weight in model.named_parameters():
             if QUERIES_AND_KEYS.search(path):
@@ -154,14 +132,7 @@ def tiny_inputs(
     side: str = "right",
     padded_to: int | None = None,
 ) -> dict[str, Tensor]:
-    """Return random inputs of a model; the same tokens for the same lengths, whatever the padding.
-
-    Args:
-        name: One of ``ARCHITECTURES``, or ``"opt"``.
-        lengths: Number of valid tokens of each sequence.
-        side: Side of the padding.
-        padded_to: Length of the batch, if it is not the longest. BART's decoder gets the same.
-    """
+    """Return random inputs; the same tokens for the same lengths, whatever the padding."""
     if name == "vit":
         generator = torch.Generator().manual_seed(1)
         return {"pixel_values": torch.randn(len(lengths), 3, 16, 16, generator=generator)}
@@ -201,12 +172,30 @@ def main_output(outputs: Any) -> Tensor:
     return result
 
 
-def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[CapturedLayer]:
-    """Assert that every layer's jump heads join between 10 and 90 % of the allowed pairs.
+# Paddings of three sequences.
+PADDINGS = [
+    pytest.param((LENGTH,) * 3, "right", id="unpadded"),
+    pytest.param((LENGTH, 9, 6), "right", id="right"),
+    pytest.param((LENGTH, 9, 6), "left", id="left"),
+]
 
-    Returns:
-        What was captured.
-    """
+
+def assert_padding_changes_nothing(
+    model: nn.Module, inputs: Mapping[str, Any], lengths: Sequence[int], side: str, atol: float
+) -> None:
+    """Assert that each row of a batch is what its valid tokens give alone."""
+    whole = run(model, inputs)
+    for row, length in enumerate(lengths):
+        valid = place(length, whole.size(1), side)
+        alone = {
+            key: value[row : row + 1, valid] if isinstance(value, Tensor) else value
+            for key, value in inputs.items()
+        }
+        assert_close(whole[row, valid], run(model, alone)[0], rtol=0, atol=atol)
+
+
+def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[CapturedLayer]:
+    """Return what was captured: each layer's jump heads join 10 to 90 % of the allowed pairs."""
     with capture_scores(model) as layers:
         run(model, inputs)
     assert layers
@@ -227,12 +216,7 @@ def density(layer: CapturedLayer) -> float:
 
 
 def reference_rows(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> Tensor:
-    """Return the jump heads' attention probabilities in float64, by the reference.
-
-    Args:
-        layer: What was captured; all its keys must vote.
-        hop_weights: The weights of the hops.
-    """
+    """Return the jump heads' attention probabilities in float64, by the reference."""
     query = layer.query.double()
     mask = layer.mask.allowed(query.size(2), query.device)
     scores = reference_scores_of(layer, hop_weights)

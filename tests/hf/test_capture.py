@@ -6,11 +6,10 @@ from torch.testing import assert_close
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.config import JatConfig
-from jat_graph.hf import attach, capture_scores, disabled
+from jat_graph.hf import attach, capture_scores
 from tests.hf.models import (
     LENGTH,
     assert_joins,
-    density,
     reference_rows,
     run,
     tiny_inputs,
@@ -44,26 +43,6 @@ def test_recording_stops_at_the_end_and_is_detached() -> None:
     model(**inputs)
 
 
-def test_recordings_nest() -> None:
-    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
-    with capture_scores(model) as outer:
-        with capture_scores(model) as inner:
-            run(model, inputs)
-        assert outer == []
-        run(model, inputs)
-    assert len(inner) == len(outer) == 3
-    assert torch.equal(inner[2].query, outer[2].query)
-
-
-def test_without_jumps_the_scores_are_those_of_the_base() -> None:
-    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
-    jumping = assert_joins(model, inputs)
-    with disabled(model):
-        base = assert_joins(model, inputs)
-    assert torch.equal(jumping[0].query, base[0].query)
-    assert not torch.allclose(jumping[1].query, base[1].query, atol=1e-3)
-
-
 def test_masks_are_those_of_the_jump_heads() -> None:
     model = tiny_jump_model("bert", heads=(1, 3))
     inputs = tiny_inputs("bert", (LENGTH, 7))
@@ -92,33 +71,6 @@ def test_calls_of_one_module_are_joined_along_the_batch() -> None:
     assert_close((rows * valid).double(), reference_rows(layer) * valid, rtol=0, atol=2e-5)
 
 
-def test_forwards_of_one_length_are_joined() -> None:
-    model = tiny_jump_model("bert")
-    with capture_scores(model) as layers:
-        run(model, tiny_inputs("bert"))
-        run(model, tiny_inputs("bert", (LENGTH, 7)))
-    assert layers[0].query.size(0) == 5
-    assert layers[0].mask.valid is not None
-    assert layers[0].mask.valid.sum(-1).flatten().tolist() == [LENGTH] * 4 + [7]
-    assert 0.1 < density(layers[0]) < 0.9
-    with capture_scores(model), pytest.raises(ValueError, match="got 12 and 11 tokens"):
-        run(model, tiny_inputs("bert"))
-        run(model, tiny_inputs("bert", (LENGTH - 1,)))
-
-
-def test_a_plain_model_has_nothing_to_record() -> None:
-    with (
-        pytest.raises(ValueError, match="must have jump heads"),
-        capture_scores(tiny_model("bert")),
-    ):
-        pass
-
-
-def test_ordinary_hop_weights_are_recorded_too() -> None:
-    model, inputs = tiny_jump_model("bert", hop_weights=(1.0,)), tiny_inputs("bert")
-    assert len(assert_joins(model, inputs)) == 3
-
-
 def test_learned_strengths_are_recorded_as_they_are() -> None:
     model, inputs = attach(tiny_model("bert"), JatConfig.stones(heads=(1, 3))), tiny_inputs("bert")
     with capture_scores(model) as layers:
@@ -135,12 +87,9 @@ def test_learned_strengths_are_recorded_as_they_are() -> None:
         run(model, inputs)
     assert [float(layer.strength.mean()) for layer in again] == [1, 2, 3]
     assert not any(layer.strength.any() for layer in layers)  # those of then
-    with capture_scores(tiny_jump_model("bert")) as plain:
-        pass
-    assert all(layer.strength is None for layer in plain)
 
 
-def test_silent_tokens_are_recorded() -> None:
+def test_excluded_tokens_are_recorded() -> None:
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
     first = inputs["input_ids"][:, :1]
     attach(model, JatConfig.stones(excluded_token_ids=tuple(first.unique().tolist())))
@@ -149,5 +98,22 @@ def test_silent_tokens_are_recorded() -> None:
         run(model, inputs)
     wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
     for layer in layers:
-        assert layer.mask.silent is not None
-        assert torch.equal(layer.mask.silent.squeeze(1), wanted)
+        assert layer.mask.excluded is not None
+        assert torch.equal(layer.mask.excluded.squeeze(1), wanted)
+
+
+def test_forwards_of_one_length_are_joined() -> None:
+    model = tiny_jump_model("bert")
+    with capture_scores(model) as layers:
+        run(model, tiny_inputs("bert"))
+        with capture_scores(model) as inner:
+            run(model, tiny_inputs("bert", (LENGTH, 7)))
+        run(model, tiny_inputs("bert", (LENGTH, 7)))
+    assert [layer.query.size(0) for layer in inner] == [2, 2, 2]
+    assert layers[0].mask.valid is not None
+    assert layers[0].mask.valid.sum(-1).flatten().tolist() == [LENGTH] * 4 + [7]
+    with capture_scores(model), pytest.raises(ValueError, match="12 and 11 tokens"):
+        run(model, tiny_inputs("bert"))
+        run(model, tiny_inputs("bert", (LENGTH - 1,)))
+    with pytest.raises(ValueError, match="jump heads"), capture_scores(tiny_model("bert")):
+        pass

@@ -50,16 +50,6 @@ def test_jump_conv_is_the_fast_path(name: str) -> None:
         assert not torch.allclose(run(fast, inputs, **kwargs), run(layered, inputs, **kwargs))
 
 
-def test_stone_conv_is_the_fast_path() -> None:
-    inputs = tiny_inputs("bert", (LENGTH, 7))
-    config = JatConfig.stones()
-    fast = strengthened(attach(tiny_model("bert"), config)).double()
-    layered = strengthened(
-        attach(tiny_model("bert"), config, conv=partial(StoneConv, out_channels=None))
-    ).double()
-    assert_close(run(layered, inputs), run(fast, inputs), rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("conv", [partial(APPNP, K=3, alpha=0.1), custom])
 def test_at_strength_0_it_is_the_base_and_detach_brings_that_back(conv: Any) -> None:
     base, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 7))
@@ -129,19 +119,6 @@ def test_only_jump_heads_have_layers() -> None:
     model = tiny_model("bert")
     with pytest.raises(ValueError, match=r"or a factory .* got the class Linear"):
         attach(model, tiny_config(), conv=Linear)
-    assert attached_config(model) is None
-
-
-@pytest.mark.parametrize(
-    ("conv", "message"),
-    [
-        (lambda size: GCNConv(2 * size, size), r"on heads of size 8 and a graph, got GCNConv: "),
-        (lambda size: GCNConv(size, 2 * size), r"GCNConv must give features \[2, 8\], got"),
-        (lambda size: Linear(size, size), r"on heads of size 8 and a graph, got Linear: "),
-    ],
-)
-def test_layers_that_do_not_fit_are_refused_before_a_forward(conv: Any, message: str) -> None:
-    model = tiny_model("bert")
-    with pytest.raises(ValueError, match=message):
-        attach(model, tiny_config(), conv=conv)
+    with pytest.raises(ValueError, match="GCNConv must give features"):
+        attach(model, tiny_config(), conv=lambda size: GCNConv(size, 2 * size))
     assert attached_config(model) is None

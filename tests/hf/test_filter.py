@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.config import JatConfig
 from jat_graph.hf import FilterConfig, attach, detach, disabled, from_pretrained, summary
 from jat_graph.hf.filters import filter_heads
-from jat_graph.training import parameter_groups
-from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_model
+from tests.hf.models import (
+    LENGTH,
+    assert_padding_changes_nothing,
+    run,
+    tiny_inputs,
+    tiny_model,
+)
 from tests.oracles import reference_gfsa, reference_ppr
 
 BOTH = [FilterConfig(), FilterConfig("ppr")]
@@ -73,29 +77,6 @@ def test_fast_heads_are_the_formulas(
         assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
-def test_low_precision_is_at_most_twice_as_wrong_as_the_formula(
-    config: FilterConfig, dtype: torch.dtype
-) -> None:
-    torch.manual_seed(0)
-    rows, value, theta = torch.randn(33, 33).softmax(-1), torch.randn(33, 8), torch.randn(3, 1)
-    used = theta if config.rule == "gfsa" else None
-    exact = oracle(rows.to(dtype).double(), value.to(dtype).double(), config, _first(used, dtype))
-    naive = oracle(rows.to(dtype), value.to(dtype), config, _first(used, dtype, dtype))
-    own = None if used is None else used.to(dtype)
-    fast = filter_heads(lambda x: rows.to(dtype) @ x, value.to(dtype)[None, None], config, own)
-    error = (fast[0, 0].double() - exact).abs().max()
-    assert fast.dtype == dtype
-    assert error <= 2 * (naive.double() - exact).abs().max()
-
-
-def _first(
-    theta: Tensor | None, dtype: torch.dtype, at: torch.dtype = torch.float64
-) -> Tensor | None:
-    return None if theta is None else theta[:, 0].to(dtype).to(at)
-
-
 @pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
 @pytest.mark.parametrize("lengths", [(LENGTH,), (LENGTH, 7, 1)])
 def test_heads_of_a_model_are_the_formulas(config: FilterConfig, lengths: tuple[int, ...]) -> None:
@@ -136,25 +117,13 @@ def test_gfsa_begins_as_the_base_to_the_bit_and_learns(name: str) -> None:
     assert not any(".filter." in key for key in model.state_dict())
 
 
-def test_one_step_of_diffusion_without_restart_is_the_base() -> None:
-    model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
-    base = run(model, inputs)
-    assert torch.equal(run(attach(model, FilterConfig("ppr", 1, 0.0)), inputs), base)
-    detach(model)
-    assert not torch.allclose(run(attach(model, FilterConfig("ppr")), inputs), base, atol=1e-4)
-
-
 @pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_changes_nothing(config: FilterConfig, side: str) -> None:
     model = move(attach(tiny_model("bert"), config)).double()
     lengths, width = (LENGTH, 7, 1), LENGTH + 3
     inputs = tiny_inputs("bert", lengths, side=side, padded_to=width)
-    whole = run(model, inputs)
-    for row, length in enumerate(lengths):
-        valid = place(length, width, side)
-        alone = {name: tensor[row : row + 1, valid] for name, tensor in inputs.items()}
-        assert_close(whole[row, valid], run(model, alone)[0], rtol=1e-10, atol=1e-10)
+    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-10)
 
 
 @pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
@@ -184,37 +153,11 @@ def test_a_model_comes_back_with_its_filters(
         assert summary(loaded) == summary(model)
 
 
-def test_the_summary_says_what_they_are() -> None:
-    model = attach(tiny_model("bert"), FilterConfig("ppr", 5, layers=(1, 2)))
-    assert "layers 1-2: filter heads 0-3 of 4: ppr, 5 steps, restart 0.15" in summary(model)
-    line = summary(attach(tiny_model("bert"), FilterConfig(order=4)))
-    assert "gfsa, order 4, at most 0 from the base" in line
+BAD = [{"rule": "nexus"}, {"order": 0}, {"restart": 0.1}, {"layers": (1, 1)}]
+BAD += [{"rule": "ppr", "restart": restart} for restart in (1.5, float("nan"))]
 
 
-def test_their_weights_learn_as_strengths_do() -> None:
-    model = attach(tiny_model("bert"), FilterConfig())
-    groups = parameter_groups(model, lr=1e-4)
-    assert [p.shape for p in groups[2]["params"]] == [(3, 4)] * 3
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"rule": "nexus"}, "rule"),
-        ({"order": 0}, "order"),
-        ({"restart": 0.1}, "restart"),
-        ({"rule": "ppr", "restart": 1.5}, "restart"),
-        ({"rule": "ppr", "restart": float("nan")}, "restart"),
-        ({"layers": (1, 1)}, "layers"),
-    ],
-)
-def test_bad_fields_are_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize("fields", BAD, ids=str)
+def test_bad_fields_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=list(fields)[-1]):
         FilterConfig(**fields)
-
-
-def test_no_head_is_of_two_kinds() -> None:
-    model = attach(tiny_model("bert"), JatConfig(layers=(0,)))
-    with pytest.raises(ValueError, match="is a jump head"):
-        attach(model, FilterConfig())
-    attach(model, FilterConfig(layers=(1, 2)))

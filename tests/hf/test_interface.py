@@ -5,24 +5,23 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from jat_graph.config import JatConfig, PairGraph
-from jat_graph.hf import attach, detach
+from jat_graph.hf import attach
 from jat_graph.hf.interface import jat_attention_forward, jat_mask
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
+    PADDINGS,
     TEXT,
     THRESHOLD,
     assert_joins,
+    assert_padding_changes_nothing,
     main_output,
-    place,
     reference_rows,
     run,
     tiny_config,
@@ -33,11 +32,6 @@ from tests.hf.models import (
 from tests.oracles import reference_jump_attention
 from tests.support import count_operations, sdpa_kernels
 
-PADDINGS = [
-    pytest.param((LENGTH,) * 3, "right", id="unpadded"),
-    pytest.param((LENGTH, 9, 6), "right", id="right"),
-    pytest.param((LENGTH, 9, 6), "left", id="left"),
-]
 IDENTITIES = [
     pytest.param({"hop_weights": (1.0,)}, id="one hop of length 0"),
     pytest.param({"threshold": math.inf, "hop_weights": (0.0, 1.0)}, id="nothing joins"),
@@ -141,26 +135,7 @@ def test_padding_changes_no_valid_token(name: str, side: str, device: torch.devi
     model, lengths, width = tiny_jump_model(name).to(device), (LENGTH, 9, 6), LENGTH + 3
     inputs = on(device, tiny_inputs(name, lengths, side=side, padded_to=width))
     assert_joins(model, inputs)
-    batch = run(model, inputs)
-    for row, length in enumerate(lengths):
-        alone = on(device, tiny_inputs(name, lengths))
-        alone = {
-            key: value[row : row + 1, :length]
-            for key, value in alone.items()
-            if key.endswith("input_ids")
-        }
-        valid = batch[row, place(length, width, side)]
-        assert_close(valid, run(model, alone)[0], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_batch_gives_what_its_items_give_one_by_one(name: str, device: torch.device) -> None:
-    model, inputs = tiny_jump_model(name).to(device), on(device, tiny_inputs(name))
-    assert_joins(model, inputs)
-    batch = run(model, inputs)
-    for row in range(len(batch)):
-        alone = run(model, {key: value[row : row + 1] for key, value in inputs.items()})
-        assert_close(batch[row : row + 1], alone, rtol=0, atol=1e-5)
+    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-5)
 
 
 @pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.5, 0.5), (0.2, 0.0, 0.8), (0.5, -0.5)])
@@ -203,40 +178,3 @@ def test_jump_heads_and_ordinary_ones_take_one_fast_call_each(
         run(model, inputs)
     assert sdpa_kernels(seen) == {"flash"}
     assert seen["aten._scaled_dot_product_flash_attention_for_cpu.default"] == 3 * 2  # layers
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_layers_that_do_not_jump_are_the_base_to_the_bit(name: str) -> None:
-    model, inputs = tiny_model(name), tiny_inputs(name)
-    with torch.no_grad():
-        base = model(**inputs, output_hidden_states=True).hidden_states
-        attach(model, tiny_config(layers=(1,)))
-        assert_joins(model, inputs)
-        got = model(**inputs, output_hidden_states=True).hidden_states
-    assert torch.equal(got[1], base[1])
-    assert not torch.allclose(got[2], base[2], atol=1e-3)
-
-
-def test_the_pretrained_model(minilm_path: str) -> None:
-    model = hf.AutoModel.from_pretrained(minilm_path).eval()
-    tokenizer = hf.AutoTokenizer.from_pretrained(minilm_path)
-    texts = ["Book costs more than pencil. Book costs less than computer.", "Keys."]
-    inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
-    base = run(model, inputs)
-    for overrides in ({"hop_weights": (1.0,)}, {"threshold": math.inf, "heads": 12}):
-        attach(model, JatConfig.paper(**overrides))
-        assert torch.equal(run(model, inputs), base)
-        detach(model)
-    heads = (8, 9, 10)  # at 6, other heads of the first layer join nearly nothing or everything
-    attach(model, JatConfig(PairGraph(threshold=6.0), heads=heads, layers=(0,)))
-    (layer,) = assert_joins(model, inputs)
-    with torch.no_grad():
-        outputs = model(**inputs, output_attentions=True)
-    assert not torch.allclose(outputs.last_hidden_state, base, atol=1e-2)
-    valid = inputs["attention_mask"].bool()[:, None, :, None]
-    wanted = reference_rows(layer) * valid
-    assert_close(
-        (outputs.attentions[0][:, list(heads)] * valid).double(), wanted, rtol=0, atol=2e-5
-    )
-    short = {key: value[1:, : int(valid[1].sum())] for key, value in inputs.items()}
-    assert_close(run(model, short)[0], run(model, inputs)[1, valid[1, 0, :, 0]], rtol=0, atol=1e-5)

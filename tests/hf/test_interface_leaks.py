@@ -72,14 +72,6 @@ def test_cutting_after_a_token_changes_nothing_before(
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_mask_that_hides_nothing_changes_nothing(name: str) -> None:
-    model, inputs = tiny_jump_model(name), tiny_inputs(name)
-    assert_joins(model, inputs)
-    ones = torch.ones_like(inputs["input_ids"])
-    assert torch.equal(run(model, inputs | {"attention_mask": ones}), run(model, inputs))
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_packed_documents_do_not_see_each_other(name: str) -> None:
     model, inputs = tiny_jump_model(name), tiny_inputs(name)
     first, second = 5, LENGTH - 5

@@ -71,16 +71,6 @@ def test_each_kind_reads_what_it_reads_alone(configs: tuple[Any, Any]) -> None:
     assert not torch.allclose(got[:, :, 1:], base[:, :, 1:], atol=1e-3)
 
 
-def test_heads_between_the_kinds_stay_ordinary() -> None:
-    model = tiny_model("bert", num_attention_heads=8, hidden_size=64)
-    inputs, base = tiny_inputs("bert"), tiny_model("bert", num_attention_heads=8, hidden_size=64)
-    attach(attach(model, tiny_config(heads=(1, 3))), TripletConfig())
-    got, plain = first_layer(model, inputs), first_layer(base, inputs)
-    assert_close(got[:, :, [0, 2, 4]], plain[:, :, [0, 2, 4]], rtol=0, atol=1e-6)
-    changed = (got - plain).abs().amax((0, 1, 3)) > 1e-3
-    assert changed.tolist() == [head in (1, 3, 5, 6, 7) for head in range(8)]
-
-
 @pytest.mark.parametrize("name", ENCODERS)
 def test_all_are_switched_off_and_taken_off_together(name: str) -> None:
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
@@ -143,7 +133,7 @@ def test_only_the_whole_model_gets_another_kind() -> None:
         attach(detach(model), TripletConfig())
     towers, _ = tiny_clip()
     attach(towers.text_model, JUMP)
-    with pytest.raises(ValueError, match="must be the one that heads were attached to, got a CLIP"):
+    with pytest.raises(ValueError, match="must be the one with the other heads, got a CLIP"):
         attach(towers, TripletConfig(layers=(2, 3)))
 
 
@@ -167,15 +157,6 @@ def test_scores_of_jump_heads_are_recorded_beside_triplet_heads() -> None:
         capture_scores(attach(tiny_model("bert"), TRIPLETS)),
     ):
         pass
-
-
-def test_gradients_reach_both_kinds() -> None:
-    model, inputs = both("bert").train(), tiny_inputs("bert")
-    run_once = model(**inputs).last_hidden_state[..., 0].square().sum()
-    run_once.backward()
-    grads = {name: p.grad for name, p in model.named_parameters() if ".self." in name}
-    assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads.values())
-    assert all(bool(grad.any()) for name, grad in grads.items() if "key2.weight" in name)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -208,3 +189,11 @@ def test_folders_that_name_the_kind_as_their_attention_load(config: Any, tmp_pat
     if config is JUMP:  # triplets have weights of their own
         assert torch.equal(run(hf.AutoModel.from_pretrained(tmp_path), inputs), run(model, inputs))
     assert detach(loaded).config._attn_implementation == "sdpa"
+
+
+def test_gradients_reach_both_kinds() -> None:
+    model, inputs = both("bert").train(), tiny_inputs("bert")
+    model(**inputs).last_hidden_state[..., 0].square().sum().backward()
+    grads = {name: p.grad for name, p in model.named_parameters() if ".self." in name}
+    assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads.values())
+    assert all(bool(grad.any()) for name, grad in grads.items() if "key2.weight" in name)

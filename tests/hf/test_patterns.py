@@ -1,6 +1,5 @@
 """Attached models read their scores within the pattern, in every self-attention module."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +9,16 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.attention.patterns.dense import pattern_rows
-from jat_graph.hf import attach, detach, disabled, from_pretrained, resize_position_embeddings
+from jat_graph.hf import attach, detach, disabled, resize_position_embeddings
 from jat_graph.patterns import parse_pattern
 from tests.hf.decoders import SETTINGS
 from tests.hf.models import (
     LENGTH,
+    PADDINGS,
     TEXT,
     VOCABULARY,
     assert_joins,
-    place,
+    assert_padding_changes_nothing,
     reference_scores_of,
     run,
     tiny_config,
@@ -30,11 +30,6 @@ from tests.oracles import masked_softmax, reference_mask
 from tests.support import MemoryMeter
 
 PATTERNS = ("window:4", "window:3+global:1", "strided:3", "global:2+local:4")
-PADDINGS = [
-    pytest.param((LENGTH,) * 3, "right", id="unpadded"),
-    pytest.param((LENGTH, 9, 6), "right", id="right"),
-    pytest.param((LENGTH, 9, 6), "left", id="left"),
-]
 
 
 def rows_of(pattern: str, valid: Tensor | None, batch: int) -> Tensor:
@@ -120,11 +115,8 @@ def test_jump_heads_read_propagated_scores_within_the_pattern(
 def test_padding_changes_no_valid_token(name: str, side: str) -> None:
     model = attach(tiny_model(name), tiny_config(pattern="window:3+global:1"))
     lengths, width = (LENGTH, 9, 6), LENGTH + 3
-    batch = run(model, tiny_inputs(name, lengths, side=side, padded_to=width))
-    for row, length in enumerate(lengths):
-        alone = {"input_ids": tiny_inputs(name, lengths)["input_ids"][row : row + 1, :length]}
-        valid = batch[row, place(length, width, side)]
-        assert_close(valid, run(model, alone)[0], rtol=0, atol=1e-5)
+    inputs = tiny_inputs(name, lengths, side=side, padded_to=width)
+    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-5)
 
 
 @pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
@@ -133,13 +125,6 @@ def test_padding_changes_no_valid_token(name: str, side: str) -> None:
 def test_generation_within_a_pattern(name: str, pattern: str, hops: tuple[float, ...]) -> None:
     config = tiny_config(pattern=pattern, hop_weights=hops, **SETTINGS["strided"])
     assert_same(attach(tiny_model(name), config), tiny_inputs(name, LEFT, side="left"))
-
-
-def test_beams_and_chunks_within_a_pattern() -> None:
-    model = attach(tiny_model("llama"), tiny_config(pattern="window:3+global:1"))
-    inputs = tiny_inputs("llama", LEFT, side="left")
-    assert_same(model, inputs, num_beams=3)
-    assert_same(model, inputs, prefill_chunk_size=5)
 
 
 def test_an_additive_mask_hides_what_a_pattern_shows() -> None:
@@ -156,13 +141,6 @@ def test_an_additive_mask_hides_what_a_pattern_shows() -> None:
         rest = model(input_ids=ids[:, 2:], attention_mask=bias[..., 2:, :], past_key_values=cache)
     assert not whole.attentions[0][:, :, :4].any()
     assert_close(rest.logits, whole.logits[:, 2:], rtol=0, atol=1e-5)
-
-
-def test_a_pattern_generates_with_the_cache_that_keeps_all_tokens_only() -> None:
-    model = attach(tiny_model("llama"), tiny_config(pattern="window:3", hop_weights=(1,)))
-    cache = hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4)
-    with torch.no_grad(), pytest.raises(ValueError, match=r"transformers\.DynamicCache only"):
-        model(**tiny_inputs("llama"), past_key_values=cache)
 
 
 def test_a_window_of_the_models_own_is_not_taken_for_padding() -> None:
@@ -182,13 +160,6 @@ def test_a_window_of_the_models_own_is_not_taken_for_padding() -> None:
             assert_close(new[:, 0], whole[:, token], rtol=0, atol=1e-5)
         with pytest.raises(ValueError, match=r"last 5 tokens only.*use_cache=False"):
             model(ids[:, 5:6], past_key_values=cache)
-
-
-def test_the_pattern_is_saved_and_loaded(tmp_path: Path) -> None:
-    model, inputs = attach(tiny_model("bert"), tiny_config(pattern="window:3")), tiny_inputs("bert")
-    model.save_pretrained(tmp_path)
-    loaded = from_pretrained(hf.AutoModel, tmp_path).eval()
-    assert torch.equal(run(loaded, inputs), run(model, inputs))
 
 
 def test_a_long_padded_batch_stores_nothing_of_its_squared_length() -> None:

@@ -56,10 +56,3 @@ def test_what_somebody_else_wrote_stays(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_bytes(b"my own\xff")
     jat_graph.save_pretrained(jat_graph.attach(model(), PAIRS), tmp_path)
     assert (tmp_path / "README.md").read_bytes() == b"my own\xff"
-
-
-def test_only_the_main_process_writes_and_only_when_asked(tmp_path: Path) -> None:
-    attached = jat_graph.attach(model(), PAIRS)
-    jat_graph.save_pretrained(attached, tmp_path / "other", is_main_process=False)
-    attached.save_pretrained(tmp_path / "plain")
-    assert not list(tmp_path.rglob("README.md"))

@@ -1,8 +1,6 @@
 """sentence-transformers on top of models with jump heads: encode, train, save, load."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +88,6 @@ def test_heads_without_weights_come_by_name(kwargs: dict[str, Any], tmp_path: Pa
     assert torch.equal(encoded(again), want)
     assert attached_config(again) == attached_config(model)
     assert torch.equal(encoded(again), want)
-
-
-WITHOUT_US = """
-import sys
-from sentence_transformers import SentenceTransformer
-SentenceTransformer(sys.argv[1])
-"""
-
-
-def test_without_the_library_it_says_what_to_import(tmp_path: Path) -> None:
-    model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
-    attach(model[0].model, JatConfig.stones(), model.tokenizer)
-    model.save(str(tmp_path / "saved"))
-    command = [sys.executable, "-c", WITHOUT_US, str(tmp_path / "saved")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode != 0
-    assert "jat (import jat_graph.hf first)" in done.stderr.splitlines()[-1]
 
 
 # The trainer of sentence-transformers uses what transformers renamed, and pins memory for no GPU.

@@ -59,16 +59,9 @@ for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
         except ModuleNotFoundError as error:
             assert not error.name.startswith("jat_graph"), error
 after = attributes()
-changed = [
-    ".".join(key)
-    for key, value in before.items()
-    if after.get(key) is not value and key[-1] not in own
-]
-added = [
-    ".".join(key)
-    for key, value in after.items()
-    if len(key) == 3 and key[:2] in before and key not in before and key[-1] not in own
-]
+changed = [k for k, v in before.items() if after.get(k) is not v and k[-1] not in own]
+added = [k for k in after if len(k) == 3 and k[:2] in before and k not in before]
+added = [k for k in added if k[-1] not in own]
 ours = [".".join(k) for k, v in after.items() if k not in before and inspect.isroutine(v)
         and (getattr(v, "__module__", None) or "").startswith("jat_graph")]
 for x, names in zip((AttentionInterface, AttentionMaskInterface), registered):

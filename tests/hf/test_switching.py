@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from jat_graph.hf import attach, attached_config, detach, disabled, from_pretrained
+from jat_graph.hf import attached_config, detach, disabled, from_pretrained
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model
-from tests.hf.test_adapter import lora, run_clip, tiny_clip
 
 NAMES = ["bert", "gpt2", "bart"]
 NOTICED = r"runs on '.*', but its model has heads that need 'jat'; take them off by jat_graph"
@@ -34,29 +33,6 @@ def test_another_attention_is_noticed_until_the_heads_are_off(name: str, wanted:
     run(model, inputs)
 
 
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_it_is_noticed_through_a_peft_model() -> None:
-    model, inputs = lora(tiny_jump_model("bert")), tiny_inputs("bert")
-    model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match=NOTICED):
-        run(model, inputs)
-    detach(model)
-    model.set_attn_implementation("eager")
-    assert model.base_model.model.config._attn_implementation == "eager"
-
-
-def test_it_is_noticed_in_both_towers() -> None:
-    model, inputs = tiny_clip()
-    attach(model, tiny_config(threshold=0.0, heads=2))
-    jumping = run_clip(model, inputs)
-    for part in (model.text_model, model.vision_model):
-        part.set_attn_implementation("sdpa")
-        with pytest.raises(ValueError, match=NOTICED):
-            run_clip(model, inputs)
-        part.set_attn_implementation("jat")
-    assert torch.equal(run_clip(model, inputs), jumping)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_configuration_that_was_written_to_is_noticed(name: str, tmp_path: Path) -> None:
     model, inputs = tiny_jump_model(name), tiny_inputs(name)
@@ -71,12 +47,3 @@ def test_a_configuration_that_was_written_to_is_noticed(name: str, tmp_path: Pat
     model.save_pretrained(tmp_path)  # as what it is: a model with jump heads
     assert torch.equal(run(from_pretrained(type(model), tmp_path), inputs), jumping)
     assert detach(model).config._attn_implementation == "sdpa"
-
-
-def test_a_larger_model_around_it_changes_nothing_unnoticed() -> None:
-    model, inputs = tiny_clip()
-    attach(model.text_model, tiny_config(heads=2))
-    run_clip(model, inputs)
-    model.set_attn_implementation("eager")
-    with pytest.raises(ValueError, match="CLIPAttention runs on 'eager'"):
-        run_clip(model, inputs)

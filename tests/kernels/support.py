@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.kernels import counting, ranking, significance, stone_walk, threshold_product
+from jat_graph.kernels import counting, ranking, significance, stone_means, threshold_product
 
 # Where there is no GPU, Triton's interpreter runs the kernels on the CPU.
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -20,8 +20,8 @@ FILES = {
     "count": counting,
     "rank": ranking,
     "peaks": significance,
-    "share": stone_walk,
-    "give": stone_walk,
+    "share": stone_means,
+    "give": stone_means,
     "add_joined": threshold_product,
 }
 TRITON = pytest.param(

@@ -59,7 +59,7 @@ def test_equal_scores_keep_the_order_of_their_tokens(form):
 @given(case=columns_and_limits(longest=20), block=st.sampled_from((1, 20, 50)))
 def test_blocks_change_nothing(form, case, block):
     order, reach = run("rank", form, *case)
-    with constants(ranking, BLOCK=block, PLACES=8):
+    with constants(ranking, BLOCK=block, INDICES=8):
         blocks = run("rank", form, *case)
     assert torch.equal(order, blocks[0])
     assert torch.equal(reach, blocks[1])

@@ -17,7 +17,7 @@ from tests.kernels.support import (
     vote_cube,
 )
 
-SMALL = {"SEGMENT": 8, "CHUNK": 4, "TOKENS": 16, "FEATURES": 4, "PLACES": 8}
+SMALL = {"SEGMENT": 8, "CHUNK": 4, "TOKENS": 16, "FEATURES": 4, "INDICES": 8}
 
 
 def features_of(columns, width, dtype):

@@ -7,17 +7,14 @@ from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import MapScores
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import (
-    BlockedOperator,
-    DenseOperator,
-    SparseOperator,
-    ThresholdOperator,
+from jat_graph.operators import BlockedOperator, DenseOperator, SparseOperator, ThresholdOperator
+from jat_graph.operators.backends import (
+    LARGEST_MATRIX,
     Workload,
     build_operator,
     choose_backend,
     unsupported,
 )
-from jat_graph.operators.backends import LARGEST_MATRIX
 from tests.inputs import random_heads
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))

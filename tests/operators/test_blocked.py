@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-import jat_graph.operators.rows
+import jat_graph.operators.blocked
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
@@ -31,8 +31,8 @@ class TestSmallBlocks(TestBlockedOperator):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.rows, "KEPT_KEYS", 4)
-        monkeypatch.setattr(jat_graph.operators.rows, "BLOCK", 400)
+        monkeypatch.setattr(jat_graph.operators.blocked, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.operators.blocked, "BLOCK", 400)
 
 
 STRIDED = {"key_selection": "strided", "key_step": 2, "threshold": 2.0, "inclusive": True}
@@ -53,9 +53,6 @@ class TestStridedKeysUnderPadding(OperatorContract):
 
     def dense_truth(self, query, key, mask):
         return reference_graph(query, key, attention_mask=mask, is_causal=True, **STRIDED).adjacency
-
-    def _compare_gradients(self, transposed):
-        pytest.skip("a mask has no gradient; TestBlockedOperator compares them")
 
 
 @settings(max_examples=60)

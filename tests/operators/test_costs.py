@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.operators import Workload
-from jat_graph.operators.backends import PRICES, predict, prices_of
+from jat_graph.operators.backends import PRICES, Workload, predict, prices_of
 
 PRICE = dict.fromkeys(PRICES, 1.0)
 
@@ -50,22 +49,6 @@ def test_the_work_of_stones_by_hand():
         for name in PRICES:
             alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
             assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
-
-
-def test_a_causal_product_counts_again_each_time():
-    work = Workload(graphs=1, length=100, num_keys=3, width=4, products=2)
-    causal = dataclasses.replace(work, causal=True)
-    votes = {**dict.fromkeys(PRICES, 0.0), "vote": 1.0}
-    assert predict("threshold", causal, votes) == 3 * predict("dense", causal, votes)
-    assert predict("threshold", work, votes) == 0
-
-
-def test_too_many_keys_are_ranked_again_for_each_product():
-    rank = {**dict.fromkeys(PRICES, 0.0), "rank": 1.0}
-    few = Workload(graphs=1, length=100, num_keys=256, width=4, products=2)
-    many = dataclasses.replace(few, num_keys=512)
-    repeated = predict("threshold", many, rank) / predict("threshold", few, rank)
-    assert repeated == pytest.approx(2 * 3)
 
 
 def test_the_table_in_the_package_is_whole():

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.operators.rows
+import jat_graph.operators.blocked
 from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import DenseOperator
-from jat_graph.operators.edges import GROUP, heaviest, vote_edges
+from jat_graph.operators.sparse import GROUP, heaviest, vote_edges
 from tests.inputs import random_heads
 from tests.operators.support import integer_maps
 from tests.oracles import reference_prune
@@ -50,7 +50,7 @@ def test_pruned_edges_are_the_oracles(
     rule = dataclasses.replace(ballot.rule, soft_temperature=temperature)
     ballot = dataclasses.replace(ballot, rule=rule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jat_graph.operators.rows, "BLOCK", elements)
+        patch.setattr(jat_graph.operators.blocked, "BLOCK", elements)
         edges = vote_edges(ballot, min_weight, max_neighbors)
     whole = DenseOperator.of_pairs(ballot).to_dense()
     wanted = reference_prune(whole, min_weight, max_neighbors)
@@ -110,7 +110,7 @@ def test_the_heaviest_are_those_of_a_stable_sort(size, number, values, seed):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_dropped_is_never_stored(causal, monkeypatch):
-    monkeypatch.setattr(jat_graph.operators.rows, "BLOCK", 1024)
+    monkeypatch.setattr(jat_graph.operators.blocked, "BLOCK", 1024)
     length, config = 256, JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=32))
     config = (
         config

@@ -6,7 +6,6 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_operator
 from jat_graph.operators import StoneOperator
-from jat_graph.operators.stones import running_product
 from jat_graph.testing import OperatorContract
 from tests.oracles import (
     causal_stone_propagation,
@@ -79,14 +78,6 @@ def test_it_is_the_oracles_walk(links, self_weight, causal):
     x = torch.randn(*links.shape[:3], 3).double()
     assert_close(operator.rmatmul(x), truth.mT @ x, atol=1e-10, rtol=0)
     assert_close(operator.degree, torch.ones(links.shape[:3]).double(), atol=1e-10, rtol=0)
-
-
-@given(length=st.integers(1, 200), stones=st.integers(1, 40), width=st.integers(1, 5))
-def test_a_running_product_in_blocks(length, stones, width):
-    left, right = torch.randn(2, 1, 2, length, stones).double()
-    x = torch.randn(1, 2, length, width).double()
-    expected = (left @ right.mT).tril() @ x
-    assert_close(running_product(left, right, x), expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -11,7 +11,7 @@ from torch import Tensor
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
-from jat_graph.patterns.causal import Causal
+from jat_graph.patterns.positions import Causal
 
 
 @dataclass(frozen=True)

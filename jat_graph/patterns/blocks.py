@@ -1,4 +1,4 @@
-"""Random blocks: a random graph over blocks, the same for a seed wherever it is drawn."""
+"""Blocks: a token sees its own block and those beside it, or blocks drawn at random."""
 
 from __future__ import annotations
 
@@ -12,11 +12,66 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# How many blocks to the left and to the right each kind sees.
+SIDES = {"own": (0, 0), "left": (1, 0), "both": (1, 1)}
+
+
+@dataclass(frozen=True)
+class LocalBlocks(Pattern):
+    """The sequence is cut into blocks; a query sees whole blocks near its own.
+
+    The last of the L tokens may make a shorter block: n full ones of b and a rest r.
+
+    Args:
+        block: Tokens in a block.
+        neighbours: ``"own"`` block only, ``"left"`` for the one before it, too, or ``"both"`` for
+            those on both sides. (default: ``"own"``)
+
+    Raises:
+        ValueError: If the block is empty, or the neighbours are none of the three.
+
+    Reference:
+        Tensor2Tensor's ``masked_within_block_local_attention_1d`` (own) and
+        ``masked_local_attention_1d`` (left), both with causal order; ``local_attention_1d`` (both).
+    """
+
+    name: ClassVar[str] = "local"
+    block: int
+    neighbours: str = "own"
+
+    def __post_init__(self) -> None:
+        check_count("size of local blocks", self.block)
+        if self.neighbours not in SIDES:
+            raise ValueError(
+                f"neighbours of local blocks must be own, left or both, got {self.neighbours!r}"
+            )
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        left, right = SIDES[self.neighbours]
+        ahead = k // self.block - q // self.block
+        return (ahead >= -left) & (ahead <= right)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        left, right = SIDES[self.neighbours]
+        start = (first // self.block - left) * self.block
+        return [KeyRange(start, (last // self.block + right + 1) * self.block)]
+
+    @property
+    def grain(self) -> int:
+        return self.block
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count :math:`n b^2 + r^2 + s ((n - 1) b^2 + b r)` pairs, s sides seen."""
+        full, rest = divmod(length, self.block)
+        pairs = max(0, full - 1) * self.block**2 + (self.block * rest if full else 0)
+        return full * self.block**2 + rest**2 + sum(SIDES[self.neighbours]) * pairs
+
+
 @dataclass(frozen=True)
 class RandomBlocks(Pattern):
     """Each block is joined, in both directions, to ``count`` random blocks before it.
 
-    Block i draws one block from each of ``count`` equal parts of the blocks before it, or all of
+    Block i draws one block from each of ``count`` equal shares of the blocks before it, or all of
     them if they are fewer. So a block has about twice as many random neighbours; with causal
     order it sees ``count``. What a block draws depends on the seed and its number alone: a longer
     sequence does not change it, and neither do batch and device.
@@ -45,11 +100,9 @@ class RandomBlocks(Pattern):
         check_count("seed of random blocks", self.seed, least=0, most=math.inf)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Allow blocks of which the later one drew the earlier one."""
         return self._joined(q // self.block, k // self.block)
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        """Give one run a neighbour."""
         import torch
 
         blocks = torch.arange(-(-length // self.block), device=first.device)
@@ -60,19 +113,12 @@ class RandomBlocks(Pattern):
             joined |= self._joined(own, blocks)
         degree = int(joined.sum(-1).max())
         neighbours = joined.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
-        seen = joined.gather(-1, neighbours)
-        return [
-            KeyRange(start, start + self.block * found)
-            for start, found in zip(
-                (neighbours[:, :degree] * self.block).unbind(-1),
-                seen[:, :degree].long().unbind(-1),
-                strict=True,
-            )
-        ]
+        starts = neighbours[:, :degree] * self.block  # where there is none, a run is empty
+        stops = starts + joined.gather(-1, neighbours[:, :degree]) * self.block
+        return [KeyRange(*run) for run in zip(starts.unbind(-1), stops.unbind(-1), strict=True)]
 
     @property
     def grain(self) -> int:
-        """The block."""
         return self.block
 
     def num_edges(self, length: int, head: int = 0) -> int:
@@ -85,9 +131,9 @@ class RandomBlocks(Pattern):
         """Say whether the later of two blocks drew the earlier one."""
         late, early = one.maximum(other).long(), one.minimum(other).long()
         drawers = late.clamp(min=1)
-        part = ((early + 1) * self.count - 1) // drawers  # the part that holds the earlier block
-        start, stop = drawers * part // self.count, drawers * (part + 1) // self.count
-        noise = _mix(part + _mix(drawers + self.seed % 2**31))
+        share = ((early + 1) * self.count - 1) // drawers  # that holds the earlier block
+        start, stop = drawers * share // self.count, drawers * (share + 1) // self.count
+        noise = _mix(share + _mix(drawers + self.seed % 2**31))
         drawn = start + noise % (stop - start).clamp(min=1)
         return (early < late) & (early == drawn)
 

@@ -1,4 +1,4 @@
-"""Walk over stones from token to token, by the links alone."""
+"""From tokens to stones and on to other tokens, by the links alone."""
 
 from __future__ import annotations
 
@@ -15,69 +15,35 @@ if TYPE_CHECKING:
 
 
 class StoneScores(NamedTuple):
-    """Scores with some stones, and which of them link: b = max(0, ±z − t), or 1 where it is not 0.
+    """Scores with some stones, and which link: b = max(0, ±z − t), or 1 where it is not 0."""
 
-    Args:
-        columns: Standard scores z; NaN, which never links, where masked.
-        threshold: t of each graph, at least 0.
-        sides: 1, or 2: low scores link, too, to stones of their own.
-        hard: Whether every link is 1.
-
-    Shapes:
-        - ``columns``: ``[G, U, L]``; ``threshold``: ``[G]``
-    """
-
-    columns: Tensor
-    threshold: Tensor
-    sides: int
-    hard: bool
+    columns: Tensor  # standard scores z, [G, U, L]; NaN, which never links, where masked
+    threshold: Tensor  # t of each graph, at least 0, [G]
+    sides: int  # 1, or 2: low scores link, too, to stones of their own
+    hard: bool  # whether every link is 1
 
 
-def share_out(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -> Tensor:
-    """Let every token take the means of the stones that it stands on.
-
-    Args:
-        scores: Scores with some stones.
-        x: Features ``[G, L, D]``.
-        total: ``[G, L, D]``, to which Σ_j b_ij mean_j is added.
-        degree: ``[G, L]``, to which Σ_j b_ij is added.
-
-    Returns:
-        mean_j = Σ_i b_ij x_i / Σ_i b_ij, stones of high scores first; 0 where nobody stands.
-
-    Shapes:
-        - **output:** ``[G, sides · U, D]``
-
-    Reference:
-        Stones are this library's own.
-    """
+def share_out(
+    scores: StoneScores,
+    x: Tensor,  # [G, L, D]
+    total: Tensor,  # [G, L, D], to which Σ_j b_ij mean_j is added
+    degree: Tensor,  # [G, L], to which Σ_j b_ij is added
+) -> Tensor:  # [G, sides · U, D], stones of high scores first
+    """Return mean_j = Σ_i b_ij x_i / Σ_i b_ij, or 0, which every token takes of its stones."""
     # On CUDA torch does it as fast as anything.
     share = choose(x.device, share_torch, share_numba, share_torch)
     return share(scores, x, total, degree)
 
 
 def give_back(
-    scores: StoneScores, x: Tensor, means: Tensor, grad: Tensor, to_degree: Tensor, to_x: Tensor
-) -> Tensor:
-    """Return the gradient of the scores of :func:`share_out`, straight through hard links.
-
-    Args:
-        scores: Scores with some stones.
-        x: Features ``[G, L, D]``.
-        means: What :func:`share_out` returned, ``[G, sides · U, D]``.
-        grad: Gradient of the total, ``[G, L, D]``.
-        to_degree: Gradient of the degree, ``[G, L]``.
-        to_x: ``[G, L, D]``, to which the gradient of ``x`` is added.
-
-    Returns:
-        The gradient, 0 where nothing links.
-
-    Shapes:
-        - **output:** ``[G, U, L]``
-
-    Reference:
-        Stones are this library's own.
-    """
+    scores: StoneScores,
+    x: Tensor,  # [G, L, D]
+    means: Tensor,  # what `share_out` returned
+    grad: Tensor,  # of the total, [G, L, D]
+    to_degree: Tensor,  # gradient of the degree, [G, L]
+    to_x: Tensor,  # [G, L, D], to which the gradient of x is added
+) -> Tensor:  # [G, U, L], 0 where nothing links
+    """Return the gradient of the scores of :func:`share_out`, straight through hard links."""
     give = choose(x.device, give_torch, give_numba, give_torch)
     return give(scores, x, means, grad, to_degree, to_x)
 
@@ -97,7 +63,7 @@ def share_torch(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -
 def give_torch(
     scores: StoneScores, x: Tensor, means: Tensor, grad: Tensor, to_degree: Tensor, to_x: Tensor
 ) -> Tensor:
-    """Return the gradient of the same walk: [G, U, L]."""
+    """Return the gradient of the scores: [G, U, L]."""
     links = _links(scores)
     shared = _means(links, grad)
     to_x.baddbmm_(links.mT, shared)
@@ -126,43 +92,35 @@ def _means(links: Tensor, x: Tensor) -> Tensor:  # [G, M, L], [G, L, D]; [G, M, 
 
 def share_numba(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -> Tensor:
     """Let every token take the means of its stones: [G, L, D] -> [G, sides · U, D]."""
-    columns, threshold, sides, hard = scores
-    means = x.new_zeros(len(x), sides * columns.size(1), x.size(-1))
-    arrays = (y.numpy() for y in (x, total, degree, means))
-    _share_out(columns.numpy(), threshold.numpy(), sides, hard, *arrays)
+    means = x.new_zeros(len(x), scores.sides * scores.columns.size(1), x.size(-1))
+    given = scores.columns.numpy(), scores.threshold.numpy(), scores.sides, scores.hard
+    _share_out(given, *(y.numpy() for y in (x, total, degree, means)))
     return means
 
 
 def give_numba(
     scores: StoneScores, x: Tensor, means: Tensor, grad: Tensor, to_degree: Tensor, to_x: Tensor
 ) -> Tensor:
-    """Return the gradient of the same walk: [G, U, L]."""
-    columns, threshold, sides, hard = scores
-    to_columns = torch.zeros_like(columns)
-    arrays = (y.numpy() for y in (x, means, grad, to_degree, to_x, to_columns))
-    _give_back(columns.numpy(), threshold.numpy(), sides, hard, *arrays)
+    """Return the gradient of the scores: [G, U, L]."""
+    to_columns = torch.zeros_like(scores.columns)
+    given = scores.columns.numpy(), scores.threshold.numpy(), scores.sides, scores.hard
+    _give_back(given, *(y.numpy() for y in (x, means, grad, to_degree, to_x, to_columns)))
     return to_columns
 
 
 @parallel_loop
 def _share_out(
-    columns: Array,
-    threshold: Array,
-    sides: int,
-    hard: bool,
-    x: Array,
-    total: Array,
-    degree: Array,
-    means: Array,
+    scores: tuple[Array, Array, int, bool], x: Array, total: Array, degree: Array, means: Array
 ) -> None:
+    columns, threshold, sides, hard = scores
     graphs, stones, length = columns.shape
     for graph in numba.prange(graphs):
         tokens, links = np.empty(length, np.int32), np.empty(length, x.dtype)
-        for place in range(sides * stones):
-            side, stone = place // stones, place % stones
+        for index in range(sides * stones):
+            side, stone = index // stones, index % stones
             row, least = columns[graph, stone], threshold[graph]
             number = _find(row, least, side, hard, tokens, links)
-            mean = means[graph, place]
+            mean = means[graph, index]
             _average(x[graph], tokens[:number], links[:number], mean)
             for i in range(number):
                 _add(total[graph, tokens[i]], links[i], mean)
@@ -171,10 +129,7 @@ def _share_out(
 
 @parallel_loop
 def _give_back(
-    columns: Array,
-    threshold: Array,
-    sides: int,
-    hard: bool,
+    scores: tuple[Array, Array, int, bool],
     x: Array,
     means: Array,
     grad: Array,
@@ -182,15 +137,16 @@ def _give_back(
     to_x: Array,
     to_columns: Array,
 ) -> None:
+    columns, threshold, sides, hard = scores
     graphs, stones, length = columns.shape
     for graph in numba.prange(graphs):
         tokens, links = np.empty(length, np.int32), np.empty(length, x.dtype)
         shared = np.empty(x.shape[2], x.dtype)
-        for place in range(sides * stones):
-            side, stone = place // stones, place % stones
+        for index in range(sides * stones):
+            side, stone = index // stones, index % stones
             row, least = columns[graph, stone], threshold[graph]
             number = _find(row, least, side, hard, tokens, links)
-            mean = means[graph, place]
+            mean = means[graph, index]
             shared[:] = 0
             _average(grad[graph], tokens[:number], links[:number], shared)
             # What a stone's sum gets more of, it shares out less of.

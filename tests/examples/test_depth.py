@@ -7,7 +7,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from jat_graph.hf import TripletConfig, attach, attached_config, change_depth
+from examples.depth import change_depth
+from jat_graph.hf import TripletConfig, attach, attached_config
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 
 DEPTH = 3  # of the tiny models
