@@ -1,8 +1,6 @@
 """Every code block of README.md and docs/ runs, or says why not and is only read."""
 
-import argparse
 import doctest
-import importlib
 import inspect
 import re
 import shlex
@@ -18,6 +16,7 @@ import typer
 
 import jat_graph
 from jat_graph import JatConfig, PairGraph, StoneGraph
+from tests.commands import known_options
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -220,23 +219,10 @@ def _check_our_command(arguments: list[str]) -> None:
     command.make_context(name, rest)
 
 
-class _ReadHere(BaseException):
-    """A script has come to its command line."""
-
-
 def _check_example(name: str, arguments: list[str]) -> None:
-    """Let a script make its parser, which must know the options, and run nothing."""
-    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(argparse.ArgumentParser, "parse_known_args", _raise_with_parser)
-        with pytest.raises(_ReadHere) as caught:
-            importlib.import_module(name).main()
-    known = caught.value.args[0]._option_string_actions
-    assert not options - set(known), f"{name} has no {sorted(options - set(known))}"
-
-
-def _raise_with_parser(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
-    raise _ReadHere(parser)
+    unknown = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    unknown -= known_options(name)
+    assert not unknown, f"{name} has no {sorted(unknown)}"
 
 
 def _check_install(arguments: list[str]) -> None:
