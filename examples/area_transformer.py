@@ -7,36 +7,30 @@ ordinary attention.
 
 from __future__ import annotations
 
-import argparse
-import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-import torch
-
-from examples.byte_models import BYTES, bits_per_character, byte_parser, fit, load_bytes, say
+from examples.byte_models import BYTES, ByteOptions, train
+from examples.options import example, option
 from models.area_transformer import AreaTransformer
 
 
-def main() -> None:
-    """Train the model, or say in one line what does not fit."""
-    parser = byte_parser(__doc__, length=128, steps=400, batch_size=16, learning_rate=3e-3)
-    parser.add_argument("--max-width", type=int, default=3, help="longest span (default: 3)")
-    args = parser.parse_args()
-    say("area_transformer", lambda: run(args))
+@dataclass
+class Options(ByteOptions):
+    """What is asked for."""
+
+    length: int = option("bytes of a piece", 128)
+    steps: int = 400
+    batch_size: int = 16
+    learning_rate: float = 3e-3
+    max_width: int = option("longest span", 3)
 
 
-def run(args: argparse.Namespace) -> str:
-    """Train and measure; return the result in one line."""
-    start = time.perf_counter()
-    train, test = load_bytes(args.data_dir, args.length)
-    torch.manual_seed(args.seed)
-    model = AreaTransformer(vocabulary_size=BYTES, max_width=args.max_width)
-    fit(model, train, args)
-    bits = bits_per_character(model, test, args.length)
-    seconds = time.perf_counter() - start
-    return (
-        f"validation: {bits:.3f} bits a character, spans of up to {args.max_width}, "
-        f"{seconds:.0f} s; seed {args.seed}"
-    )
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train and measure; yield the result in one line."""
+    _, said = train(lambda: AreaTransformer(BYTES, args.max_width), args)
+    yield f"validation: {said}, spans of up to {args.max_width}; seed {args.seed}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch
 from transformers import HfArgumentParser, TrainingArguments
 
 from examples.heads import PRESETS, read_heads
+from examples.options import option
 from jat_graph.files import check_model_name, read_object
 
 ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
@@ -35,36 +36,23 @@ _ELSEWHERE = (
 class ModelArguments:
     """The model, and the heads that are placed in it."""
 
-    model_name_or_path: str = field(
-        metadata={"help": "Folder or Hub name; one saved with heads of ours keeps them."}
+    model_name_or_path: str = option("Folder or Hub name; one saved with heads of ours keeps them.")
+    tokenizer_name: str | None = option("Folder or Hub name. Default: the model's.", None)
+    from_scratch: bool = option("Draw all weights from the seed; config.json is enough.", False)
+    depth: int | None = option("Layers: upper ones go, or the top one is copied on top.", None)
+    attention_dropout: float | None = option(
+        "0 for long inputs on the CPU. Default: the model's.", None
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Folder or Hub name. Default: the model's."}
+    jat_preset: str | None = option(f"Heads to place: {', '.join(PRESETS)}.", None)
+    jat_config: str | None = option(
+        "JSON file with settings of heads, of one kind or several.", None
     )
-    from_scratch: bool = field(
-        default=False, metadata={"help": "Draw all weights from the seed; config.json is enough."}
+    jat_set: list[str] = option(
+        "NAME=VALUE …, fields of the heads' settings, as heads=4 layers=[0,1].", []
     )
-    depth: int | None = field(
-        default=None, metadata={"help": "Layers: upper ones go, or the top one is copied on top."}
-    )
-    attention_dropout: float | None = field(
-        default=None, metadata={"help": "0 for long inputs on the CPU. Default: the model's."}
-    )
-    jat_preset: str | None = field(
-        default=None, metadata={"help": f"Heads to place: {', '.join(PRESETS)}."}
-    )
-    jat_config: str | None = field(
-        default=None, metadata={"help": "JSON file with settings of heads, of one kind or several."}
-    )
-    jat_set: list[str] = field(
-        default_factory=list,
-        metadata={"help": "NAME=VALUE …, fields of the heads' settings, as heads=4 layers=[0,1]."},
-    )
-    density: float | None = field(
-        default=None, metadata={"help": "First calibrate thresholds to this share of pairs."}
-    )
-    strength_learning_rate: float | None = field(
-        default=None, metadata={"help": "Of learned strengths. Default: 100 times the other."}
+    density: float | None = option("First calibrate thresholds to this share of pairs.", None)
+    strength_learning_rate: float | None = option(
+        "Of learned strengths. Default: 100 times the other.", None
     )
     # All that was asked for, as it was before anything changed it.
     described: dict[str, Any] = field(default_factory=dict, init=False)
@@ -74,30 +62,20 @@ class ModelArguments:
 class DataArguments:
     """The data: a named task, or files of one's own."""
 
-    task_name: str | None = field(
-        default=None, metadata={"help": "A named task, as rte; examples/tasks has all."}
+    task_name: str | None = option("A named task, as rte; examples/tasks has all.", None)
+    data_dir: str | None = option("Folder with the original files of named tasks.", None)
+    dataset_name: str | None = option("Data set for load_dataset, in place of files.", None)
+    dataset_config_name: str | None = option("A part of it.", None)
+    train_file: str | None = option("Rows to train on: .csv, .tsv, .json or .jsonl; or .txt.", None)
+    validation_file: str | None = option("Rows to validate on.", None)
+    test_file: str | None = option("Rows to test on.", None)
+    max_length: int = option(
+        "Tokens of a sequence; a table of positions that is shorter is resized.", 128
     )
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder with the original files of named tasks."}
-    )
-    dataset_name: str | None = field(
-        default=None, metadata={"help": "Data set for load_dataset, in place of files."}
-    )
-    dataset_config_name: str | None = field(default=None, metadata={"help": "A part of it."})
-    train_file: str | None = field(
-        default=None, metadata={"help": "Rows to train on: .csv, .tsv, .json or .jsonl; or .txt."}
-    )
-    validation_file: str | None = field(default=None, metadata={"help": "Rows to validate on."})
-    test_file: str | None = field(default=None, metadata={"help": "Rows to test on."})
-    max_length: int = field(
-        default=128,
-        metadata={"help": "Tokens of a sequence; a table of positions that is shorter is resized."},
-    )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Train on this many."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Evaluate on this many."})
-    held_out: float = field(
-        default=0.0,
-        metadata={"help": "Evaluate on this share of the training data, drawn once for all seeds."},
+    max_train_samples: int | None = option("Train on this many.", None)
+    max_eval_samples: int | None = option("Evaluate on this many.", None)
+    held_out: float = option(
+        "Evaluate on this share of the training data, drawn once for all seeds.", 0.0
     )
 
 
@@ -166,6 +144,6 @@ def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
 
 
 def finished_run(args: TrainingArguments) -> dict[str, float] | None:
-    """The scores of the run in a folder, if it has come to its end."""
+    """The scores of the run in a folder, if it has come to its end: they are written last."""
     file = Path(str(args.output_dir), "all_results.json")
     return read_object(file, "results") if args.do_train and file.exists() else None

@@ -16,16 +16,14 @@ words of each sentence are right.
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -33,7 +31,8 @@ from torch_geometric.nn import MLP, GATv2Conv
 from torch_geometric.utils import scatter
 from transformers import AutoModel, AutoTokenizer
 
-from examples.word_scores import WordScores
+from examples.options import example, option
+from examples.word_scores import WordScores, settings_of
 from jat_graph.data import AttentionGraphs
 from jat_graph.files import check_target
 from jat_graph.probes.treebank import Sentence, read_treebank
@@ -42,19 +41,33 @@ CHANNELS, HEADS = 128, 4
 NEAR = 2  # words to each side
 
 
-def main() -> None:
-    """Read the sentences, train each reader on each seed, and print what they reach."""
-    args = read_arguments()
-    try:
-        for name in ("sentences", "epochs", "seeds"):
-            if getattr(args, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-        if not args.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
-        check_target(args.json)
-        train, unseen = read_graphs(args)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"attention_relations: error: {str(error).splitlines()[0]}") from None
+@dataclass
+class ReaderOptions:
+    """What is asked for of readers."""
+
+    model: str = option("folder or Hub name of a pretrained model")
+    data_dir: Path = option("folder of UD English EWT, or CoLA")
+    graphs: Path = option("folder for graphs", Path("graphs"))
+    sentences: int = option("to train on", 1000)
+    layer: int = option("whose states are read", 3)
+    max_neighbors: int = option("of a head", 1)
+    epochs: int = 5
+    learning_rate: float = 1e-2
+    seeds: int = 3
+
+
+@dataclass
+class Options(ReaderOptions):
+    """What is asked for."""
+
+    json: Path | None = option("file for scores and counts", None)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each reader; yield a line for each."""
+    check_target(args.json)
+    train, unseen = read_graphs(args)
     scores = WordScores(next(iter(READERS)), [graph.num_nodes for graph in unseen])
     for name in READERS:
         train.transform = unseen.transform = READERS[name]
@@ -66,24 +79,12 @@ def main() -> None:
             fit(reader, train, args.epochs, args.learning_rate)
             scores.right.setdefault(name, []).append(count_right(reader, unseen))
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{scores.told(name)}, {seconds:.0f} s a seed")
+        yield f"{scores.told(name)}, {seconds:.0f} s a seed"
     if args.json is not None:
-        scores.save(args.json, settings_of(args))
+        scores.save(args.json, settings_of(args, channels=CHANNELS, heads=HEADS))
 
 
-def settings_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a run, without its folders."""
-    options = ("sentences", "layer", "max_neighbors", "epochs", "learning_rate")
-    return {
-        "command": "python -m examples.attention_relations",
-        "model": Path(args.model).name,
-        **{name: getattr(args, name) for name in options},
-        "channels": CHANNELS,
-        "heads": HEADS,
-    }
-
-
-def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
+def read_graphs(args: Options) -> list[AttentionGraphs]:
     """Return the graphs of the training sentences and of those that are not seen."""
     parts = [
         read_treebank(args.data_dir, split=split, most=most)
@@ -151,44 +152,26 @@ def make_reader(name: str, graphs: AttentionGraphs) -> nn.Module:
     """Return a reader that gives logits ``[n, classes]`` of the nodes of a batch of graphs."""
     sizes = [graphs.num_features, CHANNELS, CHANNELS, graphs.num_classes]
     if name == "linear probe":
-        return OnStates(nn.Linear(sizes[0], sizes[-1]))
+        return Reader(nn.Linear(sizes[0], sizes[-1]))
     if name == "MLP":
-        return OnStates(MLP(sizes, norm=None))
-    return GNN(sizes, graphs.num_edge_features)
+        return Reader(MLP(sizes, norm=None))
+    return make_gnn(sizes, graphs.num_edge_features)
 
 
-class OnStates(nn.Module):
-    """A reader of each node's states alone.
+def make_gnn(sizes: list[int], edge_channels: int) -> nn.Module:
+    """Return layers of GATv2 that weigh neighbours by states and by what each head attends to."""
+    settings = {"heads": HEADS, "edge_dim": edge_channels, "residual": True}
+    pairs = pairwise(sizes[:-1])
+    layers = [GATv2Conv(here, there // HEADS, **settings) for here, there in pairs]
+    return Reader(nn.Linear(*sizes[-2:]), layers)
 
-    Args:
-        net: What maps states to logits.
-    """
 
-    def __init__(self, net: nn.Module) -> None:
+class Reader(nn.Module):
+    """Logits of nodes from layers along edges; without a layer, from each node's states alone."""
+
+    def __init__(self, last: nn.Module, layers: Sequence[nn.Module] = ()) -> None:
         super().__init__()
-        self.net = net
-
-    def forward(self, batch: Data) -> Tensor:
-        """Return logits."""
-        logits: Tensor = self.net(batch.x)
-        return logits
-
-
-class GNN(nn.Module):
-    """Layers of GATv2 that weigh a node's neighbours by states and by what each head attends to.
-
-    Args:
-        sizes: Channels of the nodes, of each layer's outputs, and the number of classes.
-        edge_channels: Numbers on an edge.
-    """
-
-    def __init__(self, sizes: list[int], edge_channels: int) -> None:
-        super().__init__()
-        settings = {"heads": HEADS, "edge_dim": edge_channels, "residual": True}
-        self.layers = nn.ModuleList(
-            GATv2Conv(here, there // HEADS, **settings) for here, there in pairwise(sizes[:-1])
-        )
-        self.last = nn.Linear(*sizes[-2:])
+        self.layers, self.last = nn.ModuleList(layers), last
 
     def forward(self, batch: Data) -> Tensor:
         """Return logits."""
@@ -223,22 +206,6 @@ def count_right(reader: nn.Module, graphs: AttentionGraphs) -> list[int]:
         right = (reader(batch).argmax(-1) == batch.y).long()
         found += scatter(right, batch.batch, dim_size=batch.num_graphs, reduce="sum").tolist()
     return found
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
-    parser.add_argument("--graphs", default="graphs", help="folder for graphs (default: graphs)")
-    parser.add_argument("--sentences", type=int, default=1000, help="to train on (default: 1000)")
-    parser.add_argument("--layer", type=int, default=3, help="whose states are read (default: 3)")
-    parser.add_argument("--max-neighbors", type=int, default=1, help="of a head (default: 1)")
-    parser.add_argument("--epochs", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--learning-rate", type=float, default=1e-2, help="(default: 1e-2)")
-    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
-    parser.add_argument("--json", type=Path, help="file for scores and counts (default: none)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

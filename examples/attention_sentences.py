@@ -8,38 +8,38 @@ they say of it. A line for each gives the Matthews correlation on the dev set.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
-import typer
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import global_mean_pool
 from transformers import AutoModel, AutoTokenizer
 
-from examples.attention_relations import READERS, fit, make_reader
+from examples.attention_relations import READERS, ReaderOptions, fit, make_reader
+from examples.options import example, option
 from examples.tasks import get_task
 from jat_graph.data import AttentionGraphs
 
 TASK = get_task("cola")
 
 
-def main() -> None:
-    """Read the sentences, train each reader on each seed, and print what they reach."""
-    args = read_arguments()
-    try:
-        for name in ("sentences", "epochs", "seeds"):
-            if getattr(args, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-        if not args.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
-        train, unseen = read_graphs(args)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"attention_sentences: error: {str(error).splitlines()[0]}") from None
+@dataclass
+class Options(ReaderOptions):
+    """What is asked for."""
+
+    sentences: int = option("to train on", 3000)
+    learning_rate: float = 5e-3
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each reader; yield a line for each."""
+    train, unseen = read_graphs(args)
     for name in READERS:
         train.transform = unseen.transform = READERS[name]
         start, found = time.perf_counter(), []
@@ -50,10 +50,10 @@ def main() -> None:
             found.append(evaluate(reader, unseen))
         spread = f"{min(found):.3f} to {max(found):.3f}, {args.seeds} seeds"
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{name}: {statistics.mean(found):.3f} ({spread}), {seconds:.0f} s a seed")
+        yield f"{name}: {statistics.mean(found):.3f} ({spread}), {seconds:.0f} s a seed"
 
 
-def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
+def read_graphs(args: Options) -> list[AttentionGraphs]:
     """Return the graphs of the training sentences and of the dev set."""
     data = TASK.load(args.data_dir)
     model = AutoModel.from_pretrained(args.model, attn_implementation="eager")
@@ -67,11 +67,7 @@ def read_graphs(args: argparse.Namespace) -> list[AttentionGraphs]:
 
 
 class Pooled(nn.Module):
-    """What a reader says of the nodes of each graph, on average.
-
-    Args:
-        reader: What gives logits of nodes.
-    """
+    """What a reader says of the nodes of each graph, on average."""
 
     def __init__(self, reader: nn.Module) -> None:
         super().__init__()
@@ -93,21 +89,6 @@ def evaluate(reader: nn.Module, graphs: AttentionGraphs) -> float:
         for parts in ([reader(batch) for batch in batches], [batch.y for batch in batches])
     )
     return TASK.measure(logits.argmax(-1).tolist(), labels.tolist())[TASK.primary_metric]
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of CoLA")
-    parser.add_argument("--graphs", default="graphs", help="folder for graphs (default: graphs)")
-    parser.add_argument("--sentences", type=int, default=3000, help="to train on (default: 3000)")
-    parser.add_argument("--layer", type=int, default=3, help="whose states are read (default: 3)")
-    parser.add_argument("--max-neighbors", type=int, default=1, help="of a head (default: 1)")
-    parser.add_argument("--epochs", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--learning-rate", type=float, default=5e-3, help="(default: 5e-3)")
-    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

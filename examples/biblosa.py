@@ -7,18 +7,19 @@ sentiment the model tells.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from examples.options import example, option
 from examples.tasks import get_task
 from models.biblosa import BiBloSAN
 
@@ -33,17 +34,21 @@ class Sentences(NamedTuple):
     labels: Tensor
 
 
-def main() -> None:
-    """Train the model, or say in one line what does not fit."""
-    args = read_arguments()
-    try:
-        typer.echo(run(args))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"biblosa: error: {error}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    data_dir: Path = option("folder with SST-2's files")
+    block_length: int = option("words of a block, 0 to choose", 5)
+    epochs: int = 1
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    seed: int = 0
 
 
-def run(args: argparse.Namespace) -> str:
-    """Train and measure; return the result in one line."""
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train and measure; yield the result in one line."""
     task = get_task("sst2")
     start = time.perf_counter()
     torch.manual_seed(args.seed)
@@ -57,7 +62,7 @@ def run(args: argparse.Namespace) -> str:
     logits = predict(model, dev)
     accuracy = float((logits.argmax(1) == dev.labels).float().mean())
     seconds = time.perf_counter() - start
-    return f"validation: {accuracy:.1%} right, {seconds:.0f} s; seed {args.seed}"
+    yield f"validation: {accuracy:.1%} right, {seconds:.0f} s; seed {args.seed}"
 
 
 def learn_words(sentences: list[str]) -> dict[str, int]:
@@ -112,20 +117,6 @@ def logits_of(model: BiBloSAN, data: Sentences, rows: Tensor) -> Tensor:
     words = pad_sequence(chosen, batch_first=True, padding_value=PADDING)  # [B, L]
     logits: Tensor = model(words.clamp(min=0), words != PADDING)
     return logits
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with SST-2's files")
-    parser.add_argument(
-        "--block-length", type=int, default=5, help="words of a block, 0 to choose (default: 5)"
-    )
-    parser.add_argument("--epochs", type=int, default=1, help="(default: 1)")
-    parser.add_argument("--batch-size", type=int, default=64, help="(default: 64)")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="(default: 2e-3)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

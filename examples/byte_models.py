@@ -6,21 +6,24 @@ in pieces of the length that they were trained on.
 
 from __future__ import annotations
 
-import argparse
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
+from examples.options import option
 from examples.tasks import get_task
 from examples.tasks.metrics import score_losses
 
 BYTES = 256
 
+ModelT = TypeVar("ModelT", bound=nn.Module)
 Schedule = Callable[[torch.optim.Optimizer, float, int], LRScheduler]
 
 
@@ -29,26 +32,16 @@ def one_cycle(optimizer: torch.optim.Optimizer, rate: float, steps: int) -> LRSc
     return OneCycleLR(optimizer, rate, steps, pct_start=0.1)
 
 
-def byte_parser(
-    text: str, *, length: int, steps: int, batch_size: int, learning_rate: float
-) -> argparse.ArgumentParser:
-    """A command line with these defaults; the text's first line is its description."""
-    parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with input.txt")
-    parser.add_argument("--length", type=int, default=length, help=f"bytes of a piece ({length})")
-    parser.add_argument("--steps", type=int, default=steps, help=f"(default: {steps})")
-    parser.add_argument("--batch-size", type=int, default=batch_size, help=f"({batch_size})")
-    parser.add_argument("--learning-rate", type=float, default=learning_rate)
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    return parser
+@dataclass
+class ByteOptions:
+    """What is asked for of any of these models."""
 
-
-def say(name: str, run: Callable[[], str]) -> None:
-    """Print the line that a run returns, or say in one line what does not fit."""
-    try:
-        typer.echo(run())
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"{name}: error: {error}") from None
+    data_dir: Path = option("folder with input.txt")
+    length: int = option("bytes of a piece", 256)
+    steps: int = 1000
+    batch_size: int = 8
+    learning_rate: float = 5e-3
+    seed: int = 0
 
 
 def load_bytes(data_dir: Path, length: int) -> tuple[Tensor, Tensor]:
@@ -60,9 +53,7 @@ def load_bytes(data_dir: Path, length: int) -> tuple[Tensor, Tensor]:
     return train, test
 
 
-def fit(
-    model: nn.Module, text: Tensor, args: argparse.Namespace, schedule: Schedule = one_cycle
-) -> None:
+def fit(model: nn.Module, text: Tensor, args: ByteOptions, schedule: Schedule = one_cycle) -> None:
     """Train on random pieces."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
     rates = schedule(optimizer, args.learning_rate, args.steps)
@@ -74,6 +65,19 @@ def fit(
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         rates.step()
+
+
+def train(
+    make: Callable[[], ModelT], args: ByteOptions, schedule: Schedule = one_cycle
+) -> tuple[ModelT, str]:
+    """Make a model, train it and measure it; return it and its bits and seconds in words."""
+    train, test = load_bytes(args.data_dir, args.length)
+    start = time.perf_counter()
+    torch.manual_seed(args.seed)
+    model = make()
+    fit(model, train, args, schedule)
+    bits = bits_per_character(model, test, args.length)
+    return model, f"{bits:.3f} bits a character, {time.perf_counter() - start:.0f} s"
 
 
 @torch.no_grad()

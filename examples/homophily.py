@@ -17,23 +17,24 @@ and the rest for the scores. Each seed draws a graph, features, a split and weig
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
+from dataclasses import dataclass
 from io import StringIO
 from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-import typer
 from scipy.stats import ttest_rel
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.datasets import RandomPartitionGraphDataset
-from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv
+from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv, Sequential
 from torch_geometric.transforms import RandomNodeSplit
 
+from examples.options import example, option
 from jat_graph import JatConfig, PairGraph, stone_graph
 from jat_graph.nn import JumpConv, StoneConv
 from models.jat_graph_transformer import JumpGPSConv, feed_forward
@@ -45,19 +46,6 @@ JUMPS = JatConfig(
     PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
 )
 STONES = JatConfig.stones(key_selection="significance")
-
-
-class Alone(nn.Module):
-    """A layer of each node's features alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(CHANNELS, CHANNELS)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return features of the same shape."""
-        out: Tensor = self.lin(x)
-        return out
 
 
 class StoneMixHop(nn.Module):
@@ -83,15 +71,17 @@ class StoneMixHop(nn.Module):
         return self.near(x, edge_index) + self.out(far)
 
 
-class Variant:
+class Variant(NamedTuple):
     """A kind of layer, and the variant that it is compared with."""
 
-    def __init__(self, make: Callable[[], nn.Module], base: str | None = None) -> None:
-        self.make, self.base = make, base
+    make: Callable[[], nn.Module]
+    base: str | None = None
 
 
 VARIANTS = {
-    "no edges": Variant(Alone),
+    "no edges": Variant(
+        lambda: Sequential("x, edge_index", [(nn.Linear(CHANNELS, CHANNELS), "x -> x")])
+    ),
     "GCNConv": Variant(lambda: GCNConv(CHANNELS, CHANNELS)),
     "MixHopConv": Variant(lambda: MixHopConv(CHANNELS, CHANNELS // len(POWERS), list(POWERS))),
     "MixHop and stones": Variant(StoneMixHop, base="MixHopConv"),
@@ -122,40 +112,40 @@ class NodeClassifier(nn.Module):
         return logits
 
 
-def main() -> None:
-    """Train each variant on the graphs of each seed, and print a row for it."""
-    args = read_arguments()
-    try:
-        check(args)
-    except ValueError as error:
-        raise SystemExit(f"homophily: error: {error}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    homophily: list[float] = option("shares of neighbours of one class", [0.2, 0.5, 0.8])
+    nodes: int = option("of a graph", 500)
+    noise: float = option("of features", 3.0)
+    epochs: int = 60
+    learning_rate: float = 1e-2
+    seeds: int = 5
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each variant; yield the rows of the table."""
+    if args.nodes < 2 * CLASSES:
+        raise ValueError(f"nodes must be at least {2 * CLASSES}, got {args.nodes}")
+    if not all(0 <= share <= 1 for share in args.homophily):
+        raise ValueError(f"homophily must be in [0, 1], got {args.homophily}")
     graphs = {h: [draw(args, h, seed) for seed in range(args.seeds)] for h in args.homophily}
     columns = [f"homophily {homophily:g}" for homophily in args.homophily]
-    typer.echo(row("test nodes right, %", columns, "parameters"))
+    yield row("test nodes right, %", columns, "parameters")
     scores: dict[str, dict[float, list[float]]] = {}
     for name, variant in VARIANTS.items():
         found = scores[name] = {h: score(variant, own, args) for h, own in graphs.items()}
         weights = sum(weight.numel() for weight in NodeClassifier(variant.make).parameters())
-        typer.echo(row(name, [spread(found[h]) for h in graphs], f"{weights}"))
+        yield row(name, [spread(found[h]) for h in graphs], f"{weights}")
         if variant.base is not None:
             base = scores[variant.base]
             changes = [change(found[h], base[h]) for h in graphs]
-            typer.echo(row(f"  - {variant.base}", changes, ""))
+            yield row(f"  - {variant.base}", changes, "")
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse numbers that cannot be."""
-    for name, least in (("nodes", 2 * CLASSES), ("epochs", 1), ("seeds", 1)):
-        if getattr(args, name) < least:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(args, name)}")
-    for homophily in args.homophily:
-        if not 0 <= homophily <= 1:
-            raise ValueError(f"homophily must be in [0, 1], got {homophily}")
-    if not args.learning_rate > 0:
-        raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
-
-
-def draw(args: argparse.Namespace, homophily: float, seed: int) -> Data:
+def draw(args: Options, homophily: float, seed: int) -> Data:
     """Draw a graph, the features of its nodes, and which of them are for what."""
     torch.manual_seed(seed)
     size = args.nodes // CLASSES
@@ -167,7 +157,7 @@ def draw(args: argparse.Namespace, homophily: float, seed: int) -> Data:
     return RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)(graph)
 
 
-def score(variant: Variant, graphs: list[Data], args: argparse.Namespace) -> list[float]:
+def score(variant: Variant, graphs: list[Data], args: Options) -> list[float]:
     """Return the percentage of test nodes that are right, for each seed."""
     found = []
     for seed, graph in enumerate(graphs):
@@ -212,24 +202,6 @@ def change(found: list[float], base: list[float]) -> str:
         return text
     low, high = ttest_rel(found, base).confidence_interval(0.95)
     return f"{text} ± {(high - low) / 2:.1f}"
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--homophily",
-        type=float,
-        nargs="+",
-        default=[0.2, 0.5, 0.8],
-        help="shares of neighbours of the same class (default: 0.2 0.5 0.8)",
-    )
-    parser.add_argument("--nodes", type=int, default=500, help="of a graph (default: 500)")
-    parser.add_argument("--noise", type=float, default=3.0, help="of features (default: 3)")
-    parser.add_argument("--epochs", type=int, default=60, help="(default: 60)")
-    parser.add_argument("--learning-rate", type=float, default=1e-2, help="(default: 1e-2)")
-    parser.add_argument("--seeds", type=int, default=5, help="(default: 5)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -12,45 +12,46 @@ ahead). So the threshold is a small number. The keys that vote are every eighth 
 
 from __future__ import annotations
 
-import argparse
-import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from examples.byte_models import BYTES, bits_per_character, byte_parser, fit, load_bytes, say
+from examples.byte_models import BYTES, ByteOptions, load_bytes, train
+from examples.options import example, option
 from jat_graph import JatConfig, PairGraph, attention_graph
 from models.jat_decoder import JatDecoder
 
 
-def main() -> None:
-    """Train both models, or say in one line what does not fit."""
-    parser = byte_parser(__doc__, length=128, steps=600, batch_size=16, learning_rate=2e-3)
-    parser.add_argument("--threshold", type=float, default=0.3, help="ρ (default: 0.3)")
-    parser.add_argument("--key-step", type=int, default=8, help="every n-th votes (default: 8)")
-    args = parser.parse_args()
-    say("jat_decoder", lambda: run(args))
+@dataclass
+class Options(ByteOptions):
+    """What is asked for."""
+
+    length: int = option("bytes of a piece", 128)
+    steps: int = 600
+    batch_size: int = 16
+    learning_rate: float = 2e-3
+    threshold: float = option("ρ", 0.3)
+    key_step: int = option("every n-th token is a key that votes", 8)
 
 
-def run(args: argparse.Namespace) -> str:
-    """Train and measure; return the results in one line."""
-    jumps = JatConfig(
-        graph=PairGraph(threshold=args.threshold, key_selection="strided", key_step=args.key_step),
-        hop_weights=(0.5, 0.5),
-        heads=2,
-    )
-    train, test = load_bytes(args.data_dir, args.length)
-    results = []
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train and measure; yield the result in one line."""
+    graph = PairGraph(threshold=args.threshold, key_selection="strided", key_step=args.key_step)
+    jumps, results = JatConfig(graph=graph, hop_weights=(0.5, 0.5), heads=2), []
     for name, config in (("base", None), ("jump", jumps)):
-        start = time.perf_counter()
-        torch.manual_seed(args.seed)
-        model = JatDecoder(BYTES, config, channels=64, layers=2)
-        fit(model, train, args, lambda optimizer, _, steps: CosineAnnealingLR(optimizer, steps))
-        bits = bits_per_character(model, test, args.length)
-        results.append(f"{name} {bits:.3f} bits a character, {time.perf_counter() - start:.0f} s")
+        model, said = train(
+            lambda config=config: JatDecoder(BYTES, config, channels=64, layers=2),
+            args,
+            lambda optimizer, _, steps: CosineAnnealingLR(optimizer, steps),
+        )
+        results.append(f"{name} {said}")
+    _, test = load_bytes(args.data_dir, args.length)
     joined = density(model, test[: args.length].unsqueeze(0))
-    return f"validation: {'; '.join(results)}; {joined:.0%} of pairs joined; seed {args.seed}"
+    yield f"validation: {'; '.join(results)}; {joined:.0%} of pairs joined; seed {args.seed}"
 
 
 @torch.no_grad()

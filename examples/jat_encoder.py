@@ -13,16 +13,17 @@ start near 0, so heads vote by standard scores.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-import typer
 from datasets import Dataset
 from torch import Tensor, nn
 
+from examples.options import example, option
 from examples.tasks.listops import listops_task
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.training import parameter_groups
@@ -35,27 +36,34 @@ ON_STONES = ("HypergraphConv", "StoneConv")
 STRENGTH_LR = 0.1
 
 
-def main() -> None:
-    """Train each kind of heads on each seed and print what they reach."""
-    args = read_arguments()
-    try:
-        for name in ("steps", "batch_size", "seeds"):
-            if getattr(args, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-        if not args.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
-        arms = {"plain": None, "jump": settings(args.threshold)}
-        arms |= {name: settings(args.threshold, name) for name in args.conv}
-        task = listops_task(
-            train=args.train_size, min_length=args.min_length, max_length=args.max_length
-        )
-        for config in arms.values():
-            make_model(config)  # says what does not fit before anything is trained
-    except ValueError as error:
-        raise SystemExit(f"jat_encoder: error: {error}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    min_length: int = option("tokens of a list", 4)
+    max_length: int = option("tokens of a list", 24)
+    train_size: int = option("lists", 20_000)
+    conv: list[str] = option("layers of PyG or ours", ["GCNConv", "GATv2Conv", "StoneConv"])
+    threshold: float = option("ρ of pairs", 4.0)
+    steps: int = 400
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    seeds: int = 3
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each kind of heads; yield a line for each."""
+    variants = {"plain": None, "jump": settings(args.threshold)}
+    variants |= {name: settings(args.threshold, name) for name in args.conv}
+    for config in variants.values():
+        make_model(config)  # says what does not fit before anything is trained
+    task = listops_task(
+        train=args.train_size, min_length=args.min_length, max_length=args.max_length
+    )
     splits = task.load(None, ("train", "test"))
     (train, train_labels), (test, test_labels) = (encode(rows) for rows in splits.values())
-    for name, config in arms.items():
+    for name, config in variants.items():
         start, found = time.perf_counter(), []
         for seed in range(args.seeds):
             torch.manual_seed(seed)
@@ -66,7 +74,7 @@ def main() -> None:
         seconds = (time.perf_counter() - start) / args.seeds
         spread = f"{min(found):.1%} to {max(found):.1%}, {args.seeds} seeds"
         joined = "" if config is None else f"{density(model, test[:64]):.0%} of pairs joined, "
-        typer.echo(
+        yield (
             f"{name}: {statistics.mean(found):.1%} right ({spread}), {joined}{seconds:.0f} s a seed"
         )
 
@@ -152,26 +160,6 @@ def density(model: JatEncoder, tokens: Tensor) -> float:
     for hook in hooks:
         hook.remove()
     return statistics.mean(shares)
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--min-length", type=int, default=4, help="tokens (default: 4)")
-    parser.add_argument("--max-length", type=int, default=24, help="tokens (default: 24)")
-    parser.add_argument("--train-size", type=int, default=20_000, help="lists (default: 20000)")
-    parser.add_argument(
-        "--conv",
-        nargs="*",
-        default=("GCNConv", "GATv2Conv", "StoneConv"),
-        help="layers of PyG or ours (default: GCNConv GATv2Conv StoneConv)",
-    )
-    parser.add_argument("--threshold", type=float, default=4.0, help="ρ of pairs (default: 4)")
-    parser.add_argument("--steps", type=int, default=400, help="(default: 400)")
-    parser.add_argument("--batch-size", type=int, default=64, help="(default: 64)")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="(default: 2e-3)")
-    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -13,16 +13,14 @@ that were not seen get the right relation.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-import typer
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -30,6 +28,7 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_undirected
 
+from examples.options import example, option
 from examples.tasks.base import find_file
 from jat_graph import JatConfig, PairGraph
 from jat_graph.probes import Sentence, read_treebank
@@ -55,19 +54,24 @@ LAYERS_BY_NAME: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def main() -> None:
-    """Train each kind of layers on each seed and print what they reach."""
-    args = read_arguments()
-    try:
-        for name in ("trees", "epochs", "seeds"):
-            if getattr(args, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-        train, test = (
-            [tree for tree in read_trees(args.data_dir, split) if len(tree) > 1]
-            for split in ("train", "dev")
-        )
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"jat_graph_transformer: error: {error}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    data_dir: Path = option("folder of UD English EWT")
+    trees: int = option("to train on", 3000)
+    epochs: int = 2
+    learning_rate: float = 2e-3
+    seeds: int = 3
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each kind of layers; yield a line for each."""
+    train, test = (
+        [tree for tree in read_trees(args.data_dir, split) if len(tree) > 1]
+        for split in ("train", "dev")
+    )
     names = (
         sorted({tag for tree in train for tag in tree.tags}),
         sorted({relation for tree in train for relation in tree.relations}),
@@ -84,7 +88,7 @@ def main() -> None:
             found.append(evaluate(model, unseen))
         spread = f"{min(found):.2%} to {max(found):.2%}, {args.seeds} seeds"
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed")
+        yield f"{name}: {statistics.mean(found):.2%} right ({spread}), {seconds:.0f} s a seed"
 
 
 def read_trees(folder: Path, split: str) -> list[Sentence]:
@@ -134,17 +138,6 @@ def evaluate(model: GraphTransformer, graphs: list[Data]) -> float:
         for batch in DataLoader(graphs, batch_size=64)
     ]
     return float(torch.cat(right).float().mean())
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
-    parser.add_argument("--trees", type=int, default=3000, help="to train on (default: 3000)")
-    parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="(default: 2e-3)")
-    parser.add_argument("--seeds", type=int, default=3, help="(default: 3)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

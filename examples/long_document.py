@@ -10,8 +10,8 @@ the same with checkpoints, and resumes.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
 
+from examples.options import example, option
 from examples.tasks import get_task
 from examples.tasks.documents import GENRES
 from jat_graph import JatConfig
@@ -37,20 +38,30 @@ class Batch(NamedTuple):
     labels: Tensor  # [B]
 
 
-def main() -> None:
-    """Train the model, or say in one line what does not fit."""
-    args = read_arguments()
-    try:
-        run(args)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"long_document: error: {str(error).splitlines()[0]}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    model: str = option("folder or Hub name of an encoder")
+    data_dir: Path = option("folder with the corpus")
+    max_length: int = option("tokens", 4096)
+    pattern: str = option("what every head reads", "window:256+global:1")
+    strength: str = option("of jumps, a number or learned", "learned")
+    epochs: int = 3
+    batch_size: int = 2
+    accumulation: int = option("batches a step", 2)
+    learning_rate: float = 2e-4
+    limit: int = option("texts of a split", 10_000)
+    checkpointing: bool = option("less memory, more time", False)
+    bf16: bool = option("compute in bfloat16 where it may", False)
+    seed: int = 0
 
 
-def run(args: argparse.Namespace) -> None:
-    """Train the model and print what it reaches."""
-    if args.limit < 1:
-        raise ValueError(f"limit must be at least 1, got {args.limit}")
-    config = JatConfig.stones(pattern=args.pattern, key_selection="sampled", strength=args.strength)
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train the model; yield what it reaches."""
+    strength = args.strength if args.strength == "learned" else float(args.strength)
+    config = JatConfig.stones(pattern=args.pattern, key_selection="sampled", strength=strength)
     splits = get_task("brown").load(args.data_dir, ("train", "validation"))
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     # Texts come genre by genre.
@@ -61,11 +72,11 @@ def run(args: argparse.Namespace) -> None:
     for epoch, loss in enumerate(fit(model, train, args), start=1):
         logits, labels = evaluate(model, validation, args)
         accuracy = float((logits.argmax(1) == labels).float().mean())
-        typer.echo(f"epoch {epoch}: loss {loss:.3f}, validation accuracy {accuracy:.1%}")
+        yield f"epoch {epoch}: loss {loss:.3f}, validation accuracy {accuracy:.1%}"
     *_, strengths = parameter_groups(model, lr=args.learning_rate)
     if strengths["params"]:
         queries, keys, values = torch.stack(strengths["params"]).abs().mean((0, 2, 3)).tolist()
-        typer.echo(f"mean size of θ: queries {queries:.3f}, keys {keys:.3f}, values {values:.3f}")
+        yield f"mean size of θ: queries {queries:.3f}, keys {keys:.3f}, values {values:.3f}"
 
 
 def encode(
@@ -94,7 +105,7 @@ def batches(documents: list[tuple[list[int], int]], size: int) -> Iterator[Batch
 
 
 def fit(
-    model: LongDocument, documents: list[tuple[list[int], int]], args: argparse.Namespace
+    model: LongDocument, documents: list[tuple[list[int], int]], args: Options
 ) -> Iterator[float]:
     """Train one epoch after the other, and yield the mean loss of each."""
     steps = -(-len(documents) // args.batch_size)
@@ -120,7 +131,7 @@ def fit(
 
 @torch.no_grad()
 def evaluate(
-    model: LongDocument, documents: list[tuple[list[int], int]], args: argparse.Namespace
+    model: LongDocument, documents: list[tuple[list[int], int]], args: Options
 ) -> tuple[Tensor, Tensor]:
     """Return the logits ``[N, 15]`` and the labels ``[N]``."""
     model.eval()
@@ -130,32 +141,6 @@ def evaluate(
             found.append((model(batch.tokens, batch.mask).float(), batch.labels))
     logits, labels = zip(*found, strict=True)
     return torch.cat(logits), torch.cat(labels)
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="folder or Hub name of an encoder")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with the corpus")
-    parser.add_argument("--max-length", type=int, default=4096, help="tokens (default: 4096)")
-    parser.add_argument("--pattern", default="window:256+global:1", help="(default: %(default)s)")
-    parser.add_argument(
-        "--strength",
-        type=lambda text: text if text == "learned" else float(text),
-        default="learned",
-        help="of jumps, or a number (default: learned)",
-    )
-    parser.add_argument("--epochs", type=int, default=3, help="(default: 3)")
-    parser.add_argument("--batch-size", type=int, default=2, help="(default: 2)")
-    parser.add_argument("--accumulation", type=int, default=2, help="batches a step (default: 2)")
-    parser.add_argument("--learning-rate", type=float, default=2e-4, help="(default: 2e-4)")
-    parser.add_argument(
-        "--limit", type=int, default=10_000, help="texts of a split (default: 10000)"
-    )
-    parser.add_argument("--checkpointing", action="store_true", help="less memory, more time")
-    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where it may")
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -8,15 +8,16 @@ note and for each time step of four notes.
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor
 
+from examples.options import example, option
 from examples.tasks import get_task
 from examples.tasks.chorales import VOCABULARY_SIZE
 from models.music_transformer import MusicTransformer
@@ -26,17 +27,21 @@ SHIFTS = range(-5, 7)  # semitones, all twelve keys
 NO_TARGET = -100  # where cross_entropy counts no loss
 
 
-def main() -> None:
-    """Train both models and print what they reach."""
-    args = read_arguments()
-    try:
-        typer.echo(run(args))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"music_transformer: error: {error}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    data_dir: Path = option("folder with the chorales")
+    length: int = option("tokens of a piece", 256)
+    steps: int = 400
+    batch_size: int = 8
+    learning_rate: float = 5e-3
+    seed: int = 0
 
 
-def run(args: argparse.Namespace) -> str:
-    """Train and measure; return the results in one line."""
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train and measure; yield the results in one line."""
     if args.length < VOICES or args.length % VOICES != 0:
         raise ValueError(f"length must be a multiple of {VOICES}, got {args.length}")
     data = get_task("chorales").load(args.data_dir, ("train", "test"))
@@ -49,7 +54,7 @@ def run(args: argparse.Namespace) -> str:
         fit(model, train, args.steps, args.batch_size, args.learning_rate)
         loss, seconds = evaluate(model, test), time.process_time() - start
         results.append(f"{name} {loss:.3f} a note, {VOICES * loss:.2f} a step, {seconds:.0f} s")
-    return f"test nats: {'; '.join(results)} of CPU time; seed {args.seed}"
+    yield f"test nats: {'; '.join(results)} of CPU time; seed {args.seed}"
 
 
 def cut(chorales: list[list[int]], length: int) -> Tensor:
@@ -93,18 +98,6 @@ def losses(model: MusicTransformer, tokens: Tensor) -> Tensor:
     inputs, targets = tokens[:, :-1].clamp(min=0), tokens[:, 1:]  # [B, length]
     loss = F.cross_entropy(model(inputs).mT, targets, ignore_index=NO_TARGET, reduction="none")
     return loss[targets != NO_TARGET]
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with the chorales")
-    parser.add_argument("--length", type=int, default=256, help="tokens of a piece (default: 256)")
-    parser.add_argument("--steps", type=int, default=400, help="(default: 400)")
-    parser.add_argument("--batch-size", type=int, default=8, help="(default: 8)")
-    parser.add_argument("--learning-rate", type=float, default=5e-3, help="(default: 5e-3)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -27,33 +27,21 @@ from transformers import (
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
-from examples.heads import place_heads
+from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_classes, score_numbers
-from examples.training import (
-    Answers,
-    Encoded,
-    load_config,
-    load_model,
-    load_tokenizer,
-    run_trainer,
-    tokenize,
-)
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
 
 
 @dataclass
 class ClassificationArguments(DataArguments):
     """The data: texts with labels."""
 
-    text_column: str = field(default="text", metadata={"help": "Column with the text."})
-    text_pair_column: str | None = field(
-        default=None, metadata={"help": "Column with the other text of a pair."}
-    )
-    label_column: str = field(
-        default="label", metadata={"help": "Column with a class, or a number to tell."}
-    )
-    do_regression: bool | None = field(
-        default=None, metadata={"help": "Tell numbers. Default: where labels have a fraction."}
+    text_column: str = option("Column with the text.", "text")
+    text_pair_column: str | None = option("Column with the other text of a pair.", None)
+    label_column: str = option("Column with a class, or a number to tell.", "label")
+    do_regression: bool | None = option(
+        "Tell numbers. Default: where labels have a fraction.", None
     )
 
 
@@ -69,33 +57,24 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if task is None:
         splits = standard_columns(splits, data, config)
     label = next(iter(splits.values())).features["label"]
-    columns = next(iter(splits.values())).column_names
-    encode = partial(encode_texts, tokenizer=tokenizer, max_length=data.max_length)
+    cut: dict[str, Any] = {"tokenizer": tokenizer, "max_length": data.max_length}
+    encode, auto_class = partial(encode_texts, **cut), AutoModelForSequenceClassification
     collate: Any = DataCollatorWithPadding(tokenizer)
-    auto_class: Any = AutoModelForSequenceClassification
-    if "choices" in columns:
-        encode = partial(encode_choices, tokenizer=tokenizer, max_length=data.max_length)
-        collate, auto_class = (
-            partial(collate_choices, tokenizer=tokenizer),
-            AutoModelForMultipleChoice,
-        )
+    if "choices" in next(iter(splits.values())).column_names:
+        encode, auto_class = partial(encode_choices, **cut), AutoModelForMultipleChoice
+        collate = partial(collate_choices, tokenizer=tokenizer)
     elif isinstance(label, ClassLabel):
         config.problem_type = "single_label_classification"
         config.id2label = dict(enumerate(label.names))
         config.label2id = {name: number for number, name in enumerate(label.names)}
     else:
         config.num_labels, config.problem_type = 1, "regression"
-    encoded = {name: encode(rows) for name, rows in splits.items()}
-    loaded = load_model(auto_class, model, config, args.seed, data.max_length, tokenizer)
-    loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
-    train = encoded["train"].features if "train" in encoded else None
-    place_heads(loaded, model, args, tokenizer, train, collate)
-    metric = "accuracy" if isinstance(label, ClassLabel) else "pearson"
+    is_class = isinstance(label, ClassLabel)
     return run_trainer(
-        *(model, data, args, loaded, encoded),
-        judge=partial(judge, task=task, is_regression=not isinstance(label, ClassLabel)),
-        metric=task.primary_metric if task else metric,
-        greater_is_better=True,
+        *(model, data, args, auto_class, config),
+        encoded={name: encode(rows) for name, rows in splits.items()},
+        judge=partial(judge, task=task, is_regression=not is_class),
+        metric=task.primary_metric if task else "accuracy" if is_class else "pearson",
         tokenizer=tokenizer,
         collate=collate,
         preprocess_logits_for_metrics=first_output,
@@ -188,19 +167,12 @@ def judge(
     if not np.isfinite(predictions).all():
         raise ValueError("what the model says must be finite, got NaN or infinity")
     rows = split.rows
-    said = [
-        *(
-            predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
-        ).tolist()
-    ]
+    outputs = predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
+    said: list[Any] = outputs.tolist()
     right: list[Any] = [*rows["label"]]
     if task is None:
-        score = (
-            score_numbers
-            if is_regression
-            else partial(score_classes, names=("accuracy", "macro_f1"))
-        )
-        return score(said, right), Answers(said, right)
+        classes = partial(score_classes, names=("accuracy", "macro_f1"))
+        return (score_numbers if is_regression else classes)(said, right), Answers(said, right)
     if task.by is not None:
         right = [[label, size] for label, size in zip(right, rows[task.by], strict=True)]
     if task.group is not None:

@@ -10,7 +10,7 @@ one before it, so that each token of a document but the first is said exactly on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,13 @@ from datasets import Dataset
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import draw_rows, load_splits, load_task, own_columns
-from examples.heads import place_heads
+from examples.options import option
 from examples.tasks.metrics import score_losses
-from examples.training import Encoded, load_config, load_model, load_tokenizer, run_trainer
+from examples.training import Encoded, load_config, load_tokenizer, run_trainer
 
 _NO_LABEL = -100
 
@@ -35,7 +35,7 @@ _NO_LABEL = -100
 class LanguageArguments(DataArguments):
     """The data: documents. Limits of samples are of blocks, since documents may be few."""
 
-    text_column: str = field(default="text", metadata={"help": "Column with documents."})
+    text_column: str = option("Column with documents.", "text")
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
@@ -65,40 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     config = load_config(model, **settings)
     if config.vocab_size < wanted:
         raise ValueError(f"the model must know {wanted} tokens, got {config.vocab_size}")
-    loaded = load_model(AutoModelForCausalLM, model, config, args.seed, data.max_length, tokenizer)
-    check_decoder(loaded)
-    train = encoded["train"].features if "train" in encoded else None
-    place_heads(loaded, model, args, tokenizer, train, collate_blocks)
     unit = "token" if size else "character"
     return run_trainer(
-        *(model, data, args, loaded, encoded),
+        *(model, data, args, AutoModelForCausalLM, config, encoded),
         judge=partial(judge, metrics=("perplexity", f"bits_per_{unit}")),
         metric=task.primary_metric if task else "perplexity",
-        greater_is_better=False,
         tokenizer=tokenizer,
         collate=collate_blocks,
         preprocess_logits_for_metrics=token_losses,
     )
 
 
-def check_decoder(model: PreTrainedModel) -> None:
-    """Refuse an encoder: it would see what it is to say."""
-    training = model.training
-    with torch.no_grad():
-        model.train(False)
-        first, other = model(input_ids=torch.tensor([[0, 0], [0, 1]])).logits[:, 0]
-        model.train(training)
-    if not torch.equal(first, other):
-        raise ValueError(
-            f"model must be a decoder, got {type(model).__name__}: it sees later tokens"
-        )
-
-
 def encode_blocks(
-    rows: Dataset,
-    tokenizer: PreTrainedTokenizerBase | None,
-    max_length: int,
-    limit: int | None,
+    rows: Dataset, tokenizer: PreTrainedTokenizerBase | None, max_length: int, limit: int | None
 ) -> Encoded:
     """Cut documents into blocks, and count the characters (or tokens) that each is asked for."""
     if tokenizer is None:

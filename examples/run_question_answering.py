@@ -9,7 +9,7 @@ A context that is longer than ``--max_length`` is read in windows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,10 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
-from examples.heads import place_heads
+from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_answers, score_doubted_answers
-from examples.training import Answers, Encoded, load_config, load_model, load_tokenizer, run_trainer
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer
 
 _NOT_HERE = 0  # a window without the answer points at its first token, which BERT's is for
 _NOWHERE = (-1, -1)  # where an answer stands that no window holds, in characters
@@ -34,14 +34,12 @@ _NOWHERE = (-1, -1)  # where an answer stands that no window holds, in character
 class QuestionArguments(DataArguments):
     """The data: questions about texts."""
 
-    question_column: str = field(default="question", metadata={"help": "Column with questions."})
-    context_column: str = field(default="context", metadata={"help": "Column with texts."})
-    answer_column: str = field(default="answers", metadata={"help": "Column with answers."})
-    doc_stride: int = field(
-        default=128, metadata={"help": "Tokens that neighbouring windows of a text share."}
-    )
-    max_answer_length: int | None = field(
-        default=None, metadata={"help": "Tokens of an answer. Default: the task's, or 128."}
+    question_column: str = option("Column with questions.", "question")
+    context_column: str = option("Column with texts.", "context")
+    answer_column: str = option("Column with answers.", "answers")
+    doc_stride: int = option("Tokens that neighbouring windows of a text share.", 128)
+    max_answer_length: int | None = option(
+        "Tokens of an answer. Default: the task's, or 128.", None
     )
 
 
@@ -55,26 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if task is None:
         splits = standard_columns(splits, data)
     tokenizer = load_tokenizer(model)
-    encode = partial(
-        encode_windows, tokenizer=tokenizer, max_length=data.max_length, stride=data.doc_stride
-    )
-    encoded = {name: encode(rows) for name, rows in splits.items()}
-    config = load_config(model)
-    loaded = load_model(
-        AutoModelForQuestionAnswering, model, config, args.seed, data.max_length, tokenizer
-    )
-    loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
-    train = encoded["train"].features if "train" in encoded else None
-    collate = partial(collate_windows, tokenizer=tokenizer)
-    place_heads(loaded, model, args, tokenizer, train, collate)
+    cut: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "max_length": data.max_length,
+        "stride": data.doc_stride,
+    }
     longest = data.max_answer_length or (task.longest_answer if task else 128)
     return run_trainer(
-        *(model, data, args, loaded, encoded),
+        *(model, data, args, AutoModelForQuestionAnswering, load_config(model)),
+        encoded={name: encode_windows(rows, **cut) for name, rows in splits.items()},
         judge=partial(judge, longest=longest, task=task),
         metric="f1",
-        greater_is_better=True,
         tokenizer=tokenizer,
-        collate=collate,
+        collate=partial(collate_windows, tokenizer=tokenizer),
         preprocess_logits_for_metrics=first_two_outputs,
     )
 

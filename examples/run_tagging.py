@@ -9,7 +9,7 @@ are parted by blanks. Tags that all begin with ``B-`` or ``I-``, or are ``O``, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,19 +25,11 @@ from transformers import (
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import load_splits, load_task, own_columns
-from examples.heads import place_heads
+from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.base import tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans
-from examples.training import (
-    Answers,
-    Encoded,
-    load_config,
-    load_model,
-    load_tokenizer,
-    run_trainer,
-    tokenize,
-)
+from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
 
 _NO_LABEL = -100
 _UNREAD = -1  # the number of no tag
@@ -47,8 +39,8 @@ _UNREAD = -1  # the number of no tag
 class TaggingArguments(DataArguments):
     """The data: sentences of words with tags."""
 
-    text_column: str = field(default="tokens", metadata={"help": "Column with words."})
-    label_column: str = field(default="tags", metadata={"help": "Column with a tag of each."})
+    text_column: str = option("Column with words.", "tokens")
+    label_column: str = option("Column with a tag of each.", "tags")
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
@@ -65,22 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     config.id2label = dict(enumerate(tags))
     config.label2id = {tag: number for number, tag in enumerate(tags)}
     tokenizer = load_tokenizer(model)
-    encoded = {
-        name: encode_words(rows, tokenizer, data.max_length) for name, rows in splits.items()
-    }
-    loaded = load_model(
-        AutoModelForTokenClassification, model, config, args.seed, data.max_length, tokenizer
-    )
-    loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
-    train = encoded["train"].features if "train" in encoded else None
-    collate: Any = DataCollatorForTokenClassification(tokenizer)
-    place_heads(loaded, model, args, tokenizer, train, collate)
     has_spans = all(tag == OUTSIDE or tag[:2] in ("B-", "I-") for tag in tags)
+    collate: Any = DataCollatorForTokenClassification(tokenizer)
+    cut: dict[str, Any] = {"tokenizer": tokenizer, "max_length": data.max_length}
     return run_trainer(
-        *(model, data, args, loaded, encoded),
+        *(model, data, args, AutoModelForTokenClassification, config),
+        encoded={name: encode_words(rows, **cut) for name, rows in splits.items()},
         judge=partial(judge, tags=tags, has_spans=has_spans, task=task),
         metric="f1" if has_spans else "accuracy",
-        greater_is_better=True,
         tokenizer=tokenizer,
         collate=collate,
         preprocess_logits_for_metrics=best_tags,

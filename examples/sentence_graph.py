@@ -7,7 +7,7 @@ that this head joins most readily. Words named with ``--mark`` stand out, and so
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from transformers import AutoModel, AutoTokenizer
 
+from examples.options import example, option
 from jat_graph import JatConfig, attach, calibrate
 from jat_graph.inspection.reports import HeadView
 from jat_graph.inspection.text import view_head
@@ -37,14 +38,31 @@ class Edge:
     weight: float
 
 
-def main() -> None:
-    """Calibrate, look at the head, and draw it."""
-    args = read_arguments()
-    try:
-        view = look(args.model, args.sentence, args.layer, args.head, args.density)
-        save_figure(draw(view, args.mark), args.output)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"sentence_graph: error: {str(error).splitlines()[0]}") from None
+@dataclass
+class PictureOptions:
+    """What is asked for of a head."""
+
+    model: str = option("folder or Hub name of a pretrained model")
+    layer: int = option("layer, from 0")
+    head: int = option("head, from 0")
+    output: Path = option("PNG file to write")
+    sentence: str = option("the JAT paper's pair", SENTENCE)
+    mark: list[str] = option("words in colour", ["computer", "pencil"])
+
+
+@dataclass
+class Options(PictureOptions):
+    """What is asked for."""
+
+    density: float = option("pairs to join", 0.2)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Draw what is asked for."""
+    view = look(args.model, args.sentence, args.layer, args.head, args.density)
+    save_figure(draw(view, args.mark), args.output)
+    yield str(args.output)
 
 
 def look(model: str, sentence: str, layer: int, head: int, density: float) -> HeadView:
@@ -92,19 +110,6 @@ def edges_of(view: HeadView) -> list[Edge]:
         Edge((first, second), float(weights[first, second]))
         for first, second in weights.nonzero().tolist()
     ]
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
-    parser.add_argument("--sentence", default=SENTENCE, help="(default: the JAT paper's pair)")
-    parser.add_argument("--layer", type=int, required=True, help="layer, from 0")
-    parser.add_argument("--head", type=int, required=True, help="head, from 0")
-    parser.add_argument("--density", type=float, default=0.2, help="pairs to join (default: 0.2)")
-    parser.add_argument("--mark", nargs="*", default=["computer", "pencil"], help="words in colour")
-    parser.add_argument("--output", type=Path, required=True, help="PNG file to write")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

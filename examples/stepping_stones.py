@@ -8,9 +8,8 @@ with ``--mark`` stand are marked, too.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
@@ -18,11 +17,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
+from examples.options import example, option
+from examples.sentence_graph import PictureOptions
 from jat_graph import JatConfig, attach, jump_operator
 from jat_graph.hf import capture_scores
 from jat_graph.viz import save_figure
 
-SENTENCE = "Book costs more than pencil. Book costs less than computer."
 INK, FAINT, LINK, MARK = "#30415d", "#c4ccd8", "#8fa8c8", "#d81b60"
 LOW, HIGH = -1, 1  # where a stone is drawn, and how it was scored
 
@@ -42,14 +42,19 @@ class Standing:
     walk: Tensor
 
 
-def main() -> None:
-    """Look at the head, and draw it."""
-    args = read_arguments()
-    try:
-        standing = look(args.model, args.sentence, args.layer, args.head, args.threshold)
-        save_figure(draw(standing, args.mark), args.output)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"stepping_stones: error: {str(error).splitlines()[0]}") from None
+@dataclass
+class Options(PictureOptions):
+    """What is asked for."""
+
+    threshold: float = option("t", 1.0)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Draw what is asked for."""
+    standing = look(args.model, args.sentence, args.layer, args.head, args.threshold)
+    save_figure(draw(standing, args.mark), args.output)
+    yield str(args.output)
 
 
 def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> Standing:
@@ -68,7 +73,7 @@ def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> 
         )
     seen = layers[layer]
     operator = jump_operator(
-        seen.query, seen.key, config=seen.config, scale=seen.scale, silent=special
+        seen.query, seen.key, config=seen.config, scale=seen.scale, excluded=special
     )
     shown = (~special[0]).nonzero().squeeze(-1)
     high, low = operator.links[0, head].chunk(2, dim=-1)
@@ -114,19 +119,6 @@ def write(axis: Axes, place: float, row: int, word: str, colour: str) -> None:
     """Write a word in a box."""
     box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": colour}
     axis.text(place, -row, word, color=colour, ha="center", va="center", bbox=box, fontsize=9)
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="folder or Hub name of a pretrained model")
-    parser.add_argument("--sentence", default=SENTENCE, help="(default: the JAT paper's pair)")
-    parser.add_argument("--layer", type=int, required=True, help="layer, from 0")
-    parser.add_argument("--head", type=int, required=True, help="head, from 0")
-    parser.add_argument("--threshold", type=float, default=1.0, help="t (default: 1.0)")
-    parser.add_argument("--mark", nargs="*", default=["computer", "pencil"], help="words in colour")
-    parser.add_argument("--output", type=Path, required=True, help="PNG file to write")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import SequentialSampler
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -29,7 +30,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments
 from examples.depth import change_depth
-from examples.heads import saved_heads
+from examples.heads import place_heads, saved_heads
 from jat_graph import from_pretrained
 from jat_graph.files import write_text
 from jat_graph.hf import resize_position_embeddings
@@ -233,19 +234,34 @@ def run_trainer(
     model: ModelArguments,
     data: DataArguments,
     args: TrainingArguments,
-    loaded: PreTrainedModel,
+    auto_class: Any,
+    config: PreTrainedConfig,
     encoded: dict[str, Encoded],
     judge: Judge,
     metric: str,
-    greater_is_better: bool,
     tokenizer: PreTrainedTokenizerBase | None,
     collate: Callable[[list[Any]], dict[str, Tensor]],
     **kwargs: Any,
 ) -> dict[str, float]:
-    """Train, evaluate and save; the scores are also written, with the answers and a model card."""
-    names = prefixes(encoded)
+    """Load, train, evaluate and save a model; return the scores.
+
+    Written beside it are its answers and a model card, and last of all the scores of all splits, so
+    that where these are, a run has come to its end.
+    """
+    loaded = load_model(auto_class, model, config, args.seed, data.max_length, tokenizer)
+    is_decoder, names, folder = (
+        auto_class is AutoModelForCausalLM,
+        prefixes(encoded),
+        args.output_dir,
+    )
+    if is_decoder:
+        check_decoder(loaded)
+    else:
+        loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
+    train = encoded["train"].features if "train" in encoded else None
+    place_heads(loaded, model, args, tokenizer, train, collate)
     if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
-        args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", greater_is_better
+        args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
     trainer = TaskTrainer(
         {names[split]: rows for split, rows in encoded.items()},
         judge,
@@ -258,39 +274,47 @@ def run_trainer(
     trainer.strength_learning_rate = model.strength_learning_rate
     results: dict[str, float] = {}
     if args.do_train:
-        given, folder = args.resume_from_checkpoint, str(args.output_dir)
+        given = args.resume_from_checkpoint
         if trainer.is_world_process_zero():
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            write_text(Path(folder, RUN_FILE), json.dumps(model.described, indent=2) + "\n")
+            Path(str(folder)).mkdir(parents=True, exist_ok=True)
+            write_text(Path(str(folder), RUN_FILE), json.dumps(model.described, indent=2) + "\n")
         last = get_last_checkpoint(folder) if given in ("last", "true", "True") else given
         results |= trainer.train(resume_from_checkpoint=last).metrics
         results["train_samples"] = len(encoded["train"].rows)
         trainer.save_model()
-        Path(folder, "training_args.bin").unlink(missing_ok=True)  # run.json says the same
-        _record(trainer, "train", results)
+        Path(str(folder), "training_args.bin").unlink(missing_ok=True)  # run.json says the same
+        trainer.log_metrics("train", results)
+        trainer.save_metrics("train", results, combined=False)
     for split, prefix in names.items():
         if split == "train" or not (args.do_predict if prefix == "test" else args.do_eval):
             continue
         trainer.compute_metrics = dict
         scores = trainer.evaluate(encoded[split].features, metric_key_prefix=prefix)
         results |= scores
-        _record(trainer, prefix, scores)
+        trainer.log_metrics(prefix, scores)
+        trainer.save_metrics(prefix, scores, combined=False)
     if trainer.is_world_process_zero():
-        answers = {
-            split: asdict(found)
-            for split, prefix in names.items()
-            if (found := trainer.answers.get(prefix)) is not None
-        }
-        write_text(Path(str(args.output_dir), "answers.json"), json.dumps(answers) + "\n")
+        found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
+        answers = {split: asdict(own) for split, own in found.items() if own is not None}
+        write_text(Path(str(folder), "answers.json"), json.dumps(answers) + "\n")
     if args.do_train:
-        described = data.task_name or data.dataset_name or Path(str(data.train_file)).name
-        name = model.model_name_or_path
+        name, own = model.model_name_or_path, Path(str(data.train_file)).name
         trainer.create_model_card(
-            dataset=described, finetuned_from=None if Path(name).exists() else name
+            dataset=data.task_name or data.dataset_name or own,
+            finetuned_from=None if Path(name).exists() else name,
         )
+    trainer.save_metrics("all", results, combined=False)
     return results
 
 
-def _record(trainer: TaskTrainer, prefix: str, scores: dict[str, float]) -> None:
-    trainer.log_metrics(prefix, scores)
-    trainer.save_metrics(prefix, scores)
+def check_decoder(model: PreTrainedModel) -> None:
+    """Refuse an encoder: it would see what it is to say."""
+    training = model.training
+    with torch.no_grad():
+        model.train(False)
+        first, other = model(input_ids=torch.tensor([[0, 0], [0, 1]])).logits[:, 0]
+        model.train(training)
+    if not torch.equal(first, other):
+        raise ValueError(
+            f"model must be a decoder, got {type(model).__name__}: it sees later tokens"
+        )

@@ -17,24 +17,24 @@ intervals. ``--json`` writes all of it and how many words of each sentence are r
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import networkx as nx
 import torch
 import torch.nn.functional as F
-import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import scatter, to_undirected
 from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
-from examples.word_scores import WordScores
+from examples.options import example, option
+from examples.word_scores import WordScores, settings_of
 from jat_graph.files import check_target
 from jat_graph.probes.treebank import Sentence, read_treebank
 from jat_graph.training import parameter_groups
@@ -78,18 +78,32 @@ class Labeller(nn.Module):
         return logits
 
 
-def main() -> None:
-    """Train each variant on each seed, print what they reach, and write it if asked to."""
-    args = read_arguments()
-    try:
-        check(args)
-        train, test = (
-            read_treebank(args.data_dir, split=split, lengths=range(1, LONGEST + 1))
-            for split in ("train", "dev")
-        )
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"tree_heads: error: {str(error).splitlines()[0]}") from None
+@dataclass
+class Options:
+    """What is asked for."""
+
+    model: str = option("folder or Hub name of an encoder")
+    data_dir: Path = option("folder of UD English EWT")
+    label: str = option("relation or pos", LABELS[0])
+    trees: int = option("to train on", 600)
+    test_trees: int = 500
+    epochs: int = 2
+    learning_rate: float = 1e-4
+    seeds: int = 5
+    json: Path | None = option("file for scores and counts", None)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Train each variant; yield a line for each."""
+    if args.label not in LABELS:
+        raise ValueError(f"label must be {' or '.join(LABELS)}, got {args.label!r}")
+    check_target(args.json)
+    train, test = (
+        read_treebank(args.data_dir, split=split, lengths=range(1, LONGEST + 1))
+        for split in ("train", "dev")
+    )
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
     labels = sorted({name for tree in train for name in labels_of(tree, args.label)})
     train, test = train[: args.trees], test[: args.test_trees]
     scores = WordScores(VARIANTS[0], [len(tree) for tree in test])
@@ -103,33 +117,10 @@ def main() -> None:
             counts = count_right(model, parts[1], tokenizer)
             scores.right.setdefault(variant, []).append(counts)
         seconds = (time.perf_counter() - start) / args.seeds
-        typer.echo(f"{scores.told(variant)}, {seconds:.0f} s a seed")
+        yield f"{scores.told(variant)}, {seconds:.0f} s a seed"
     if args.json is not None:
-        scores.save(args.json, settings_of(args))
-
-
-def check(args: argparse.Namespace) -> None:
-    """Refuse options that cannot be, before any work."""
-    if args.label not in LABELS:
-        raise ValueError(f"label must be {' or '.join(LABELS)}, got {args.label!r}")
-    for name in ("trees", "test_trees", "epochs", "seeds"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(args, name)}")
-    if not args.learning_rate > 0:
-        raise ValueError(f"learning_rate must be above 0, got {args.learning_rate}")
-    check_target(args.json)
-
-
-def settings_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a run, without its folders."""
-    options = ("label", "trees", "test_trees", "epochs", "learning_rate")
-    return {
-        "command": "python -m examples.tree_heads",
-        "model": Path(args.model).name,
-        **{name: getattr(args, name) for name in options},
-        "jumps": PAIRS.to_dict(),
-        "strength_lr": STRENGTH_LR,
-    }
+        more = {"jumps": PAIRS.to_dict(), "strength_lr": STRENGTH_LR}
+        scores.save(args.json, settings_of(args, **more))
 
 
 def labels_of(tree: Sentence, label: str) -> Sequence[str]:
@@ -236,21 +227,6 @@ def count_right(model: Labeller, sentences: list[Labelled], tokenizer: Any) -> l
         right = (logits.argmax(-1) == classes).long()
         found += scatter(right, rows, dim_size=len(own), reduce="sum").tolist()
     return found
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder of UD English EWT")
-    parser.add_argument("--model", required=True, help="folder or Hub name of an encoder")
-    parser.add_argument("--label", default="relation", help="relation (the default) or pos")
-    parser.add_argument("--trees", type=int, default=600, help="to train on (default: 600)")
-    parser.add_argument("--test-trees", type=int, default=500, help="(default: 500)")
-    parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="(default: 1e-4)")
-    parser.add_argument("--seeds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--json", type=Path, help="file for scores and counts (default: none)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

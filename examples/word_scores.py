@@ -88,6 +88,12 @@ class WordScores:
         write_text(path, json.dumps(content) + "\n")
 
 
+def settings_of(args: Any, **more: Any) -> dict[str, Any]:
+    """Return the settings of a run, without its folders."""
+    own = {n: value for n, value in vars(args).items() if not isinstance(value, Path)}
+    return {"script": type(args).__module__, **own, "model": Path(args.model).name, **more}
+
+
 def _ends(change: Difference) -> str:
     low, high = change.interval or (change.mean, change.mean)
     return f"{low:+.1f} to {high:+.1f}"

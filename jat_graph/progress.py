@@ -30,10 +30,10 @@ def track_progress(
 
         yield from track(items, what, number, console=Console(stderr=True), transient=transient)
         return
-    start = told = time.monotonic()
+    start = latest = time.monotonic()
     for count, item in enumerate(items):
         now = time.monotonic()
-        if count and now - told >= EVERY:
-            told, left = now, (now - start) / count * (number - count)
+        if count and now - latest >= EVERY:
+            latest, left = now, (now - start) / count * (number - count)
             logger.info("%s: %d of %d, about %.0f s left", what, count, number, left)
         yield item

@@ -9,14 +9,10 @@ of a grid, a memory, and keys that know how large an area is and how its tokens 
 Sources:
     Li et al., *Area Attention*, ICML 2019, which gains most on characters; Tensor2Tensor,
     ``layers/area_attention.py``.
-    Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, for the sinusoids and the rest.
-    Layers are normalised before they are applied, as in GPT-2, and the embedding is used again for
-    the logits, as in Press and Wolf (2017).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph.nn import SequenceSelfAttention
+from models.blocks import LanguageModel, TransformerLayer
 
 EPSILON = 1e-6  # of the variance, so that areas of one token have a gradient
 
@@ -42,7 +39,7 @@ KEY_MODES = {
 VALUE_MODES = ("sum", "mean", "max")
 
 
-class AreaTransformer(nn.Module):
+class AreaTransformer(LanguageModel):
     """Logits of the next token at every place.
 
     Args:
@@ -63,42 +60,15 @@ class AreaTransformer(nn.Module):
         layers: int = 3,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, channels)
-        nn.init.normal_(self.embedding.weight, std=channels**-0.5)
-        self.layers = nn.ModuleList(
-            AreaLayer(channels, heads, max_width, dropout) for _ in range(layers)
+        layers_made = (
+            TransformerLayer(
+                AreaAttention(channels, heads, max_width, is_causal=True, dropout=dropout),
+                channels,
+                dropout,
+            )
+            for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(channels)
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return logits ``[B, L, V]`` for tokens ``[B, L]``; the mask is True for real ones."""
-        x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)  # [B, L, C]
-        x = x + sinusoids(x.size(1), x.size(2)).to(x)
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.norm(x) @ self.embedding.weight.T  # [B, L, V]
-
-
-class AreaLayer(nn.Module):
-    """Masked attention to spans, then two linear layers, each added to what came in."""
-
-    def __init__(self, channels: int, heads: int, max_width: int, dropout: float) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(channels)
-        self.attention = AreaAttention(channels, heads, max_width, is_causal=True, dropout=dropout)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 4 * channels),
-            nn.GELU(),
-            nn.Linear(4 * channels, channels),
-            nn.Dropout(dropout),
-        )
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return features of the same shape, ``[B, L, C]``."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.feed_forward(x)
+        super().__init__(vocabulary_size, channels, layers_made)
 
 
 class AreaAttention(SequenceSelfAttention):
@@ -361,10 +331,3 @@ def merge_moments(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack(
         [total, mean + gap * share, squares + other_squares + gap.square() * count * share]
     )
-
-
-def sinusoids(length: int, channels: int) -> Tensor:
-    """Return sines and cosines of each place, their periods growing to 10000: ``[L, C]``."""
-    period = 10000 ** (torch.arange(0, channels, 2) / channels)  # [C / 2]
-    angle = torch.arange(length).unsqueeze(-1) / period
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)

@@ -7,23 +7,16 @@ only ever depends on itself and on those before it, however many hops there are.
 Sources:
     Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*, NeurIPS
     2022, for the jump heads; its section 3.2.1 for the masked ones.
-    Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, for the sinusoids and the rest.
-    Layers are normalised before they are applied, as in GPT-2, and the embedding is used again for
-    the logits, as in Press and Wolf (2017).
 """
 
 from __future__ import annotations
 
-import math
-
-import torch
-from torch import Tensor, nn
-
 from jat_graph import JatConfig
 from jat_graph.nn import DecoderSelfAttention
+from models.blocks import LanguageModel, TransformerLayer
 
 
-class JatDecoder(nn.Module):
+class JatDecoder(LanguageModel):
     """Logits of the next token at every place.
 
     Args:
@@ -45,46 +38,10 @@ class JatDecoder(nn.Module):
         layers: int = 4,
         dropout: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, channels)
-        nn.init.normal_(self.embedding.weight, std=channels**-0.5)
-        self.layers = nn.ModuleList(
-            DecoderLayer(channels, heads, config, dropout) for _ in range(layers)
+        layers_made = (
+            TransformerLayer(
+                DecoderSelfAttention(channels, heads, config, dropout=dropout), channels, dropout
+            )
+            for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(channels)
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return logits ``[B, L, V]`` for tokens ``[B, L]``; the mask is True for real ones."""
-        x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)  # [B, L, C]
-        x = x + sinusoids(x.size(1), x.size(2)).to(x)
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.norm(x) @ self.embedding.weight.T  # [B, L, V]
-
-
-class DecoderLayer(nn.Module):
-    """Masked self-attention, then two linear layers, each added to what came in."""
-
-    def __init__(self, channels: int, heads: int, config: JatConfig | None, dropout: float) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(channels)
-        self.attention = DecoderSelfAttention(channels, heads, config, dropout=dropout)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 4 * channels),
-            nn.GELU(),
-            nn.Linear(4 * channels, channels),
-            nn.Dropout(dropout),
-        )
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return features of the same shape, ``[B, L, C]``."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.feed_forward(x)
-
-
-def sinusoids(length: int, channels: int) -> Tensor:
-    """Return sines and cosines of each place, their periods growing to 10000: ``[L, C]``."""
-    period = 10000 ** (torch.arange(0, channels, 2) / channels)  # [C / 2]
-    angle = torch.arange(length).unsqueeze(-1) / period
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)
+        super().__init__(vocabulary_size, channels, layers_made)

@@ -10,19 +10,15 @@ attention. A strength for each head, learned from 0, says how much of that count
 Sources:
     Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*, NeurIPS
     2022, for the jump heads.
-    Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, for the sinusoids and the rest.
-    Layers are normalised before they are applied, as in Xiong et al. (2020).
 """
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor, nn
 
 from jat_graph import JatConfig
 from jat_graph.nn import EncoderSelfAttention
+from models.blocks import TransformerLayer, embed
 
 
 class JatEncoder(nn.Module):
@@ -54,43 +50,17 @@ class JatEncoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, channels)
         nn.init.normal_(self.embedding.weight, std=channels**-0.5)
         self.layers = nn.ModuleList(
-            EncoderLayer(channels, heads, config, dropout) for _ in range(layers)
+            TransformerLayer(
+                EncoderSelfAttention(channels, heads, config, dropout=dropout), channels, dropout
+            )
+            for _ in range(layers)
         )
         self.norm = nn.LayerNorm(channels)
         self.classifier = nn.Linear(channels, classes)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return logits ``[B, classes]`` for tokens ``[B, L]``; the mask is True for real ones."""
-        x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)  # [B, L, C]
-        x = x + sinusoids(x.size(1), x.size(2)).to(x)
+        x = embed(self.embedding, tokens)  # [B, L, C]
         for layer in self.layers:
             x = layer(x, mask)
         return self.classifier(self.norm(x[:, 0]))
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then two linear layers, each added to what came in."""
-
-    def __init__(self, channels: int, heads: int, config: JatConfig | None, dropout: float) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(channels)
-        self.attention = EncoderSelfAttention(channels, heads, config, dropout=dropout)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 4 * channels),
-            nn.GELU(),
-            nn.Linear(4 * channels, channels),
-            nn.Dropout(dropout),
-        )
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return features of the same shape, ``[B, L, C]``."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.feed_forward(x)
-
-
-def sinusoids(length: int, channels: int) -> Tensor:
-    """Return sines and cosines of each place, their periods growing to 10000: ``[L, C]``."""
-    period = 10000 ** (torch.arange(0, channels, 2) / channels)  # [C / 2]
-    angle = torch.arange(length).unsqueeze(-1) / period
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)

@@ -8,13 +8,9 @@ Sources:
     Liu et al., *Generating Wikipedia by Summarizing Long Sequences*, ICLR 2018: the transformer
     decoder with memory-compressed attention, section 4.2.4. The first token and the causal rule are
     those of Tensor2Tensor, which ignores padding and drops the tail.
-    Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, for the sinusoids.
-    The embedding is used again for the logits, as in Press and Wolf (2017).
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +19,10 @@ from torch import Tensor, nn
 from jat_graph import JatConfig
 from jat_graph.nn import DecoderSelfAttention, SequenceSelfAttention
 from jat_graph.patterns import LocalBlocks
+from models.blocks import LanguageModel, TransformerLayer
 
 
-class MemoryCompressedModel(nn.Module):
+class MemoryCompressedModel(LanguageModel):
     """Logits of the next token at every place.
 
     Args:
@@ -46,16 +43,10 @@ class MemoryCompressedModel(nn.Module):
         block: int = 256,
         dropout: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, channels)
-        nn.init.normal_(self.embedding.weight, std=channels**-0.5)
-        self.decoder = TDMCA(channels, heads, layers, block, dropout=dropout)
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return logits ``[B, L, V]`` for tokens ``[B, L]``; the mask is True for real ones."""
-        x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)  # [B, L, C]
-        x = x + sinusoids(x.size(1), x.size(2)).to(x)
-        return self.decoder(x, mask) @ self.embedding.weight.T  # [B, L, V]
+        # Its weights are drawn after the embedding.
+        decoders = (TDMCA(channels, heads, layers, block, dropout=dropout) for _ in range(1))
+        super().__init__(vocabulary_size, channels, decoders)
+        self.norm = nn.Identity()  # the decoder has its own
 
 
 class TDMCA(nn.Module):
@@ -96,7 +87,7 @@ class TDMCA(nn.Module):
                 attention = MemoryCompressedAttention(
                     channels, heads, kernel_size, stride, is_causal=True, dropout=dropout
                 )
-            self.layers.append(Layer(attention, channels, dropout))
+            self.layers.append(TransformerLayer(attention, channels, dropout, nn.ReLU))
         self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -106,27 +97,6 @@ class TDMCA(nn.Module):
         for layer in self.layers:
             x = layer(x, mask)
         return self.norm(x).masked_fill(hidden.unsqueeze(-1), 0.0)
-
-
-class Layer(nn.Module):
-    """Attention, then two linear layers, each added to what came in."""
-
-    def __init__(self, attention: nn.Module, channels: int, dropout: float) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(channels)
-        self.attention = attention
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 4 * channels),
-            nn.ReLU(),
-            nn.Linear(4 * channels, channels),
-            nn.Dropout(dropout),
-        )
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return features of the same shape, ``[B, N, C]``."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.feed_forward(x)
 
 
 class MemoryCompressedAttention(SequenceSelfAttention):
@@ -191,10 +161,3 @@ class MemoryCompressedAttention(SequenceSelfAttention):
             begins = begins[:, None, None]  # [B, 1, 1, 1 + M]
             visible = begins if visible is None else begins & visible
         return F.scaled_dot_product_attention(*self.project(x, memory), visible)
-
-
-def sinusoids(length: int, channels: int) -> Tensor:
-    """Return sines and cosines of each place, their periods growing to 10000: ``[L, C]``."""
-    period = 10000 ** (torch.arange(0, channels, 2) / channels)  # [C / 2]
-    angle = torch.arange(length).unsqueeze(-1) / period
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)

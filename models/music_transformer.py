@@ -8,22 +8,21 @@ Sources:
     Huang et al., *Music Transformer: Generating Music with Long-Term Structure*, ICLR 2019.
     Shaw et al., *Self-Attention with Relative Position Representations*, NAACL 2018, for distances
     that are clipped.
-    Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, for the rest of the layer.
-    Layers are normalised before they are applied, as in Tensor2Tensor and GPT-2.
 """
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph.nn import DecoderSelfAttention, SequenceSelfAttention
+from models.blocks import LanguageModel, TransformerLayer
 
 
-class MusicTransformer(nn.Module):
+class MusicTransformer(LanguageModel):
     """Logits of the next token at every place.
 
     Args:
@@ -46,49 +45,15 @@ class MusicTransformer(nn.Module):
         relative: bool = True,
         dropout: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, channels)
-        nn.init.normal_(self.embedding.weight, std=channels**-0.5)
-        self.layers = nn.ModuleList()
-        for _ in range(layers):
-            attention: nn.Module
-            if relative:
-                attention = RelativeAttention(
-                    channels, heads, max_distance, is_causal=True, far="zero", dropout=dropout
-                )
+        def make_layer() -> nn.Module:
+            if not relative:
+                attention: nn.Module = DecoderSelfAttention(channels, heads, dropout=dropout)
             else:
-                attention = DecoderSelfAttention(channels, heads, dropout=dropout)
-            self.layers.append(Layer(attention, channels, dropout))
-        self.norm = nn.LayerNorm(channels)
+                options: dict[str, Any] = {"is_causal": True, "far": "zero", "dropout": dropout}
+                attention = RelativeAttention(channels, heads, max_distance, **options)
+            return TransformerLayer(attention, channels, dropout, nn.ReLU)
 
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return logits ``[B, L, V]`` for tokens ``[B, L]``; the mask is True for real ones."""
-        x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)  # [B, L, C]
-        x = x + sinusoids(x.size(1), x.size(2)).to(x)
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.norm(x) @ self.embedding.weight.T  # [B, L, V]
-
-
-class Layer(nn.Module):
-    """Attention, then two linear layers, each added to what came in."""
-
-    def __init__(self, attention: nn.Module, channels: int, dropout: float) -> None:
-        super().__init__()
-        self.attention = attention
-        self.attention_norm = nn.LayerNorm(channels)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 4 * channels),
-            nn.ReLU(),
-            nn.Linear(4 * channels, channels),
-            nn.Dropout(dropout),
-        )
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return features of the same shape, ``[B, L, C]``."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.feed_forward(x)
+        super().__init__(vocabulary_size, channels, (make_layer() for _ in range(layers)))
 
 
 class RelativeAttention(SequenceSelfAttention):
@@ -196,10 +161,3 @@ def windows(tensor: Tensor, block: int, before: int, after: int) -> Tensor:
     missing = -tensor.size(2) % block
     padded = F.pad(tensor, (0, 0, before, missing + after))
     return padded.unfold(2, before + block + after, block).mT
-
-
-def sinusoids(length: int, channels: int) -> Tensor:
-    """Return sines and cosines of each place, their periods growing to 10000: ``[L, C]``."""
-    period = 10000 ** (torch.arange(0, channels, 2) / channels)  # [C / 2]
-    angle = torch.arange(length).unsqueeze(-1) / period
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)

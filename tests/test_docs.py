@@ -1,13 +1,14 @@
 """Every code block of README.md and docs/ runs, or says why not and is only read."""
 
+import argparse
 import doctest
+import importlib
 import inspect
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import pytest
 import typer
 
 import jat_graph
-from jat_graph import JatConfig
+from jat_graph import JatConfig, PairGraph, StoneGraph
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -148,16 +149,23 @@ def test_the_readme_is_short_and_its_links_hold() -> None:
 
 def test_the_files_that_the_walk_names_are_there() -> None:
     page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
-    paths = set(re.findall(r"`([\w/]+(?:\.py|\.md|/))`", page))
+    paths = set(re.findall(r"`([\w/]+(?:\.py|\.md|\.json|/))`", page))
     assert len(paths) > 30
     places = (ROOT, ROOT / "jat_graph", ROOT / "tests" / "oracles")
     assert not [path for path in paths if not any((place / path).exists() for place in places)]
+    rooms = {f"{path.parent.name}/" for path in (ROOT / "jat_graph").glob("*/__init__.py")}
+    assert not rooms - paths
 
 
 def test_every_setting_is_explained() -> None:
     page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    assert sorted(rows) == sorted(field.name for field in fields(JatConfig))
+    assert sorted(rows) == sorted(JatConfig.field_names())
+    for settings in (JatConfig, PairGraph, StoneGraph):
+        row = re.search(
+            rf"^\| {{class}}`~jat_graph.{settings.__name__}` \|(.*)$", page, re.MULTILINE
+        )
+        assert row and re.findall(r"`(\w+)`", row[1]) == list(settings.names())
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN], ids=_name)
@@ -189,12 +197,15 @@ def _check_command(words: list[str]) -> None:
     elif program == "pip":
         _check_install(arguments)
     elif program in LAUNCHERS:
-        if "jat-graph" in arguments:
-            _check_our_command(arguments[arguments.index("jat-graph") + 1 :])
+        if "--wrap" in arguments:
+            _check_command(shlex.split(arguments[arguments.index("--wrap") + 1]))
         scripts = [word for word in arguments if word.endswith(".sh")]
         assert all((ROOT / script).is_file() for script in scripts)
     else:
         assert program in ("cat", "cd", "echo", "git", "head", "ls", "python", "sphinx-build")
+    for index, word in enumerate(words):
+        if word.startswith("examples."):
+            _check_example(word, words[index + 1 :])
 
 
 def _check_our_command(arguments: list[str]) -> None:
@@ -207,6 +218,25 @@ def _check_our_command(arguments: list[str]) -> None:
         return
     command = group.commands[name]
     command.make_context(name, rest)
+
+
+class _ReadHere(BaseException):
+    """A script has come to its command line."""
+
+
+def _check_example(name: str, arguments: list[str]) -> None:
+    """Let a script make its parser, which must know the options, and run nothing."""
+    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(argparse.ArgumentParser, "parse_known_args", _raise_with_parser)
+        with pytest.raises(_ReadHere) as caught:
+            importlib.import_module(name).main()
+    known = caught.value.args[0]._option_string_actions
+    assert not options - set(known), f"{name} has no {sorted(options - set(known))}"
+
+
+def _raise_with_parser(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+    raise _ReadHere(parser)
 
 
 def _check_install(arguments: list[str]) -> None:
@@ -231,7 +261,6 @@ TYPED = (
     "disabled",
     "from_pretrained",
     "inspection.inspect_text",
-    "inspection.view_graphs",
     "jump_attention",
     "jump_operator",
     "nn.JumpConv",

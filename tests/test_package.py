@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC_NAMES = [
     "JatConfig",
+    "PairGraph",
+    "StoneGraph",
     "attach",
     "attention_graph",
     "calibrate",
@@ -30,6 +32,7 @@ PUBLIC_NAMES = [
     "jump_attention",
     "jump_operator",
     "nn",
+    "save_pretrained",
     "stone_graph",
     "summary",
     "transforms",

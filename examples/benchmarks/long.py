@@ -50,6 +50,7 @@ def encoder_step(length: int, settings: Settings, ours: str, theirs: str) -> Out
     other, config = _build(theirs, length, settings), attached_config(step.model)
     attach(detach(step.model), CONFIGS["window"])
     plain = step.loss()
+    check_pattern(step)
     attach(detach(step.model), config)
     if ours != "window":
         step.require_change(plain)
@@ -59,6 +60,18 @@ def encoder_step(length: int, settings: Settings, ours: str, theirs: str) -> Out
         raise measure.NotMeasured("on so short an input it gives up its sparse attention")
     memory = {"our_bytes": peaks[0], "their_bytes": peaks[1], "memory_ratio": peaks[0] / peaks[1]}
     return found | {"facts": found["facts"] | memory}
+
+
+def check_pattern(step: TrainingStep) -> None:
+    """Refuse an encoder within its pattern that is not stock BERT under the dense mask of it."""
+    whole, step.batch = step.batch, step.begun(WARM_UP_TOKENS)
+    ours = step.loss()
+    detach(step.model)
+    place = torch.arange(step.batch["input_ids"].size(1), device=step.model.device)
+    dense = parse_pattern(PATTERN).mask_mod(place[:1] * 0, place[:1] * 0, place[:, None], place)
+    step.batch = {**step.batch, "attention_mask": dense.expand(1, 1, -1, -1)}
+    agree(ours, step.loss())
+    step.batch = whole
 
 
 def _open(side: str, length: int, settings: Settings) -> tuple[TrainingStep, dict[str, float]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, LlamaConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
-from examples.tasks.comparisons import ADJECTIVES, NOUNS
+from examples.tasks.stepping_stones import ADJECTIVES, NOUNS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 FEATURES, HEADS = 64, 4

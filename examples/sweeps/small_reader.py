@@ -6,6 +6,7 @@ Beside jump heads its layers may have kin of theirs: triplet heads, filter heads
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from jat_graph import JatConfig
 from jat_graph.hf import FilterConfig, TripletConfig
+from jat_graph.hf.filters import filter_heads
 from jat_graph.nn import JumpSelfAttention, TripletAttention
 
 if TYPE_CHECKING:
@@ -108,12 +110,7 @@ class TripletHeads(nn.Module):
 
 
 class NeighbourHeads(nn.Module):
-    r"""Heads whose values walk on, or whose queries and keys are outputs of attention.
-
-    With P the attention probabilities, GFSA reads
-    :math:`w_0 V + w_1 P V + w_K [P + (K - 1)(P^2 - P)] V`, with weights of each head that begin at
-    0, 1 and 0; attention diffusion (PPR) repeats :math:`Z \leftarrow (1 - \alpha) P Z + \alpha V`.
-    Nexus attends with queries and keys that have been read by attention of their own.
+    """Heads whose values walk on, or Nexus, whose queries and keys are outputs of attention.
 
     Reference:
         Choi et al., *Graph Convolutions Enrich the Self-Attention in Transformers!*, NeurIPS 2024;
@@ -128,42 +125,26 @@ class NeighbourHeads(nn.Module):
             nn.Linear(channels, channels, bias=False) for _ in range(3)
         )
         self.out = nn.Linear(channels, channels)
-        rule = "nexus" if config == "nexus" else config.rule
-        self.theta = nn.Parameter(torch.zeros(3, HEADS, 1, 1)) if rule == "gfsa" else None
+        is_gfsa = config != "nexus" and config.rule == "gfsa"
+        self.theta = nn.Parameter(torch.zeros(3, HEADS)) if is_gfsa else None
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return features ``[B, N, C]``; those of masked tokens are not read."""
+        attend = partial(F.scaled_dot_product_attention, attn_mask=mask[:, None, None])
         query, key, value = self._project(x)
         if self.config == "nexus":
             query, key = (
-                _attend(*self._project(heads.transpose(1, 2).flatten(2)), mask)
-                for heads in (query, key)
+                attend(*self._project(heads.transpose(1, 2).flatten(2))) for heads in (query, key)
             )
-            read = _attend(query, key, value, mask)
+            read = attend(query, key, value)
         else:
-            read = self._filter(query, key, value, mask, self.config)
+            read = filter_heads(partial(attend, query, key), value, self.config, self.theta)
         out: Tensor = self.out(read.transpose(1, 2).flatten(2))
         return out
 
     def _project(self, x: Tensor) -> list[Tensor]:  # [B, N, C] to three of [B, H, N, D]
         parts = (self.query(x), self.key(x), self.value(x))
         return [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts]
-
-    def _filter(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, config: FilterConfig
-    ) -> Tensor:
-        if self.theta is None:
-            state, restart = value, config.restart or 0.0
-            for _ in range(config.order):
-                state = (1 - restart) * _attend(query, key, state, mask) + restart * value
-            return state
-        once = _attend(query, key, value, mask)
-        far = once + (config.order - 1) * (_attend(query, key, once, mask) - once)
-        return self.theta[0] * value + (1 + self.theta[1]) * once + self.theta[2] * far
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(query, key, value, mask[:, None, None])
 
 
 def learning_curve(

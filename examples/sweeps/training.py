@@ -64,7 +64,7 @@ def run(run: Run) -> dict[str, Any]:
     """Train and score a model; return its record. Its weights stay in the folder."""
     threshold, tuning = choose_threshold(run) if run.variant.tune else (None, None)
     heads = chosen_heads(run, threshold)
-    if SECONDS in run.sweep.columns and not (run.folder / ANSWERS).exists():
+    if SECONDS in run.sweep.columns and not (run.folder / RESULTS).exists():
         shutil.rmtree(run.folder, ignore_errors=True)  # one that goes on may be timed elsewhere
         with tempfile.TemporaryDirectory() as folder:  # nothing is compiled in what is timed
             train(run, Path(folder, "warm"), heads, max_steps=1)
@@ -86,9 +86,8 @@ def train(run: Run, folder: Path, heads: Sequence[Config] = (), **options: Any) 
     begin = {"model_name_or_path": run.model, "data_dir": run.data_dir, "output_dir": folder}
     chosen = {**begin, **chosen, "disable_tqdm": True}
     results = folder / RESULTS
-    if not (folder / ANSWERS).exists():  # which is written last
+    if not results.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        results.unlink(missing_ok=True)
         if heads:
             settings = {_name(config): config.to_dict() for config in heads}
             write_text(folder / "heads.json", json.dumps(settings))

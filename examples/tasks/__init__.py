@@ -16,7 +16,7 @@ from examples.tasks.language import LANGUAGE
 from examples.tasks.listops import listops_task
 from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
 from examples.tasks.squad import QUESTIONS
-from examples.tasks.stepping_stones import comparisons_task, lesson_task
+from examples.tasks.stepping_stones import comparisons_task
 from examples.tasks.superglue import SUPERGLUE
 from examples.tasks.tagging import TAGGING
 
@@ -34,8 +34,8 @@ TASKS: dict[str, Task | RecallTask] = {
         listops_task(),
         comparisons_task(),
         comparisons_task("steppingstonesone", steps=(1,)),
-        lesson_task(),
-        lesson_task("steppingstonesboth", both=True),
+        comparisons_task("steppingstonesfirst", lesson="first"),
+        comparisons_task("steppingstonesboth", lesson="both"),
         PartnersTask(),
         FarRecallTask(),
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import tarfile
+import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from conllu.exceptions import ParseException
 from datasets import ClassLabel, Dataset, List
 
 Splits: TypeAlias = dict[str, Dataset]
@@ -93,28 +97,26 @@ def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
     raise FileNotFoundError(f"{data_dir} must hold {home}/{' or '.join(names)}: no such file")
 
 
-def read_bytes(path: Path) -> bytes:
-    """A file, unpacked if it is packed."""
+# What reading a file that is cut off, damaged or of another kind may raise.
+_BROKEN = (AttributeError, EOFError, LookupError, OSError, TypeError, ValueError)
+_BROKEN += (ParseException, tarfile.TarError, zipfile.BadZipFile)
+
+
+@contextmanager
+def reading(where: object, layout: str) -> Iterator[None]:
+    """Say in one line of a file, or of a line of it, that it cannot be read."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is cut off or damaged: {error}") from None
+        yield
+    except _BROKEN as error:
+        got = f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        raise ValueError(f"{where} must have the layout of {layout}, got {got}") from None
 
 
 def read_text(path: Path) -> str:
-    """A file of text in UTF-8."""
-    try:
-        return read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8, got a bad byte at {error.start}") from None
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must be JSON: {error}") from None
+    """A file of text in UTF-8, unpacked if it is packed."""
+    with reading(path, "text in UTF-8"):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return content.decode("utf-8-sig")
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -122,11 +124,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     # Not by splitlines: a text may hold one of Unicode's own line ends.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
-            place = f"{path}, line {number}"
-            try:
-                yield place, dict(json.loads(line))
-            except (TypeError, ValueError):
-                raise ValueError(f"{place} must be a JSON object, got {line:.40}") from None
+            with reading(place := f"{path}, line {number}", "a JSON object"):
+                content = dict(json.loads(line))
+            yield place, content
 
 
 def label_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Dataset:
@@ -139,13 +139,12 @@ def tag_rows(
     sentences: Sequence[tuple[Sequence[str], Sequence[str]]], tags: Sequence[str]
 ) -> Dataset:
     """Sentences as words and tags of them."""
-    number = {tag: index for index, tag in enumerate(tags)}
-    unknown = next((tag for _, own in sentences for tag in own if tag not in number), None)
+    unknown = next((tag for _, own in sentences for tag in own if tag not in tags), None)
     if unknown is not None:
         raise ValueError(f"tags must be among {', '.join(tags)}, got {unknown!r}")
-    made = Dataset.from_list(
-        [{"tokens": [*words], "tags": [number[tag] for tag in own]} for words, own in sentences]
-    )
+    number = {tag: index for index, tag in enumerate(tags)}
+    rows = [{"tokens": [*words], "tags": [number[t] for t in own]} for words, own in sentences]
+    made = Dataset.from_list(rows)
     return made.cast_column("tags", List(ClassLabel(names=[*tags])))
 
 

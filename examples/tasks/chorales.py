@@ -7,13 +7,14 @@ Reference:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from datasets import Dataset
 
-from examples.tasks.base import Splits, Task, find_file, read_json
+from examples.tasks.base import Splits, Task, find_file, read_text, reading
 
 NUM_VOICES = 4
 NUM_PITCHES = 128  # MIDI's; each is its own token
@@ -56,16 +57,10 @@ def tokens_to_chorale(tokens: Sequence[int]) -> list[tuple[int, ...]]:
 def read_chorales(data_dir: Path | None, names: Sequence[str], *, resolution: str) -> Splits:
     """Read 229, 76 and 77 chorales, in steps of a sixteenth or a quarter."""
     path = find_file(data_dir, "jsb_chorales", f"jsb-chorales-{resolution}.json")
-    content = read_json(path)
-    try:
-        return {
-            name: Dataset.from_dict(
-                {"tokens": [*map(chorale_to_tokens, content[name.removesuffix("ation")])]}
-            )
-            for name in names
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} must have chorales, lists of steps of pitches: {error}") from None
+    with reading(path, "chorales, lists of steps of pitches"):
+        content = json.loads(read_text(path))
+        tokens = {n: [*map(chorale_to_tokens, content[n.removesuffix("ation")])] for n in names}
+    return {name: Dataset.from_dict({"tokens": own}) for name, own in tokens.items()}
 
 
 CHORALES = tuple(

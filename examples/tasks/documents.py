@@ -22,15 +22,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from datasets import Dataset
-
 from examples.tasks.base import (
     Splits,
     Task,
     find_file,
     label_rows,
-    read_bytes,
     read_lines,
+    read_text,
+    reading,
     stratified_split,
 )
 from examples.tasks.metrics import score_classes
@@ -59,16 +58,12 @@ def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
     every run; 300, 100 and 100 texts. Genres are of unequal size, 80 to 6.
     """
     path = find_file(data_dir, "nltk", "brown.zip")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            lines = archive.read("brown/cats.txt").decode().splitlines()
-            genres = dict(line.split() for line in lines)
-            texts = [brown_text(archive.read(f"brown/{name}").decode()) for name in genres]
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} must be NLTK's Brown corpus: {error}") from None
-    labels = [GENRES.index(genre) for genre in genres.values()]
-    rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
-    return _drawn(rows, labels, GENRES, {"validation": 0.2, "test": 0.2}, names)
+    with reading(path, "NLTK's Brown corpus"), zipfile.ZipFile(path) as archive:
+        lines = archive.read("brown/cats.txt").decode().splitlines()
+        genres = dict(line.split() for line in lines)
+        texts = [brown_text(archive.read(f"brown/{name}").decode()) for name in genres]
+        labels = [GENRES.index(genre) for genre in genres.values()]
+    return _drawn(texts, labels, GENRES, {"validation": 0.2, "test": 0.2}, names)
 
 
 def brown_text(tagged: str) -> str:
@@ -108,24 +103,22 @@ def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
     parts = sorted({"test" if name == "test" else "train" for name in names})
     archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
     path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
-    files = _folder_files(path.parent) if path.is_dir() else _archive_files(path)
-    # In one order whatever the archive's, so that what is drawn is the same.
-    reviews = sorted(
-        (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
-        for name, content in files
-        if (match := _REVIEW.search(name)) and match["part"] in parts
-    )
-    found = {
-        part: label_rows(
-            [{"text": text, "label": side} for _, text, side, own in reviews if own == part],
-            ("negative", "positive"),
+    with reading(path, "the archive of IMDB"):
+        files = _folder_files(path.parent) if path.is_dir() else _archive_files(path)
+        # In one order whatever the archive's, so that what is drawn is the same.
+        reviews = sorted(
+            (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
+            for name, content in files
+            if (match := _REVIEW.search(name)) and match["part"] in parts
         )
-        for part in parts
-    }
+    found: Splits = {}
+    for part in parts:
+        rows = [{"text": text, "label": side} for _, text, side, own in reviews if own == part]
+        found[part] = label_rows(rows, ("negative", "positive"))
     if "train" in found:
         train = found["train"]
-        rows = stratified_split([*train["label"]], {"validation": 0.1})
-        found |= {name: train.select(rows[name]) for name in ("train", "validation")}
+        places = stratified_split([*train["label"]], {"validation": 0.1})
+        found |= {name: train.select(places[name]) for name in ("train", "validation")}
     return found
 
 
@@ -136,14 +129,11 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an archive; links in it are not followed."""
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is not None:
-                    yield member.name, content.read()
-    except (EOFError, OSError, tarfile.TarError) as error:
-        raise ValueError(f"{path} is cut off or damaged: {error}") from None
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, content.read()
 
 
 def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
@@ -160,34 +150,23 @@ def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
     if missing is not None:
         raise ValueError(f"ground-truth must have a label for article {missing!r}, got none")
     labels = [int(answers[name].get("hyperpartisan") == "true") for name in articles]
-    rows = [
-        {"text": article_text(article), "label": label}
-        for article, label in zip(articles.values(), labels, strict=True)
-    ]
-    shares = {"validation": 0.1, "test": 0.1}
-    return _drawn(rows, labels, ("mainstream", "hyperpartisan"), shares, names)
+    texts, shares = [*map(article_text, articles.values())], {"validation": 0.1, "test": 0.1}
+    return _drawn(texts, labels, ("mainstream", "hyperpartisan"), shares, names)
 
 
 def _articles(path: Path) -> dict[str, ElementTree.Element]:
-    root = parse_xml(read_bytes(path), str(path))
+    root = parse_xml(read_text(path).encode(), str(path))
     return {article.get("id", ""): article for article in root.iter("article")}
 
 
 def article_text(article: ElementTree.Element) -> str:
     """The text of an article without its markup, a blank line between paragraphs."""
-    parts = html.unescape("".join(_pieces(article))).split(_BORDER)
+    for paragraph in article.iter("p"):
+        paragraph.text = _BORDER + (paragraph.text or "")
+        paragraph.tail = _BORDER + (paragraph.tail or "")
+    parts = html.unescape("".join(article.itertext())).split(_BORDER)
     paragraphs = (" ".join(part.split()) for part in parts)
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
-
-
-def _pieces(element: ElementTree.Element) -> Iterator[str]:
-    """Yield the pieces of text in their order, and the borders of paragraphs."""
-    border = _BORDER if element.tag == "p" else ""
-    yield border + (element.text or "")
-    for child in element:
-        yield from _pieces(child)
-        yield child.tail or ""
-    yield border
 
 
 def read_qmsum(
@@ -204,11 +183,9 @@ def read_qmsum(
     path = find_file(data_dir, "qmsum/ALL", "val.jsonl", "ALL/val.jsonl")
     rows, asked = [], 0
     for number, (place, line) in enumerate(read_lines(path)):
-        try:
+        with reading(place, "QMSum"):
             rows.append([*_questions(number, line, characters, choices)])
             asked += len(line["specific_query_list"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{place} must have the layout of QMSum, got {error!r}") from None
     kept = sum(map(len, rows))
     if kept < asked:
         message = "%s: left out %d of %d questions, about meetings of fewer than %d passages"
@@ -259,15 +236,16 @@ def _questions(
 
 
 def _drawn(
-    rows: list[dict[str, Any]],
+    texts: Sequence[str],
     labels: Sequence[int],
     names: Sequence[str],
     shares: dict[str, float],
     splits: Sequence[str],
 ) -> Splits:
     """Draw splits with every class in its share."""
+    pairs = zip(texts, labels, strict=True)
+    every = label_rows([{"text": text, "label": label} for text, label in pairs], names)
     places = stratified_split(labels, shares)
-    every: Dataset = label_rows(rows, names)
     return {split: every.select(places[split]) for split in splits}
 
 

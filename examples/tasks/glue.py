@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from datasets import ClassLabel, Dataset
 
-from examples.tasks.base import Splits, Task, find_file, read_text
+from examples.tasks.base import Splits, Task, find_file, read_text, reading
 from examples.tasks.metrics import score_classes, score_numbers
 
 ENTAILMENT = "entailment not_entailment"
@@ -26,51 +26,6 @@ _FILES = {
     "validation_matched": "dev_matched.tsv",
     "validation_mismatched": "dev_mismatched.tsv",
 }
-
-
-def read_table(
-    path: Path,
-    texts: Sequence[str],
-    label: str,
-    codes: Sequence[str] | None,
-    columns: Sequence[str] | None = None,
-    skip_broken: bool = False,
-) -> Dataset:
-    """Read a file of tab-separated columns; codes are those of classes 0, 1 …, None: numbers.
-
-    Nothing is unquoted: a quotation mark in these files is part of the text.
-    """
-    try:
-        frame = pd.read_csv(
-            io.StringIO(read_text(path)),
-            sep="\t",
-            quoting=csv.QUOTE_NONE,
-            header=0 if columns is None else None,
-            names=columns,
-            dtype=str,
-            keep_default_na=False,
-            na_values=[],
-            lineterminator="\n",
-            on_bad_lines="skip" if skip_broken else "error",
-        )
-        frame = frame.rename(columns=str.strip)[[*texts, label]]
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, KeyError) as error:
-        raise ValueError(
-            f"{path} must have the columns {', '.join((*texts, label))}: {error}"
-        ) from None
-    if skip_broken:
-        frame = frame[frame[label].isin(codes or ())]
-    frame = frame.apply(lambda column: column.str.removesuffix("\r"))
-    wrong = frame[frame[label].isna() | ~frame[label].isin(codes or frame[label].unique())]
-    if len(wrong) or not len(frame):
-        got = f"{wrong[label].iloc[0]!r} in row {wrong.index[0]}" if len(wrong) else "no rows"
-        raise ValueError(
-            f"{path} must have labels of {', '.join(codes or ('numbers',))}, got {got}"
-        )
-    made = {name: [*frame[own]] for name, own in zip(("text", "text_pair"), texts, strict=False)}
-    if codes is None:
-        return Dataset.from_dict({**made, "label": [*frame[label].astype(float)]})
-    return Dataset.from_dict({**made, "label": [*map(codes.index, frame[label])]})
 
 
 def read_glue(
@@ -85,17 +40,46 @@ def read_glue(
     columns: Sequence[str] | None = None,
     skip_broken: bool = False,
 ) -> Splits:
-    """Read splits of a task; ``named`` files have the names of labels, others their numbers."""
+    """Read splits of a task; ``named`` files have the names of labels, others their numbers.
+
+    Nothing is unquoted: a quotation mark in these files is part of the text.
+    """
     codes = labels if named or labels is None else [*map(str, range(len(labels)))]
-    paths = {name: find_file(data_dir, f"glue/{folder}", _FILES[name]) for name in names}
-    made = {
-        name: read_table(path, texts, label, codes, columns, skip_broken)
-        for name, path in paths.items()
-    }
-    if labels is None:
-        return made
-    classes = ClassLabel(names=[*labels])
-    return {name: rows.cast_column("label", classes) for name, rows in made.items()}
+    found: Splits = {}
+    for name in names:
+        path = find_file(data_dir, f"glue/{folder}", _FILES[name])
+        with reading(path, f"columns {', '.join((*texts, label))}"):
+            frame = pd.read_csv(
+                io.StringIO(read_text(path)),
+                sep="\t",
+                quoting=csv.QUOTE_NONE,
+                header=0 if columns is None else None,
+                names=columns,
+                dtype=str,
+                keep_default_na=False,
+                na_values=[],
+                lineterminator="\n",
+                on_bad_lines="skip" if skip_broken else "error",
+            )
+            frame = frame.rename(columns=str.strip)[[*texts, label]]
+            if skip_broken:
+                frame = frame[frame[label].isin(codes or ())]
+            frame = frame.apply(lambda column: column.str.removesuffix("\r"))
+            said = [*frame[label]]
+            wrong = [
+                code for code in said if not isinstance(code, str) or code not in (codes or said)
+            ]
+            if wrong or not said:
+                wanted, got = ", ".join(codes or ("numbers",)), repr(wrong[0]) if wrong else "none"
+                raise ValueError(f"labels of {wanted} to be there, got {got}")
+            rows = {
+                own: [*frame[text]] for own, text in zip(("text", "text_pair"), texts, strict=False)
+            }
+            numbers = [*map(float if codes is None else codes.index, said)]
+        found[name] = Dataset.from_dict({**rows, "label": numbers})
+        if labels is not None:
+            found[name] = found[name].cast_column("label", ClassLabel(names=[*labels]))
+    return found
 
 
 def _task(
@@ -109,9 +93,8 @@ def _task(
 ) -> Task:
     classes = tuple(labels.split()) or None
     score = partial(score_classes, names=metrics) if classes else score_numbers
-    settings = {"folder": folder, "texts": texts, "label": label, "labels": classes, **layout}
-    name = folder.lower().replace("-", "")
-    read = partial(read_glue, **settings)
+    name, known = folder.lower().replace("-", ""), {"label": label, "labels": classes, **layout}
+    read = partial(read_glue, folder=folder, texts=texts, **known)
     return Task(name, "classification", read, score, metrics, ("train", *splits))
 
 

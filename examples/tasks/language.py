@@ -69,7 +69,5 @@ LANGUAGE = (
         *("wikitext2", "language_modelling", read_wikitext, None, (_PERPLEXITY, _BITS)),
         splits=("train", "validation", "test"),
     ),
-    Task(
-        *("tinyshakespeare", "language_modelling", read_shakespeare, None, (_BITS, _PERPLEXITY)),
-    ),
+    Task(*("tinyshakespeare", "language_modelling", read_shakespeare, None, (_BITS, _PERPLEXITY))),
 )

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,38 +38,22 @@ def evaluate_listops(expression: str) -> int:
     ``"[MAX 2 9 [MIN 4 7 ] 0 ]"``. Parentheses, which the original files have, mean nothing.
     """
     stack: list[list[Any]] = [[None]]  # operators that wait for arguments, outermost first
-    words = [word for word in expression.split() if word not in ("(", ")")]
-    for word in words:
+    for word in expression.split():
         if word.startswith("["):
-            stack.append([_operator(word)])
-        elif word == "]":
-            _close(stack)
-        else:
-            stack[-1].append(_digit(word))
+            if word[1:] not in OPERATORS:
+                names = ", ".join(f"[{name}" for name in OPERATORS)
+                raise ValueError(f"operator must be one of {names}, got {word!r}")
+            stack.append([OPERATORS[word[1:]]])
+        elif word == "]" and len(stack) > 1 and len(stack[-1]) > 1:
+            operator, *values = stack.pop()
+            stack[-1].append(operator(values))
+        elif word in LABELS:
+            stack[-1].append(int(word))
+        elif word not in ("(", ")"):
+            raise ValueError(f"expression must be digits and lists with arguments, got {word!r}")
     if len(stack) > 1 or len(stack[0]) != 2:
         raise ValueError(f"expression must be one closed list or digit, got {expression!r}")
     return int(stack[0][1])
-
-
-def _operator(word: str) -> Callable[[Sequence[int]], int]:
-    if word[1:] not in OPERATORS:
-        names = ", ".join(f"[{name}" for name in OPERATORS)
-        raise ValueError(f"operator must be one of {names}, got {word!r}")
-    return OPERATORS[word[1:]]
-
-
-def _digit(word: str) -> int:
-    if len(word) != 1 or word not in "0123456789":
-        raise ValueError(f"argument must be a digit, got {word!r}")
-    return int(word)
-
-
-def _close(stack: list[list[Any]]) -> None:
-    """Replace the innermost list by its value."""
-    if len(stack) == 1 or len(stack[-1]) == 1:
-        raise ValueError("']' must close a list with arguments, got one without")
-    operator, *values = stack.pop()
-    stack[-1].append(operator(values))
 
 
 def listops_task(
@@ -91,20 +74,12 @@ def listops_task(
         raise ValueError(
             f"min_length must be from {_SHORTEST} to max_length, {max_length}, got {min_length}"
         )
-    read = partial(_make, sizes=sizes, lengths=(min_length, max_length), seed=seed)
+    lengths = min_length, max_length
+
+    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
+        return {name: label_rows(_rows(name, sizes[name], lengths, seed), LABELS) for name in names}
+
     return Task("listops", "classification", read, score_classes, ("accuracy",), tuple(sizes))
-
-
-def _make(
-    data_dir: Path | None,
-    names: Sequence[str],
-    *,
-    sizes: Mapping[str, int],
-    lengths: tuple[int, int],
-    seed: int,
-) -> Splits:
-    """Make splits, each the same whatever the size of the others; nothing is read."""
-    return {name: label_rows(_rows(name, sizes[name], lengths, seed), LABELS) for name in names}
 
 
 def _rows(split: str, wanted: int, lengths: tuple[int, int], seed: int) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ independently of each other, so that nothing but the right token tells them.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -43,7 +42,7 @@ class IdSequences:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecallTask(ABC):
+class RecallTask:
     """Tell values that other tokens of a sequence carry; see its kinds.
 
     Args:
@@ -58,6 +57,8 @@ class RecallTask(ABC):
     kind: str = "ids"
     splits: tuple[str, ...] = ("train", "validation", "test")
     metrics: tuple[str, ...] = ("accuracy",)
+    primary_metric: str = "accuracy"
+    greater_is_better: bool = True
     values: int = 8
     train_size: int = 10_000
     validation_size: int = 1000
@@ -69,32 +70,22 @@ class RecallTask(ABC):
             check_integer(name, getattr(self, name), least=1)
 
     @property
-    def primary_metric(self) -> str:
-        """The share of right answers."""
-        return self.metrics[0]
-
-    @property
-    def greater_is_better(self) -> bool:
-        """It is."""
-        return True
-
-    @property
-    @abstractmethod
     def sizes(self) -> tuple[int, ...]:
         """The sizes that sequences have."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def num_names(self) -> int:
         """Number of names, which have the ids from 1 on."""
+        raise NotImplementedError
 
-    @abstractmethod
     def candidates(self, size: int) -> int:
         """How many values of a sequence may be the answer for all that a name itself tells."""
+        raise NotImplementedError
 
-    @abstractmethod
     def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
         """Draw sequences of these sizes."""
+        raise NotImplementedError
 
     def sequences(self, split: str) -> IdSequences:
         """Return a split, the same whatever the size of the others."""
@@ -114,12 +105,9 @@ class RecallTask(ABC):
         """Compare a value for each token, ``[N, L]``, with what is right, in all and by size."""
         hits = ((said == asked.answer) & (asked.answer > 0)).sum(1)
         answers = (asked.answer > 0).sum(1)
-        by_size = {
-            f"accuracy_{size}": float(hits[here].sum() / answers[here].sum())
-            for size in np.unique(asked.size).tolist()
-            if (here := asked.size == size).any()
-        }
-        return {"accuracy": float(hits.sum() / answers.sum())} | by_size
+        groups = {f"accuracy_{size}": asked.size == size for size in np.unique(asked.size).tolist()}
+        groups = {"accuracy": asked.size > 0} | groups
+        return {name: float(hits[own].sum() / answers[own].sum()) for name, own in groups.items()}
 
     def load(self, data_dir: str | Path | None, names: Sequence[str] | None = None) -> Splits:
         """Make splits as data sets, without padding; nothing is read."""

@@ -11,6 +11,7 @@ Reference:
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from typing import Any
 
 from datasets import Dataset, Features, List, Value
 
-from examples.tasks.base import Splits, Task, find_file, read_json, stratified_split
+from examples.tasks.base import Splits, Task, find_file, read_text, reading, stratified_split
 from examples.tasks.metrics import score_answers, score_doubted_answers
 
 # Copies that must be small have the file's first articles under this name.
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 def read_articles(path: Path) -> list[list[dict[str, Any]]]:
     """Read the questions of each article of a file, each with its answers."""
-    try:
+    with reading(path, "SQuAD"):
         return [
             [
                 {
@@ -53,37 +54,25 @@ def read_articles(path: Path) -> list[list[dict[str, Any]]]:
                 for paragraph in article["paragraphs"]
                 for entry in paragraph["qas"]
             ]
-            for article in read_json(path)["data"]
+            for article in json.loads(read_text(path))["data"]
         ]
-    except (AttributeError, KeyError, TypeError) as error:
-        got = f"no {error}" if isinstance(error, KeyError) else "something else"
-        raise ValueError(f"{path} must have the layout of SQuAD, got {got}") from None
-
-
-def read_squad_file(path: Path, *, may_be_unanswerable: bool) -> Dataset:
-    """Read a file whose answers stand where it says."""
-    rows = [row for article in read_articles(path) for row in article]
-    for row in rows:
-        texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
-        if not texts and not may_be_unanswerable:
-            raise ValueError(f"{path}: question {row['id']} must have an answer, got none")
-        for text, start in zip(texts, starts, strict=True):
-            if start < 0 or not row["context"].startswith(text, start):
-                raise ValueError(
-                    f"{path}: question {row['id']} must have the answer {text!r} at character "
-                    f"{start} of its context, got another text there"
-                )
-    return Dataset.from_list(rows, features=FEATURES)
 
 
 def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:
-    """Read a version's files."""
+    """Read a version's files, whose answers stand where they say."""
     splits: Splits = {}
     for name in names:
         stems = [f"{'train' if name == 'train' else 'dev'}-v{version}.json"]
         stems += [_HEAD] if stems[0].startswith("train-v1.1") else []
         path = find_file(data_dir, "squad", *stems)
-        splits[name] = read_squad_file(path, may_be_unanswerable=version == "2.0")
+        rows = [row for article in read_articles(path) for row in article]
+        for row in rows:
+            texts = row["answers"]["text"]
+            if not texts and version != "2.0":
+                raise ValueError(f"{path}: question {row['id']} must have an answer, got none")
+            if _mended(row)["answers"] != row["answers"]:
+                raise ValueError(f"{path}: question {row['id']} must have {texts} where it says")
+        splits[name] = Dataset.from_list(rows, features=FEATURES)
         if path.name.startswith(_HEAD):
             message = "%s is only the beginning of the file to train on: %d questions"
             logger.warning(message, path, len(splits[name]))
@@ -91,11 +80,7 @@ def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> 
 
 
 def read_covidqa(
-    data_dir: Path | None,
-    names: Sequence[str],
-    *,
-    characters: int | None = None,
-    distance: int = 0,
+    data_dir: Path | None, names: Sequence[str], *, characters: int | None = None, distance: int = 0
 ) -> Splits:
     """Read COVID-QA: questions about articles of 3,600 words on average.
 
@@ -112,12 +97,11 @@ def read_covidqa(
     every = read_articles(path)
     articles = [[row for row in map(_mended, rows) if row["answers"]["text"]] for rows in every]
     if characters is not None:
-        cut = partial(_passage, characters=characters, distance=distance)
         articles = [
             [
                 passage | {"article": number}
-                for passage in map(cut, rows)
-                if _is_far(passage, distance)
+                for row in rows
+                if (passage := _passage(row, characters, distance)) is not None
             ]
             for number, rows in enumerate(articles)
         ]
@@ -134,57 +118,50 @@ def read_covidqa(
 def _mended(row: dict[str, Any]) -> dict[str, Any]:
     """A question with its answers where they are: as the file says, or the only place it can be."""
     context, answers = row["context"], row["answers"]
-    found = []
+    texts, starts = [], []
     for text, start in zip(answers["text"], answers["answer_start"], strict=True):
-        if start >= 0 and context.startswith(text, start):
-            found.append((text, start))
-        elif context.count(text) == 1:
-            found.append((text, context.find(text)))
-    texts, starts = [text for text, _ in found], [start for _, start in found]
+        is_there = start >= 0 and context.startswith(text, start)
+        if is_there or context.count(text) == 1:
+            texts.append(text)
+            starts.append(start if is_there else context.find(text))
     return row | {"answers": {"text": texts, "answer_start": starts}}
 
 
-def _passage(row: dict[str, Any], characters: int, distance: int) -> dict[str, Any]:
-    """Cut a passage around the first answer of a question, at a place that is drawn."""
+def _passage(row: dict[str, Any], characters: int, distance: int) -> dict[str, Any] | None:
+    """Cut a passage around the first answer of a question, at a place that is drawn.
+
+    None where the answer is not in it, or its text stands before the distance, too.
+    """
     text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
     farthest = max(0, min(start, characters - len(text)))
-    nearest = min(distance, farthest)
     draw = random.Random(f"far {row['id']}")  # a text is hashed the same way everywhere
-    first = start - draw.randint(nearest, farthest)
-    answers = {"text": [text], "answer_start": [start - first]}
-    return row | {"context": row["context"][first : first + characters], "answers": answers}
+    own = draw.randint(min(distance, farthest), farthest)
+    passage = row["context"][start - own : start - own + characters]
+    if not (passage.startswith(text, own) and distance <= passage.find(text)):
+        return None
+    return row | {"context": passage, "answers": {"text": [text], "answer_start": [own]}}
 
 
-def _is_far(row: dict[str, Any], distance: int) -> bool:
-    """Whether an answer is in its passage, and its text nowhere before the distance."""
-    text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
-    inside: bool = row["context"].startswith(text, start)
-    return inside and distance <= row["context"].find(text) <= start
+def _task(name: str, read: Any, source: str = "context", **settings: Any) -> Task:
+    known = {"score": score_answers, "metrics": ("f1", "exact_match"), **settings}
+    return Task(name, "question_answering", read, source=source, **known)
 
 
-def _covidqa(name: str, source: str, **settings: int) -> Task:
-    read = partial(read_covidqa, **settings)
-    splits = ("train", "validation", "test")
-    metrics = ("f1", "exact_match")
-    return Task(name, "question_answering", read, score_answers, metrics, splits, source=source)
-
-
-_F1, _BERTS = ("f1", "exact_match"), 30  # tokens of an answer
+_SHORT = {"longest_answer": 30}  # tokens, as BERT's authors have it
+_DOUBTED: dict[str, Any] = {"score": score_doubted_answers}
+_DOUBTED |= {"metrics": ("f1", "exact_match", "best_f1", "best_exact_match")}
+_DRAWN = {"splits": ("train", "validation", "test")}
 QUESTIONS = (
-    Task(
-        *("squad", "question_answering", partial(read_squad, version="1.1"), score_answers, _F1),
-        source="context",
-        longest_answer=_BERTS,
-    ),
-    Task(
-        *("squad2", "question_answering", partial(read_squad, version="2.0")),
-        *(score_doubted_answers, (*_F1, "best_f1", "best_exact_match")),
-        source="context",
-        longest_answer=_BERTS,
-    ),
-    _covidqa("covidqa", "context"),
+    _task("squad", partial(read_squad, version="1.1"), **_SHORT),
+    _task("squad2", partial(read_squad, version="2.0"), **_SHORT, **_DOUBTED),
+    _task("covidqa", read_covidqa, **_DRAWN),
     # 410 tokens or more of BERT's uncased vocabulary lie between question and answer, which a
     # window of 64 does not cross in six layers; passages of one article overlap.
-    _covidqa("covidqafar", "article", characters=6400, distance=2200),
-    _covidqa("covidqafarhalf", "article", characters=3000, distance=1100),
+    _task(
+        *("covidqafar", partial(read_covidqa, characters=6400, distance=2200), "article"), **_DRAWN
+    ),
+    _task(
+        *("covidqafarhalf", partial(read_covidqa, characters=3000, distance=1100), "article"),
+        **_DRAWN,
+    ),
 )

@@ -20,17 +20,122 @@ Reference:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
 from pathlib import Path
 
 from examples.tasks.base import Splits, Task, label_rows, tag_rows
-from examples.tasks.comparisons import Comparison, check_chains, check_size, draw_comparisons
 from examples.tasks.metrics import OUTSIDE, score_sizes, score_spans, write_tags
 from examples.tasks.tagging import bio_tags
 
+ADJECTIVES = (
+    *("red", "blue", "green", "black", "white", "brown", "pink", "grey", "old", "new"),
+    *("big", "small", "long", "short", "heavy", "light", "round", "flat", "clean", "dirty"),
+)
+NOUNS = (
+    *("lamp", "chair", "table", "clock", "book", "bag", "hat", "cup", "ring", "coat"),
+    *("shoe", "box", "knife", "plate", "glass", "bed", "door", "watch", "shirt", "bottle"),
+)
+
+YES, NO, UNKNOWN = range(3)
+
+# Every fifth diagonal of the table of adjectives and nouns is a split's own, so that each split
+# knows all words, and no name of another one.
+_DIAGONALS = {"train": (2, 3, 4), "validation": (1,), "test": (0,)}
+_EVERY = 5
+
+# Things of a chain that are never asked about: what costs the most and the least.
+_ENDS = 2
+MOST_THINGS = 8
+
+
 LABELS = ("yes", "no", "unknown")
-SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A text about two chains of things, and a question about the first of two things."""
+
+    facts: tuple[tuple[str, str], ...]  # in the order of the text; the first of each costs more
+    first: str
+    second: str
+    steps: int  # links between the two, or between their indices where each has its own chain
+    label: int  # 0 if the first costs more, 1 if the second does, 2 if nobody knows
+
+    @property
+    def question(self) -> str:
+        """The question as a sentence."""
+        return f"does {self.first} cost more than {self.second}?"
+
+    @property
+    def text(self) -> str:
+        """The facts as sentences, then the question."""
+        facts = [f"{more} costs more than {less}." for more, less in self.facts]
+        return " ".join([*facts, self.question])
+
+
+def check_chains(steps: Sequence[int], things: int, sizes: Mapping[str, int]) -> None:
+    """Refuse texts that cannot be drawn, and numbers of them that cannot be balanced."""
+    if not steps or min(steps) < 1 or len(set(steps)) != len(steps):
+        raise ValueError(f"steps must be different numbers from 1, got {tuple(steps)}")
+    least = max(steps) + 1 + _ENDS
+    if not least <= things <= MOST_THINGS:
+        wanted = f"from {least} to {MOST_THINGS} for {max(steps)} steps"
+        raise ValueError(f"things must be {wanted}, got {things}")
+    cells = 3 * len(steps)
+    for name, size in sizes.items():
+        if size < 1 or size % cells:
+            raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
+
+
+@lru_cache(maxsize=8)  # runs that follow each other ask for the same
+def draw_comparisons(
+    split: str, size: int, steps: tuple[int, ...], things: int, seed: int
+) -> tuple[Comparison, ...]:
+    """Draw texts, equally many for each number of steps and each answer."""
+    source = random.Random(f"{split} {seed}")  # a text is hashed the same way everywhere
+    cells = list(product(steps, (YES, NO, UNKNOWN)))
+    drawn = [
+        _draw(source, split, things, count, label, swapped=number % 2 == 1)
+        for count, label in cells
+        for number in range(size // len(cells))
+    ]
+    source.shuffle(drawn)
+    return tuple(drawn)
+
+
+def _draw(
+    source: random.Random, split: str, things: int, steps: int, label: int, *, swapped: bool
+) -> Comparison:
+    """Draw a text; of unknown things the first is the lower one where ``swapped`` says so."""
+    names = _draw_names(source, split, 2 * things)
+    chains = names[:things], names[things:]
+    facts = [fact for chain in chains for fact in pairwise(chain)]
+    source.shuffle(facts)
+    upper = source.randint(1, things - _ENDS - steps)
+    pair = chains[0][upper], chains[label == UNKNOWN][upper + steps]
+    first, second = reversed(pair) if label == NO or (label == UNKNOWN and swapped) else pair
+    return Comparison(tuple(facts), first, second, steps, label)
+
+
+def _draw_names(source: random.Random, split: str, count: int) -> list[str]:
+    """Draw names that share neither an adjective nor a noun."""
+    while True:
+        free = list(range(len(NOUNS)))
+        source.shuffle(free)
+        names = []
+        for row in source.sample(range(len(ADJECTIVES)), count):
+            mine = (noun for noun in free if (noun - row) % _EVERY in _DIAGONALS[split])
+            column = next(mine, None)
+            if column is None:  # all of its nouns are taken: begin again
+                break
+            free.remove(column)
+            names.append(f"{ADJECTIVES[row]} {NOUNS[column]}")
+        if len(names) == count:
+            return names
 
 
 def comparisons_task(
@@ -42,8 +147,16 @@ def comparisons_task(
     validation: int = 600,
     test: int = 1200,
     seed: int = 0,
+    lesson: str | None = None,
 ) -> Task:
     """Tell whether one thing costs more than another.
+
+    A lesson before that asks of the same texts where the neighbours of the things asked about are.
+    In each sentence in which a thing asked about stands, it is tagged as such, ``is-first``, and
+    the other thing as ``below-first`` or ``above-first``; in a lesson of both, the second thing
+    asked about counts as well, as in ``below-first+is-second``, which answers a question of one
+    step. A small encoder learns to compare names much sooner when it is told something of each word
+    than when it is told yes, no or unknown.
 
     Args:
         name: What the task is called.
@@ -53,99 +166,56 @@ def comparisons_task(
         validation: Texts to validate on, likewise.
         test: Texts to test on, likewise.
         seed: Decides what is drawn.
+        lesson: ``"first"`` or ``"both"``. (default: None, the questions)
     """
-    draw = _drawing(steps, things, train, validation, test, seed)
-
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        return {
-            split: label_rows(
-                [{"text": t.text, "steps": t.steps, "label": t.label} for t in draw(split)], LABELS
-            )
-            for split in names
-        }
-
-    return Task(name, "classification", read, score_sizes, ("accuracy",), SPLITS, by="steps")
-
-
-def lesson_task(
-    name: str = "steppingstonesfirst",
-    *,
-    both: bool = False,
-    steps: tuple[int, ...] = (1, 2, 3, 4),
-    things: int = 7,
-    train: int = 24_000,
-    validation: int = 600,
-    test: int = 1200,
-    seed: int = 0,
-) -> Task:
-    """Find the neighbours of the things asked about: a lesson before :func:`comparisons_task`.
-
-    The texts are the same. In each sentence in which a thing asked about stands, it is tagged as
-    such, ``is-first``, and the other thing as ``below-first`` or ``above-first``. With ``both``,
-    the second thing asked about counts as well, as in ``below-first+is-second``, which answers a
-    question of one step. A small encoder learns to compare names much sooner when it is told
-    something of each word than when it is told yes, no or unknown.
-    """
-    draw = _drawing(steps, things, train, validation, test, seed)
-
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        return {
-            split: tag_rows(
-                [(text.text.split(), _tags(text, both)) for text in draw(split)],
-                bio_tags(_types(both)),
-            )
-            for split in names
-        }
-
-    return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"), SPLITS)
-
-
-def _drawing(
-    steps: tuple[int, ...], things: int, train: int, validation: int, test: int, seed: int
-) -> Callable[[str], tuple[Comparison, ...]]:
-    check_chains(steps, things)
     sizes = {"train": train, "validation": validation, "test": test}
-    for name, size in sizes.items():
-        check_size(name, size, steps)
+    check_chains(steps, things, sizes)
 
-    def draw(split: str) -> tuple[Comparison, ...]:
-        return draw_comparisons(split, sizes[split], steps, things, seed)
+    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
+        drawn = {n: draw_comparisons(n, sizes[n], steps, things, seed) for n in names}
+        if lesson is not None:
+            tags, both = bio_tags(_types(lesson == "both")), lesson == "both"
+            return {
+                n: tag_rows([(one.text.split(), _tags(one, both)) for one in own], tags)
+                for n, own in drawn.items()
+            }
+        return {
+            n: label_rows(
+                [{"text": o.text, "steps": o.steps, "label": o.label} for o in own], LABELS
+            )
+            for n, own in drawn.items()
+        }
 
-    return draw
+    if lesson is not None:
+        return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"), (*sizes,))
+    return Task(name, "classification", read, score_sizes, ("accuracy",), (*sizes,), by="steps")
 
 
 def _types(both: bool) -> tuple[str, ...]:
     """Name what a thing can be to those asked about: at most one of them, or one beside itself."""
-    pairs = product(_roles("first"), _roles("second") if both else ("",))
+    first, second = (
+        ("", *(f"{role}-{asked}" for role in ("is", "below", "above")))
+        for asked in ("first", "second")
+    )
     return tuple(
         "+".join(filter(None, pair))
-        for pair in pairs
+        for pair in product(first, second if both else ("",))
         if any(pair) and (not all(pair) or sum(role.startswith("is-") for role in pair) == 1)
     )
-
-
-def _roles(asked: str) -> tuple[str, ...]:
-    return ("", f"is-{asked}", f"below-{asked}", f"above-{asked}")
 
 
 def _tags(text: Comparison, both: bool) -> list[str]:
     """The tag of each word."""
     tags: list[str] = []
     asked = {"first": text.first} | ({"second": text.second} if both else {})
-    for (more, less), sentence in zip(text.facts, text.sentences, strict=True):
-        roles = [
-            _name_roles(asked, *pair) for pair in ((more, less, "above"), (less, more, "below"))
-        ]
-        spans = [(role, *span) for role, span in zip(roles, ((0, 2), (5, 7)), strict=True) if role]
-        tags += write_tags(spans, len(sentence.split()))
+    for more, less in text.facts:
+        spans = []
+        for own, side, start in ((more, "above", 0), (less, "below", 5)):
+            roles = [
+                f"is-{which}" if own == thing else f"{side}-{which}"
+                for which, thing in asked.items()
+                if thing in (more, less)
+            ]
+            spans += [("+".join(roles), start, start + 2)] if roles else []
+        tags += write_tags(spans, 7)  # words of a sentence
     return tags + [OUTSIDE] * len(text.question.split())
-
-
-def _name_roles(asked: Mapping[str, str], name: str, other: str, side: str) -> str:
-    """Say what a thing is to those asked about, in a sentence with another one."""
-    roles = [
-        f"is-{which}" if name == thing else f"{side}-{which}"
-        for which, thing in asked.items()
-        if thing in (name, other)
-    ]
-    return "+".join(roles)

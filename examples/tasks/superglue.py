@@ -20,7 +20,15 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset
 
-from examples.tasks.base import Splits, Task, find_file, label_rows, read_lines, stratified_split
+from examples.tasks.base import (
+    Splits,
+    Task,
+    find_file,
+    label_rows,
+    read_lines,
+    reading,
+    stratified_split,
+)
 from examples.tasks.glue import ENTAILMENT
 from examples.tasks.metrics import score_classes
 
@@ -34,10 +42,7 @@ _SHORT_NOT = re.compile(r"n['’]t\b", re.IGNORECASE)
 _GOOD_ROWS_PER_WRONG = 100  # rows with a wrong span that a file to train on may have
 # The words in which people were asked: Roemmele, Bejan and Gordon, *Choice of Plausible
 # Alternatives*, 2011.
-_COPA_QUESTIONS = {
-    "cause": "What was the cause of this?",
-    "effect": "What happened as a result?",
-}
+_COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +58,8 @@ def read_pair(line: Line, first: str, second: str) -> Iterator[dict[str, Any]]:
 
 def read_copa(line: Line) -> Iterator[dict[str, Any]]:
     """Ask for the cause or the effect of what is said."""
-    question = _COPA_QUESTIONS[line["question"]]
-    choices = [line["choice1"], line["choice2"]]
-    yield {"text": f"{line['premise']} {question}", "choices": choices, "label": line["label"]}
+    text = f"{line['premise']} {_COPA_QUESTIONS[line['question']]}"
+    yield {"text": text, "choices": [line["choice1"], line["choice2"]], "label": line["label"]}
 
 
 def read_multirc(line: Line) -> Iterator[dict[str, Any]]:
@@ -139,28 +143,23 @@ def read_rows(path: Path, reader: Reader, labels: Sequence[str], *, spare: bool)
     rows: list[dict[str, Any]] = []
     wrong: list[str] = []
     for place, line in read_lines(path):
-        try:
-            rows += [row | {"label": _label(row["label"], labels)} for row in reader(line)]
-        except WrongSpanError as error:
-            wrong.append(f"{place}: the row {error}")
-            if not spare:
-                raise ValueError(wrong[0]) from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            got = f"no {error}" if isinstance(error, KeyError) else error
-            raise ValueError(f"{place} must have the layout of SuperGLUE, got {got}") from None
-    if len(wrong) * _GOOD_ROWS_PER_WRONG > len(rows):
+        with reading(place, "SuperGLUE"):
+            try:
+                own = [*reader(line)]
+            except WrongSpanError as error:
+                wrong.append(f"{place}: the row {error}")
+                continue
+            for row in own:  # files have the name of a class, its number or a truth
+                label = row["label"]
+                label = labels.index(label) if label in labels else label
+                if label not in range(len(labels)):
+                    raise ValueError(f"a label of {label!r}, not of {', '.join(labels)}")
+                rows.append({**row, "label": int(label)})
+    if wrong and (not spare or len(wrong) * _GOOD_ROWS_PER_WRONG > len(rows)):
         raise ValueError(wrong[0])
     if wrong:
         logger.warning("left out %d rows with a wrong span, the first is %s", len(wrong), wrong[0])
     return label_rows(rows, labels)
-
-
-def _label(label: Any, labels: Sequence[str]) -> int:
-    """The number of a class: files have its name, its number or a truth."""
-    index = labels.index(label) if isinstance(label, str) and label in labels else label
-    if not isinstance(index, int) or not 0 <= index < len(labels):
-        raise ValueError(f"a label of {label!r}, not of {', '.join(labels)}")
-    return int(index)
 
 
 def read_superglue(
@@ -185,27 +184,19 @@ def read_superglue(
 
 def read_boolq(data_dir: Path | None, names: Sequence[str]) -> Splits:
     """Read BoolQ; without a file to train on, four fifths of the other one's passages serve."""
-    read = partial(
-        read_superglue,
-        folder="BoolQ",
-        reader=partial(read_pair, first="passage", second="question"),
-        labels=BOOLEAN,
-    )
+    pair = partial(read_pair, first="passage", second="question")
+    read = partial(read_superglue, folder="BoolQ", reader=pair, labels=BOOLEAN)
     try:
         return read(data_dir, [*dict.fromkeys(("train", *names))])
     except FileNotFoundError:
         every = read(data_dir, ["validation"])["validation"]
-    sources = [*every["text"]]
-    known = [*dict.fromkeys(sources)]
+    known = every.unique("text")
     drawn = stratified_split([0] * len(known), {"validation": 0.2})
-    held = {known[number] for number in drawn["validation"]}
-    split = {
-        "train": [row for row, source in enumerate(sources) if source not in held],
-        "validation": [row for row, source in enumerate(sources) if source in held],
-    }
+    texts = {name: {known[number] for number in numbers} for name, numbers in drawn.items()}
+    found = {n: every.filter(lambda row, own=own: row["text"] in own) for n, own in texts.items()}
     message = "BoolQ has no file to train on in %s: %d of %d rows to validate on serve, by passage"
-    logger.warning(message, data_dir, len(split["train"]), len(every))
-    return {name: every.select(split[name]) for name in names}
+    logger.warning(message, data_dir, len(found["train"]), len(every))
+    return {name: found[name] for name in names}
 
 
 def _task(
@@ -223,22 +214,14 @@ def _task(
 
 
 _premise = partial(read_pair, first="premise", second="hypothesis")
+_THREE = ("entailment", "contradiction", "neutral")
+_ALL = {"source": "text", "group": "question"}
 
 SUPERGLUE = (
-    _task(
-        "cb", "CB", _premise, ("entailment", "contradiction", "neutral"), ("accuracy", "macro_f1")
-    ),
+    _task("cb", "CB", _premise, _THREE, ("accuracy", "macro_f1")),
     Task("boolq", "classification", read_boolq, score_classes, ("accuracy",), source="text"),
     _task("copa", "COPA", read_copa, ("choice1", "choice2")),
-    _task(
-        "multirc",
-        "MultiRC",
-        read_multirc,
-        BOOLEAN,
-        ("f1", "exact_match"),
-        source="text",
-        group="question",
-    ),
+    _task("multirc", "MultiRC", read_multirc, BOOLEAN, ("f1", "exact_match"), **_ALL),
     _task("wic", "WiC", read_wic, BOOLEAN),
     # Where only smaller copies can be had, labels can be found for 401 of the 554 rows; put
     # together, they have this name.

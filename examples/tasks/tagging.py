@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from conllu import parse
-from conllu.exceptions import ParseException
 
-from examples.tasks.base import Splits, Task, find_file, read_text, tag_rows
+from examples.tasks.base import Splits, Task, find_file, read_text, reading, tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans, write_tags
 
 # Those of Universal Dependencies, version 2.
@@ -52,26 +51,21 @@ def read_columns(
     found: Splits = {}
     for name in names:
         path = find_file(data_dir, home, *files[name])
-        sentences: list[list[list[str]]] = [[]]
-        # Nothing but a line feed ends a line: some words are rare signs that would.
-        for number, line in enumerate(read_text(path).split("\n"), start=1):
-            text = line.strip(" \t\r")
-            fields = text.split("\t") if "\t" in text else re.split(" +", text)
-            if not text or fields[0] == "-DOCSTART-":
-                sentences.append([])
-            elif len(fields) < 2:
-                raise ValueError(f"{path}, line {number} must have a word and a tag, got {text!r}")
-            else:
-                sentences[-1].append([fields[0], fields[-1]])
-        pairs = [
-            ([*map(str, words)], tags)
-            for words, tags in (zip(*s, strict=True) for s in sentences if s)
-        ]
-        read = [(words, write_tags(find_spans(tags), len(tags))) for words, tags in pairs]
-        try:
+        sentences: list[tuple[list[str], list[str]]] = [([], [])]
+        with reading(path, "columns of words and tags"):
+            # Nothing but a line feed ends a line: some words are rare signs that would.
+            for number, line in enumerate(read_text(path).split("\n"), start=1):
+                text = line.strip(" \t\r")
+                fields = text.split("\t") if "\t" in text else re.split(" +", text)
+                if not text or fields[0] == "-DOCSTART-":
+                    sentences.append(([], []))
+                elif len(fields) < 2:
+                    raise ValueError(f"line {number} must have a word and a tag, got {text!r}")
+                else:
+                    sentences[-1][0].append(fields[0])
+                    sentences[-1][1].append(fields[-1])
+            read = [(w, write_tags(find_spans(tags), len(w))) for w, tags in sentences if w]
             found[name] = tag_rows(read, bio_tags(types))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
     return found
 
 
@@ -86,23 +80,14 @@ def read_trees(
     for name in names:
         split = {"validation": "dev"}.get(name, name)
         path = find_file(data_dir, "ud_english_ewt", f"en_ewt-ud-{split}.conllu")
-        try:
-            # Ranges of words as 2-3 and empty words as 4.1 have no whole number.
-            trees = [
-                [w for w in tree if isinstance(w["id"], int)] for tree in parse(read_text(path))
-            ]
-        except ParseException as error:
-            raise ValueError(f"{path} must be CoNLL-U: {error}") from None
-        found[name] = tag_rows(
-            [
-                (
-                    [word["form"] for word in tree],
-                    [(word[column] or "_").partition(":")[0] for word in tree],
-                )
-                for tree in trees
-            ],
-            tags,
-        )
+        sentences = []
+        with reading(path, "CoNLL-U"):
+            for tree in parse(read_text(path)):
+                # Ranges of words as 2-3 and empty words as 4.1 have no whole number.
+                words = [word for word in tree if isinstance(word["id"], int)]
+                own = [(word[column] or "_").partition(":")[0] for word in words]
+                sentences.append(([word["form"] for word in words], own))
+            found[name] = tag_rows(sentences, tags)
     return found
 
 
@@ -114,20 +99,15 @@ def _entities(name: str, types: str, train: tuple[str, ...], validation: tuple[s
 
 def _words(name: str, column: str, tags: Sequence[str]) -> Task:
     read = partial(read_trees, column=column, tags=tags)
-    return Task(
-        name, "tagging", read, score_classes, ("accuracy",), ("train", "validation", "test")
-    )
+    splits = ("train", "validation", "test")
+    return Task(name, "tagging", read, score_classes, ("accuracy",), splits)
 
 
+_WNUT = "corporation creative-work group location person product"
 TAGGING = (
+    _entities("wnut17", _WNUT, ("wnut17train.conll",), ("emerging.dev.conll",)),
     _entities(
-        "wnut17",
-        "corporation creative-work group location person product",
-        ("wnut17train.conll",),
-        ("emerging.dev.conll",),
-    ),
-    _entities(
-        "conll2003", "LOC MISC ORG PER", ("eng.train", "train.txt"), ("eng.testa", "valid.txt")
+        *("conll2003", "LOC MISC ORG PER"), ("eng.train", "train.txt"), ("eng.testa", "valid.txt")
     ),
     _words("ewtpos", "upos", PARTS_OF_SPEECH),
     _words("ewtrelations", "deprel", RELATIONS),

@@ -1,4 +1,4 @@
-"""The command line: ``jat-graph demo | train | eval | experiment | inspect | calibrate | …``.
+"""The command line: ``jat-graph demo | inspect | calibrate | plot | view | probe``.
 
 Nothing is imported here before Ctrl-C is listened to.
 """

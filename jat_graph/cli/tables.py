@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -11,12 +11,10 @@ from rich.table import Table
 from jat_graph.directions import named
 
 if TYPE_CHECKING:
-    from jat_graph.config import JatConfig
     from jat_graph.inspection import HeadReport, Inspection, Jump, Stone, Token
 
 _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
 _BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-MANY = 2**31  # more heads than any model: the config's own heads are wanted, whatever the model
 MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and stones of a jump
 
 
@@ -24,38 +22,30 @@ def head_tables(report: Inspection) -> list[Table]:
     """Show what was found: tables of heads, of jumps and, where there are some, of stones."""
     from jat_graph.inspection import StoneReport
 
+    has_stones = any(isinstance(head, StoneReport) for head in report.heads)
+    numbers = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
     theta = ["θ"] * (report.config.strength is not None)
-    stone_heads = [head for head in report.heads if isinstance(head, StoneReport)]
-    if not stone_heads:
-        return [
-            _table(
-                ("ρ", "density", "mean weight", *theta), [(h, [_numbers(h)]) for h in report.heads]
-            ),
-            _table(
-                ("jump", "gain", "stepping stones"),
-                [(head, map(jump_cells, head.jumps)) for head in report.heads],
-            ),
-        ]
-    jumps = [(h, [jump_cells(j, f"{j.weight:.0%}") for j in h.jumps]) for h in stone_heads]
-    return [
-        _table(
-            ("t", "linked", "stones", "size", *theta), [(h, [_numbers(h)]) for h in stone_heads]
-        ),
-        _table(("jump", "P", "gain", "stepping stones"), jumps),
-        _table(
-            ("stone", "walks", "who stands on it"),
-            [(head, map(_stone_cells, head.stones)) for head in stone_heads],
-        ),
+    weight = ["P"] * has_stones
+    jumps = [(head, [jump_cells(j, has_stones) for j in head.jumps]) for head in report.heads]
+    tables = [
+        _table((*numbers, *theta), [(head, [_numbers(head)]) for head in report.heads]),
+        _table(("jump", *weight, "gain", "stepping stones"), jumps),
     ]
+    if has_stones:
+        stones = [
+            (head, [_stone_cells(stone) for stone in head.stones])
+            for head in report.heads
+            if isinstance(head, StoneReport)
+        ]
+        tables.append(_table(("stone", "walks", "who stands on it"), stones))
+    return tables
 
 
-def _table(
-    columns: tuple[str, ...], heads: Sequence[tuple[HeadReport, Iterable[Sequence[str]]]]
-) -> Table:
+def _table(columns: tuple[str, ...], heads: Sequence[tuple[HeadReport, list[list[str]]]]) -> Table:
     """Show the rows of each head, with its layer and number in the first."""
     table = Table("layer", "head", *columns)
     for head, found in heads:
-        rows = list(found) or [("none",)]
+        rows = found or [["none"]]
         for index, cells in enumerate(rows):
             first = ("", "") if index else (str(head.layer), str(head.head))
             table.add_row(*first, *cells, end_section=index == len(rows) - 1)
@@ -74,8 +64,8 @@ def _numbers(head: HeadReport) -> list[str]:
     return [f"{head.threshold:.3g}", *said, *[theta] * bool(hops)]
 
 
-def jump_cells(jump: Jump, *weight: str) -> list[str]:
-    """A jump with its tokens, its weight if it is given, its gain and its stepping stones."""
+def jump_cells(jump: Jump, has_weight: bool = False) -> list[str]:
+    """A jump with its tokens, its weight if it is wanted, its gain and its stepping stones."""
     said = [
         f"{_token(stone.token)} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
         if stone.side is None
@@ -85,6 +75,7 @@ def jump_cells(jump: Jump, *weight: str) -> list[str]:
     left, hidden = len(jump.stones) - len(said), jump.hidden_stones
     said += [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
     pair = f"{_token(jump.query)} → {_token(jump.key)}"
+    weight = [f"{jump.weight:.0%}"] * has_weight
     return [escape(pair), *weight, f"{jump.gain:+.1%}", escape(", ".join(said))]
 
 
@@ -100,15 +91,3 @@ def _stone_cells(stone: Stone) -> list[str]:
 def _token(token: Token) -> str:
     """A token with its position, as pencil₆."""
     return named(token.text) + str(token.index).translate(_BELOW)
-
-
-def threshold_table(config: JatConfig) -> Table:
-    """Show the thresholds, a line for each head."""
-    rows = config.graph.threshold if isinstance(config.graph.threshold, tuple) else ()
-    count = len(rows[0]) if rows and config.heads == "all" else MANY
-    heads = config.head_indices(count) if rows else ()
-    table = Table("layer", "head", "ρ")
-    for layer, row in zip(config.layers or range(len(rows)), rows, strict=True):
-        for head, value in zip(heads, row, strict=True):
-            table.add_row(str(layer), str(head), f"{value:.3g}", end_section=head == heads[-1])
-    return table

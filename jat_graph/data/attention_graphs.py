@@ -131,7 +131,7 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         if max_neighbors is not None:
             check_integer("max_neighbors", max_neighbors, least=1)
         check_integer("batch_size", batch_size, least=1)
-        self.heads = known if heads is None else check_heads(heads, known, edges)
+        self.heads = known if heads is None else check_heads(heads, known)
         encoded = encode_texts(texts, model, tokenizer, max_length, nodes == "words")
         if y is not None and len(y) != len(texts):
             raise ValueError(f"y must have an entry for each of {len(texts)} texts, got {len(y)}")

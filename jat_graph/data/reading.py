@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from jat_graph.adjacency.scores import attention_scores
-from jat_graph.attention.jump_heads import JumpHeads
-from jat_graph.attention.propagation import head_groups
-from jat_graph.checks.numbers import is_integer
 from jat_graph.data.texts import EncodedTexts
-from jat_graph.hf import CapturedLayer, attached_config, capture_scores
+from jat_graph.hf import CapturedLayer
+from jat_graph.hf.capture import jumping_heads
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import attention_of, evaluating, giving_attention, model_inputs
+from jat_graph.inspection.tracing import propagated_heads, run_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -37,57 +34,40 @@ def read_texts(
     heads: Sequence[Head],
 ) -> Iterator[tuple[int, Tensor, Tensor]]:  # row, [layers + 1, n, D], [C, n, n]
     """Yield the states of each text, and what chosen heads have there; no heads without maps."""
-    shown = giving_attention(model) if maps == ATTENTION else nullcontext()
-    with evaluating(model), shown, torch.no_grad():
-        for some in texts.batches(rows, batch_size):
-            states, own = _run(model, texts.inputs_of(some), maps, heads)
-            kind = torch.promote_types(states.dtype, torch.float32)
-            for index, row in enumerate(some):
-                nothing = states.new_zeros(0, states.size(2), states.size(2))
-                found = torch.stack([one[index] for one in own]) if own else nothing
-                yield row, states[index].to(kind), found.to(kind)
-
-
-def _run(
-    model: PreTrainedModel, batch: Mapping[str, Tensor], maps: str | None, heads: Sequence[Head]
-) -> tuple[Tensor, list[Tensor]]:  # [B, layers + 1, L, D], [B, L, L] of each head
-    inputs = model_inputs(model, batch) | {"output_hidden_states": True}
-    if maps in (None, ATTENTION):
-        outputs = model(**inputs, output_attentions=maps == ATTENTION)
-        rows = attention_of(outputs) if maps == ATTENTION else ()
-        own = [rows[layer][:, head] for layer, head in heads]
-    else:
-        with capture_scores(model) as layers:
-            outputs = model(**inputs)
-        wanted = {layer for layer, _ in heads}
-        known = {
-            one.layer: dict(zip(one.heads, layer_maps(one, maps).unbind(1), strict=True))
-            for one in layers
-            if one.layer in wanted
-        }
-        own = [known[layer][head] for layer, head in heads]
-    return torch.stack(outputs.hidden_states, dim=1), own
+    attention, jumps = maps == ATTENTION, maps not in (None, ATTENTION)
+    for some in texts.batches(rows, batch_size):
+        inputs = texts.inputs_of(some)
+        outputs, layers = run_model(model, inputs, attention=attention, states=True, jumps=jumps)
+        states = torch.stack(outputs.hidden_states, dim=1)
+        kind = torch.promote_types(states.dtype, torch.float32)
+        if attention:
+            own = [outputs.attentions[layer][:, head] for layer, head in heads]
+        else:
+            wanted = {layer for layer, _ in heads}
+            known = {
+                (layer.layer, head): found
+                for layer in layers
+                if layer.layer in wanted
+                for head, found in zip(layer.heads, layer_maps(layer, maps).unbind(1), strict=True)
+            }
+            own = [known[head] for head in heads]
+        for index, row in enumerate(some):
+            nothing = states.new_zeros(0, states.size(2), states.size(2))
+            found = torch.stack([one[index] for one in own]) if own else nothing
+            yield row, states[index].to(kind), found.to(kind)
 
 
 def layer_maps(layer: CapturedLayer, maps: str | None) -> Tensor:  # [B, H, L, L]
     """Return what the jump heads of a layer have."""
-    if maps == GRAPH:
-        return layer_graph(layer).weights
-    if maps == SCORES:
-        return attention_scores(layer.query, layer.key, layer.scale)
-    groups = head_groups(
-        layer.query,
-        layer.key,
-        layer.key,
-        JumpHeads.everyone(layer.config, len(layer.heads)),
-        mask=layer.mask,
-        scale=layer.scale,
-        strength=layer.strength,
-        layers=layer.conv,
-    )
-    order = torch.tensor([head for group in groups for head in group.heads])
-    found = [attention_scores(group.query, group.key, layer.scale) for group in groups]
-    return torch.cat(found, dim=1)[:, order.argsort()]
+    with torch.no_grad():
+        if maps == GRAPH:
+            return layer_graph(layer).weights
+        if maps == SCORES:
+            return attention_scores(layer.query, layer.key, layer.scale)
+        groups = propagated_heads(layer)
+        order = torch.tensor([head for group in groups for head in group.heads])
+        found = [attention_scores(group.query, group.key, layer.scale) for group in groups]
+        return torch.cat(found, dim=1)[:, order.argsort()]
 
 
 def pool_words(
@@ -121,9 +101,8 @@ def check_model(model: Any) -> None:
 
 def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     """All heads of a model."""
-    layers, heads = (
-        getattr(model.config, f"num_{name}", 0) for name in ("hidden_layers", "attention_heads")
-    )
+    names = ("num_hidden_layers", "num_attention_heads")
+    layers, heads = (getattr(model.config, name, 0) for name in names)
     if not heads:
         raise ValueError(f"model must have attention heads, got a {type(model).__name__} without")
     return tuple((layer, head) for layer in range(layers) for head in range(heads))
@@ -131,30 +110,26 @@ def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
 
 def jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     """The heads of a model that jump, if it has some."""
-    config = attached_config(model)
-    if config is None:
+    known = jumping_heads(model)
+    if not known:
         raise ValueError("model must have jump heads for edges='jumps', got none: attach them")
-    modules = [entry for entry in attention_modules(model) if entry.left_alone is None]
-    if serves_several_layers(modules):
+    if shares_modules(model):
         raise ValueError("edges must be 'attention' where layers share a module, got 'jumps'")
-    return tuple(
-        (layer, head)
-        for layer in config.layer_indices(len(modules))
-        for head in config.head_indices(modules[layer].num_heads)
-    )
+    return tuple((layer, head) for layer, heads in sorted(known.items()) for head in heads)
 
 
-def check_heads(heads: Sequence[Head], known: tuple[Head, ...], edges: str) -> tuple[Head, ...]:
+def shares_modules(model: PreTrainedModel) -> bool:
+    """Tell whether layers of a model share one module for attention."""
+    return serves_several_layers([m for m in attention_modules(model) if m.left_alone is None])
+
+
+def check_heads(heads: Sequence[Head], known: tuple[Head, ...]) -> tuple[Head, ...]:
     """Return pairs of layer and head, of those that there are."""
-    if not isinstance(heads, Sequence) or not heads:
-        raise ValueError(f"heads must be one or more pairs (layer, head), got {heads!r}")
-    for pair in heads:
-        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(map(is_integer, pair)):
-            raise ValueError(f"heads must be pairs (layer, head), got {pair!r} among them")
-        if tuple(pair) not in known:
-            kind = "heads" if edges == "attention" else "jump heads"
-            raise ValueError(f"heads must name {kind} of the model, got {tuple(pair)}")
-    chosen = tuple((layer, head) for layer, head in heads)
-    if len(set(chosen)) != len(chosen):
-        raise ValueError(f"heads must not name a head twice, got {heads!r}")
-    return chosen
+    pairs: list[Any] = list(heads) if isinstance(heads, Sequence) else []
+    chosen = [head for head in known if head in pairs or list(head) in pairs]
+    if not pairs or len(chosen) != len(pairs):
+        raise ValueError(
+            f"heads must be pairs (layer, head) of {len(known)} that there are, each of them once, "
+            f"got {heads!r}"
+        )
+    return tuple((layer, head) for layer, head in heads)

@@ -56,6 +56,10 @@ def encode_texts(
 ) -> EncodedTexts:
     """Cut texts into tokens, no more than the model takes, and find the words that these are of."""
     split = _check_texts(texts)
+    room = min(tokenizer.model_max_length, most_positions(model.config) or 2**31 - 1)
+    if max_length is not None:
+        least = tokenizer.num_special_tokens_to_add() + 1
+        check_integer("max_length", max_length, least=least, below=room + 1)
     if (by_words or split) and not tokenizer.is_fast:
         raise ValueError(
             f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
@@ -64,7 +68,7 @@ def encode_texts(
         # Given word by word, byte-level tokenizers would read "the bank" as "thebank".
         [" ".join(text) if split else text for text in texts],
         truncation=True,
-        max_length=_most_tokens(model, tokenizer, max_length),
+        max_length=max_length or room,
         return_attention_mask=True,
         return_offsets_mapping=split,
         verbose=False,
@@ -77,17 +81,14 @@ def encode_texts(
     if not by_words:
         return EncodedTexts(inputs, None, None)
     if split:
-        words = [_words_at(*row) for row in zip(texts, offsets, strict=True)]
+        words = []
+        for text, spans in zip(texts, offsets, strict=True):  # the word by where a token ends
+            ends = list(accumulate(len(word) + 1 for word in text))  # with the space after it
+            words.append([bisect(ends, end - 1) if end > start else -1 for start, end in spans])
         return EncodedTexts(inputs, words, [len(text) for text in texts])
     found = [encoded.word_ids(row) for row in range(len(texts))]
     words = [[-1 if word is None else word for word in row] for row in found]
     return EncodedTexts(inputs, words, [max(row) + 1 for row in words])
-
-
-def _words_at(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the word of each token, by where it ends in the words with spaces between them."""
-    ends = list(accumulate(len(word) + 1 for word in words))  # with the space after it
-    return [bisect(ends, end - 1) if end > start else -1 for start, end in offsets]
 
 
 def _check_texts(texts: Texts) -> bool:
@@ -102,13 +103,3 @@ def _check_texts(texts: Texts) -> bool:
             wanted = "a list of words" if split else "a string"
             raise ValueError(f"texts[{row}] must be {wanted} like texts[0], got {text!r}")
     return split
-
-
-def _most_tokens(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None
-) -> int:
-    room = min(tokenizer.model_max_length, most_positions(model.config) or 2**31 - 1)
-    if max_length is None:
-        return room
-    least = tokenizer.num_special_tokens_to_add() + 1
-    return check_integer("max_length", max_length, least=least, below=room + 1)

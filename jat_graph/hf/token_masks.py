@@ -64,6 +64,7 @@ class _Forward(threading.local):
     known: bool = False
     excluded: Tensor | None = None  # [B, L]; None for inputs without ids
     rounds: int = 0  # calls of the last layer that are to come
+    used: bool = False  # whether a layer was given it
 
 
 _forward = _Forward()
@@ -73,13 +74,17 @@ def _start(rounds: int, module: PreTrainedModel, args: Any, kwargs: Mapping[str,
     """Forget earlier forwards, and note inputs that have no ids."""
     without = module.main_input_name != "input_ids" or kwargs.get("inputs_embeds") is not None
     _forward.known, _forward.excluded, _forward.rounds = without, None, rounds
+    _forward.used = False
 
 
 def _look_up(tokens: tuple[int, ...], rounds: int, module: Any, args: Any, kwargs: Any) -> None:
+    if _forward.known and not _forward.used:
+        return  # GPT-2 looks up the types of tokens in the same table, after the tokens
     ids = args[0] if args else kwargs["input"]
     # Token by token, for a tensor of them would have to be sent to the device.
     excluded = reduce(torch.logical_or, (ids == token for token in tokens)).flatten(0, -2)
     _forward.known, _forward.excluded, _forward.rounds = True, excluded, rounds
+    _forward.used = False
 
 
 def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -89,7 +94,7 @@ def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -
             f"{type(module).__name__} does not know which tokens are excluded: call the model with "
             "input_ids, and attach heads after its embeddings were changed"
         )
-    excluded = _forward.excluded
+    excluded, _forward.used = _forward.excluded, True
     if last:  # the next forward may be one of embeddings, of which no hook knows
         _forward.rounds -= 1
         if _forward.rounds == 0:

@@ -1,11 +1,6 @@
 """What heads do on real input: graphs of texts, reports on them, and thresholds from data."""
 
-from jat_graph.inspection.calibration import (
-    HeadStatistics,
-    calibrate,
-    graph_statistics,
-    layer_statistics,
-)
+from jat_graph.inspection.calibration import HeadStatistics, calibrate, graph_statistics
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -37,7 +32,6 @@ __all__ = [
     "calibrate",
     "graph_statistics",
     "inspect_text",
-    "layer_statistics",
     "view_graphs",
     "view_head",
 ]

@@ -19,8 +19,8 @@ from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.changing import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_graph, layer_pairs
 from jat_graph.inspection.relay import Relay
-from jat_graph.inspection.structure import GraphStructure, mean_structure, structure_sums
-from jat_graph.inspection.tracing import Inputs, capture_batch
+from jat_graph.inspection.structure import GraphStructure, structure_sums
+from jat_graph.inspection.tracing import Inputs, run_model
 from jat_graph.progress import track_progress
 
 HOLD_OUT_EVERY = 5
@@ -73,10 +73,9 @@ def calibrate(
     four), and the density reached on those is logged, as a warning where its mean is not within a
     factor of two of the one asked for.
 
-    Runs each layer at most twice on each batch, however many of them jump, and the model once more
-    for the densities: what a layer gives is kept for the next one. Where layers share a module
-    (ALBERT), or an encoder and a decoder both jump, each layer needs a pass. Memory: one number a
-    pair and head, and a layer's output for all batches.
+    Runs each layer at most twice on each batch and the model once more for the densities; where
+    layers share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass.
+    Memory: one number a pair and head, and a layer's output for all batches.
 
     Args:
         model: A model of transformers, with or without jump heads; it comes back as it was.
@@ -108,18 +107,17 @@ def calibrate(
     """
     config = config or attached_config(model) or JatConfig()
     check_calibration(density, config)
-    batches = _checked(batches)
+    batches = _check_batches(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
     used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
     before, learned = attached_config(model), learned_by_heads(model)
     try:
-        table = _measure_table(model, learned, used, density, config)
-        result = config.replace(threshold=table)
+        result = config.replace(threshold=_measure_table(model, learned, used, density, config))
         attach_again(model, result, learned)
-        _log_density("used", graph_statistics(model, used), density)
-        if held_out:
-            _log_density("held-out", graph_statistics(model, held_out), density)
+        for name, some in (("used", used), ("held-out", held_out)):
+            if some:
+                _log_density(name, graph_statistics(model, some), density)
     finally:
         if attached_config(model) != before:
             attach_again(model, before, learned)
@@ -146,40 +144,24 @@ def graph_statistics(
     Reference:
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
-    batches = _checked(batches)
+    batches = _check_batches(batches)
     if attached_config(model) is None:
         raise ValueError("model must have jump heads, got none: attach them first")
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
-        for layer in capture_batch(model, batch):
-            graph = layer_graph(layer)
-            found = _sums(graph)
-            if structure:
-                found = torch.cat([found, structure_sums(graph)], dim=-1)
-            for head, sums in zip(layer.heads, found, strict=True):
-                place = layer.layer, head
-                totals[place] = totals.get(place, torch.zeros_like(sums)) + sums
-    return [_statistics(*place, sums) for place, sums in totals.items()]
+        for layer in run_model(model, batch, jumps=True)[1]:
+            for head, sums in _sums(layer, layer_graph(layer), structure).items():
+                totals[head] = totals[head] + sums if head in totals else sums
+    return [_statistics(*head, sums) for head, sums in totals.items()]
 
 
 def layer_statistics(layer: CapturedLayer, graph: LayerGraph | None = None) -> list[HeadStatistics]:
-    """Measure the density and the mean weight of each head of one layer, on one batch.
-
-    Args:
-        layer: What :func:`jat_graph.hf.capture_scores` kept.
-        graph: Its graph, if it is there already. (default: None)
-
-    Returns:
-        One entry for each jump head.
-
-    Reference:
-        A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
-    """
-    sums = zip(layer.heads, _sums(graph or layer_graph(layer)), strict=True)
-    return [_statistics(layer.layer, head, values) for head, values in sums]
+    """Return the statistics of each jump head of one layer, on one batch, perhaps of its graph."""
+    found = _sums(layer, graph or layer_graph(layer), structure=False)
+    return [_statistics(*head, sums) for head, sums in found.items()]
 
 
-def _checked(batches: Iterable[Inputs]) -> list[Inputs]:
+def _check_batches(batches: Iterable[Inputs]) -> list[Inputs]:
     batches = list(batches)
     if not batches:
         raise ValueError("batches must hold at least one batch, got none")
@@ -222,12 +204,8 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
     """
     batch, heads, length = pairs.source.shape
-    critical = torch.full(
-        (batch, heads, length, length),
-        -torch.inf,
-        dtype=pairs.source.dtype,
-        device=pairs.source.device,
-    )
+    dtype, device = pairs.source.dtype, pairs.source.device
+    critical = torch.full((batch, heads, length, length), -torch.inf, dtype=dtype, device=device)
     height = max(1, PAIRS // (batch * heads * length))
     for keys in pairs.keys.slices(pairs.source, BLOCK):
         scores, norms = pairs.key_scores(keys)  # [B, H, L, u], max(1, ‖K_j‖) [B, H, u]
@@ -242,33 +220,34 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
 
 
-def _sums(graph: LayerGraph) -> Tensor:  # [H, 3]
+def _sums(
+    layer: CapturedLayer, graph: LayerGraph, structure: bool
+) -> dict[tuple[int, int], Tensor]:  # [3], or [8] with structure
     """Return for each head how many entries there may be and are, and the sum of their weights."""
     allowed, weights = graph.entries
     columns = (allowed, weights > 0, weights)
-    return torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
+    found = torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
+    if structure:
+        found = torch.cat([found, structure_sums(graph)], dim=-1)
+    return {(layer.layer, head): sums for head, sums in zip(layer.heads, found, strict=True)}
 
 
 def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
     pairs, joined, weight, *rest = sums.tolist()
     density = joined / pairs if pairs else 0.0
     mean = weight / joined if joined else 0.0
-    structure = mean_structure(rest) if rest else None
+    structure = None
+    if rest:  # of how many sequences, and sums over them; of none the means are 0
+        structure = GraphStructure(*(total / max(rest[0], 1.0) for total in rest[1:]))
     return HeadStatistics(layer, head, density, mean, int(pairs), structure)
 
 
 def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:
     reached = [s.density for s in statistics]
     mean = sum(reached) / len(reached)
-    far_off = not wanted / FAR_OFF <= mean <= wanted * FAR_OFF
-    logger.log(
-        logging.WARNING if far_off else logging.INFO,
-        "density on %s batches: mean %.4f, from %.4f to %.4f over %d heads (wanted %.4f)%s",
-        name,
-        mean,
-        min(reached),
-        max(reached),
-        len(reached),
-        wanted,
-        "; that is far off: calibrate on more texts, or on texts like these" if far_off else "",
-    )
+    spread = f"mean {mean:.4f}, from {min(reached):.4f} to {max(reached):.4f}"
+    said = f"density on {name} batches: {spread} over {len(reached)} heads (wanted {wanted:.4f})"
+    if wanted / FAR_OFF <= mean <= wanted * FAR_OFF:
+        logger.info(said)
+    else:
+        logger.warning("%s; calibrate on more texts, or on texts like these", said)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.capture import jumping_modules
 from jat_graph.hf.modules import layers_around
-from jat_graph.inspection.tracing import Inputs, capture_batch
+from jat_graph.inspection.tracing import Inputs, run_model
 
 
 class Relay:
@@ -22,23 +22,23 @@ class Relay:
 
     What a layer gave stands for all layers before it, so that those need not run. That is right
     where layers are a chain; where the first batch shows that they are none, as in models whose
-    layers share a module, every run goes through the whole model.
-
-    Args:
-        model: A model with the jump heads that are to be visited, none of which may jump yet.
-        batches: Model inputs.
+    layers share a module, every run goes through the whole model. None of the model's jump heads
+    may jump yet.
     """
 
     def __init__(self, model: PreTrainedModel, batches: Sequence[Inputs]) -> None:
         self.model, self.batches = model, batches
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
-        whole = capture_batch(model, batches[0])
+        _, whole = run_model(model, batches[0], jumps=True)
         self.heads = [(layer.layer, layer.heads) for layer in whole]
-        self._chain, self._places = _chain(model, len(whole))
+        self._chain, self._rows = _find_chain(model, len(whole))
         if self._chain:
             found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
             self._given[0] = None
-            if not all(map(_same, found, whole)):
+            if not all(
+                a.layer == b.layer and torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
+                for a, b in zip(found, whole, strict=True)
+            ):
                 self._chain = []
 
     def captured(self, row: int) -> Iterator[CapturedLayer]:
@@ -51,10 +51,10 @@ class Relay:
 
     def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
         if not self._chain:
-            return capture_batch(self.model, batch)[row]
-        first, last = self._places[row - 1] if row else 0, self._places[row]
+            return run_model(self.model, batch, jumps=True)[1][row]
+        first, last = self._rows[row - 1] if row else 0, self._rows[row]
         with _running(self._chain, first, last, self._given[number]) as latest:
-            (*_, layer) = capture_batch(self.model, batch)
+            _, (*_, layer) = run_model(self.model, batch, jumps=True)
         self._given[number] = latest[0]
         return layer
 
@@ -67,13 +67,13 @@ def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Itera
     """
     latest = [given, given]
 
-    def forward(place: int, own: Any, *args: Any, **kwargs: Any) -> Any:
-        if first <= place <= last:
+    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+        if first <= index <= last:
             latest[:] = latest[1], own(*args, **kwargs)
         return latest[1]
 
-    for place, layer in enumerate(chain):
-        layer.forward = partial(forward, place, layer.forward)
+    for index, layer in enumerate(chain):
+        layer.forward = partial(forward, index, layer.forward)
     try:
         yield latest
     finally:
@@ -81,8 +81,8 @@ def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Itera
             del layer.forward
 
 
-def _chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
-    """Return the layers of the list in which all jump layers are, and the jump layers' places."""
+def _find_chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
+    """Return the layers of the list in which all jump layers are, and where these are in it."""
     jumping = sorted(jumping_modules(model), key=lambda entry: entry[1].index)
     around = layers_around(model, [module for module, _ in jumping])
     for part in model.modules():
@@ -91,9 +91,3 @@ def _chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int
             if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
                 return chain, [chain.index(layer) for layer in around]
     return [], []
-
-
-def _same(part: CapturedLayer, layer: CapturedLayer) -> bool:
-    """Tell whether a layer saw the same in two runs, to the bit."""
-    pairs = (part.query, layer.query), (part.key, layer.key)
-    return part.layer == layer.layer and all(torch.equal(*pair) for pair in pairs)

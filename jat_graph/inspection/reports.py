@@ -45,8 +45,8 @@ class Jump:
         before: Attention probability without propagation.
         after: Attention probability with propagation.
         stones: The keys that voted and are shown, strongest product first; stones by their shares.
-        hidden_stones: Number of special tokens that voted and are not shown.
-        carried: With strengths how much of the value of k comes to i along the graph, beside
+        hidden_stones: Number of special tokens that voted and are not shown. (default: 0)
+        value_update: With strengths how much of the value of k comes to i along the graph, beside
             attention: Σ_p θᵛ_p (Pᵖ)_ik. (default: None)
     """
 
@@ -57,7 +57,7 @@ class Jump:
     after: float
     stones: tuple[SteppingStone, ...]
     hidden_stones: int = 0
-    carried: float | None = None
+    value_update: float | None = None
 
     @property
     def gain(self) -> float:
@@ -65,11 +65,7 @@ class Jump:
         return self.after - self.before
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the jump as JSON types, with its gain.
-
-        Returns:
-            A dictionary for ``json.dumps``.
-        """
+        """Return the jump as JSON types, with its gain."""
         return {**_as_json(self), "gain": self.gain}
 
 
@@ -95,15 +91,14 @@ class Stone:
         side: 1 for unusually high scores, -1 for unusually low ones.
         share: Share of all walks that go over it.
         links: The tokens on it that are shown, in the order of the text.
-        hidden_links: Number of tokens on it that are not shown: special ones, and those that are
-            not looked at.
+        hidden_links: Number of tokens on it that are not shown. (default: 0)
     """
 
     token: Token
     side: int
     share: float
     links: tuple[Link, ...]
-    hidden_links: int
+    hidden_links: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,11 +162,7 @@ class Inspection:
     heads: tuple[HeadReport, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON types; an infinite ρ becomes ``"inf"``.
-
-        Returns:
-            A dictionary for ``json.dumps``.
-        """
+        """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""
         return {
             "text": self.text,
             "tokens": [token.text for token in self.tokens],
@@ -210,9 +201,7 @@ class HeadView(GraphView):
     """One jump head on one text, as matrices; what :func:`jat_graph.viz.draw_head` draws.
 
     Args:
-        report: The head's numbers and jumps.
-        tokens: The tokens shown.
-        weights: The graph A; with stones P between two tokens.
+        report, tokens, weights: As in :class:`GraphView`, with the head's jumps.
         scores: X before propagation, scaled.
         propagated: The scores after propagation, scaled.
         gains: Attention probability after propagation minus before.
@@ -241,7 +230,7 @@ class HeadView(GraphView):
         if most >= len(self.tokens):
             return self
         keep = strongest_tokens(self.gains, self.weights, most)
-        tokens = tuple(self.tokens[place] for place in keep)
+        tokens = tuple(self.tokens[index] for index in keep)
         jumps = tuple(j for j in self.report.jumps if j.query in tokens and j.key in tokens)
         matrices = self.weights, self.scores, self.propagated, self.gains
         return HeadView(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -40,16 +39,11 @@ class EncodedText:
     inputs: Any
     tokens: tuple[Token, ...]
     named: frozenset[int]  # positions that are not hidden as special
-    shown: tuple[int, ...]  # and those that are looked at, in rising order
-
-    @property
-    def shown_tokens(self) -> tuple[Token, ...]:
-        """The tokens that are looked at."""
-        return tuple(self.tokens[index] for index in self.shown)
+    shown: tuple[Token, ...]  # and tokens that are looked at, in rising order
 
     def cut(self, matrix: Tensor) -> Tensor:  # [L, L] -> [n, n]
         """Return what a matrix has for the tokens that are looked at."""
-        keep = list(self.shown)
+        keep = [token.index for token in self.shown]
         return matrix if len(keep) == len(matrix) else matrix[keep][:, keep]
 
 
@@ -78,15 +72,27 @@ def encode_text(
     if length > limit:
         raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")
     named = frozenset(n for n, hidden in enumerate(special) if special_tokens or not hidden)
-    shown = tuple(index for index in choose_tokens(tokens, length) if index in named)
-    if not shown:
-        raise ValueError("tokens must not all be special, unless special tokens are shown")
+    wanted = _check_span(tokens, length)
     names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
     # A byte-level piece becomes what it says; a word piece keeps its ##.
     texts = (tokenizer.convert_tokens_to_string([name]).strip() or name for name in names)
-    return EncodedText(
-        title, inputs, tuple(Token(n, said) for n, said in enumerate(texts)), named, shown
-    )
+    every = tuple(Token(n, said) for n, said in enumerate(texts))
+    shown = tuple(every[index] for index in wanted if index in named)
+    if not shown:
+        raise ValueError("tokens must not all be special, unless special tokens are shown")
+    return EncodedText(title, inputs, every, named, shown)
+
+
+def _check_span(tokens: range | None, length: int) -> range:
+    """Return the positions that are looked at, of a text of so many tokens."""
+    if tokens is None:
+        return range(length)
+    is_span = isinstance(tokens, range) and tokens.step == 1
+    if not is_span or not 0 <= tokens.start < tokens.stop <= length:
+        raise ValueError(
+            f"tokens must lie in a text of {length}, as range(0, {length}), got {tokens!r}"
+        )
+    return tokens
 
 
 def choose_heads(
@@ -105,44 +111,20 @@ def choose_heads(
     )
     for layer in wanted or ():
         if layer not in known:
-            raise ValueError(f"layer {layer} must have {kind}heads, got only {_listed(known)}")
+            raise ValueError(f"layer {layer} must have {kind}heads, got them in {sorted(known)}")
     chosen = known if wanted is None else {layer: known[layer] for layer in wanted}
+    there = {head for some in chosen.values() for head in some}
     for head in own or ():
-        if not any(head in some for some in chosen.values()):
-            raise ValueError(f"head {head} must be a {kind}head, got only {_listed(chosen)}")
+        if head not in there:
+            raise ValueError(
+                f"head {head} must be a {kind}head in layers {sorted(chosen)}, got {sorted(there)}"
+            )
     return tuple(
         (layer, head)
         for layer, some in chosen.items()
         for head in some
         if own is None or head in own
     )
-
-
-def _listed(known: Mapping[int, tuple[int, ...]]) -> str:
-    """Name heads in few words: neighbouring layers of the same heads together."""
-
-    def few(indices: tuple[int, ...]) -> str:
-        are_all = len(indices) > 1 and indices == tuple(range(indices[0], indices[-1] + 1))
-        return f"{indices[0]}-{indices[-1]}" if are_all else ", ".join(map(str, indices))
-
-    runs = groupby(sorted(known), key=lambda layer: known[layer])
-    return "; ".join(f"layers {few(tuple(layers))}: heads {few(heads)}" for heads, layers in runs)
-
-
-def choose_tokens(tokens: range | None, length: int) -> range:
-    """Return the positions that are looked at, of a text of so many tokens."""
-    if tokens is None:
-        return range(length)
-    if not isinstance(tokens, range) or tokens.step != 1 or not 0 <= tokens.start < tokens.stop:
-        raise ValueError(
-            "tokens must be a range of positions that follow each other, as range(40, 90), "
-            f"got {tokens!r}"
-        )
-    if tokens.stop > length:
-        raise ValueError(
-            f"tokens must lie in a text of {length}, 0:{length}, got {tokens.start}:{tokens.stop}"
-        )
-    return tokens
 
 
 def strongest_edges(

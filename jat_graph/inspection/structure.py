@@ -49,12 +49,6 @@ def structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
     return torch.tensor(rows, dtype=torch.float64).view(batch, heads, 5).sum(0)
 
 
-def mean_structure(sums: list[float]) -> GraphStructure:
-    """Return the means; of no sequence they are 0."""
-    number, *totals = sums
-    return GraphStructure(*(total / max(number, 1.0) for total in totals))
-
-
 def _measure(weights: Tensor) -> tuple[float, float, float, float]:  # [n, n]
     """Return what :class:`GraphStructure` holds, of one graph."""
     from scipy.sparse.csgraph import connected_components  # of the extra 'examples'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jat_graph.checks.numbers import check_integer
@@ -17,9 +18,6 @@ from jat_graph.inspection.reports import (
     HeadView,
     Inspection,
     Jump,
-    Link,
-    SteppingStone,
-    Stone,
     StoneReport,
 )
 from jat_graph.inspection.selection import (
@@ -29,7 +27,7 @@ from jat_graph.inspection.selection import (
     encode_text,
     strongest_edges,
 )
-from jat_graph.inspection.tracing import HeadTrace, capture_batch
+from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
@@ -88,11 +86,8 @@ def inspect_text(
         [(2, 0), (2, 1), (2, 2), (2, 3)]
     """
     check_integer("top", top, least=0)
-    chosen = _jump_heads(model, layers, heads)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
-    reports = tuple(
-        _report_head(encoded, trace, top, top) for trace in _traces(model, encoded, chosen)
-    )
+    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
+    reports = tuple(_report_head(encoded, trace, top, top) for trace in traces)
     config = attached_config(model)
     assert config is not None
     return Inspection(text, encoded.tokens, config, reports)
@@ -134,14 +129,10 @@ def view_head(
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
     """
     check_integer("top", top, least=0)
-    chosen = _jump_heads(model, layer, head)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
-    (trace,) = _traces(model, encoded, chosen)
+    encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
     report = _report_head(encoded, trace, top, None)
     matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
-    return HeadView(
-        report, encoded.shown_tokens, *(encoded.cut(matrix).cpu() for matrix in matrices)
-    )
+    return HeadView(report, encoded.shown, *(encoded.cut(matrix).cpu() for matrix in matrices))
 
 
 def view_graphs(
@@ -173,46 +164,37 @@ def view_graphs(
 
     Reference:
         A of Eq. 3 of the JAT paper.
-
-    Example:
-        >>> import jat_graph
-        >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
-        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model.eval(), jat_graph.JatConfig.stones(), tokenizer)
-        >>> view_graphs = jat_graph.inspection.view_graphs
-        >>> graphs = view_graphs(model, tokenizer, "dogs bark at cats", heads=3)
-        >>> [(graph.report.layer, list(graph.weights.shape)) for graph in graphs][:2]
-        [(0, [4, 4]), (1, [4, 4])]
     """
-    chosen = _jump_heads(model, layers, heads)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
     return (
         GraphView(
-            _report_head(encoded, trace, 0, 0),
-            encoded.shown_tokens,
-            encoded.cut(trace.weights).cpu(),
+            _report_head(encoded, trace, 0, 0), encoded.shown, encoded.cut(trace.weights).cpu()
         )
-        for trace in _traces(model, encoded, chosen)
+        for trace in traces
     )
 
 
-def _jump_heads(
-    model: PreTrainedModel, layers: Indices, heads: Indices
-) -> tuple[tuple[int, int], ...]:
+def _look(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    layers: Indices,
+    heads: Indices,
+    tokens: range | None,
+    special_tokens: bool,
+) -> tuple[EncodedText, Iterator[HeadTrace]]:
+    """Return the text, and what one head after the other did with it; this runs the model."""
     if attached_config(model) is None:
         raise ValueError("model must have jump heads, got none: attach them first")
-    return choose_heads(jumping_heads(model), layers, heads)
+    chosen = choose_heads(jumping_heads(model), layers, heads)
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
 
+    def traces() -> Iterator[HeadTrace]:
+        known = {layer.layer: layer for layer in run_model(model, encoded.inputs, jumps=True)[1]}
+        for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
+            yield HeadTrace(known[layer].of_head(head))
 
-def _traces(
-    model: PreTrainedModel, encoded: EncodedText, heads: tuple[tuple[int, int], ...]
-) -> Iterator[HeadTrace]:
-    """Run the model, and yield what one head after the other did."""
-    layers = {layer.layer: layer for layer in capture_batch(model, encoded.inputs)}
-    for layer, head in track_progress(heads, "heads", len(heads), transient=True):
-        yield HeadTrace(layers[layer].of_head(head))
+    return encoded, traces()
 
 
 def _report_head(
@@ -220,28 +202,33 @@ def _report_head(
 ) -> HeadReport:
     """Report one head: the first jumps, and the first of its stones or all of them."""
     (measured,) = layer_statistics(trace.layer, trace.graph)
-    theta = trace.strengths
+    theta, jumps = trace.strengths(), list(strongest_jumps(encoded, trace, top))
+    updates = trace.value_updates([jump.key.index for jump in jumps]) if jumps else None
+    if updates is not None:
+        jumps = [
+            replace(jump, value_update=float(updates[jump.query.index, number]))
+            for number, jump in enumerate(jumps)
+        ]
     report = HeadReport(
         trace.layer.layer,
         measured.head,
         float(trace.graph.fixed.rule.threshold[0, 0]),
         measured.density,
         measured.mean_weight,
-        tuple(strongest_jumps(encoded, trace, top)),
+        tuple(jumps),
         None if theta is None else tuple(tuple(hop) for hop in theta.mT.tolist()),
     )
     if not isinstance(trace.graph, StoneLinks):
         return report
-    used, shown = trace.graph.stones(), set(encoded.shown)
-    stones = []
-    for key, side, share, standing in used:
-        links = tuple(Link(encoded.tokens[i], b) for i, b in standing if i in shown)
-        if links and key in encoded.named:
-            hidden = len(standing) - len(links)
-            stones.append(Stone(encoded.tokens[key], side, share, links, hidden))
+    used, shown, stones = trace.graph.stones(encoded.tokens), set(encoded.shown), []
+    for stone in used:
+        links = tuple(link for link in stone.links if link.token in shown)
+        if links and stone.token.index in encoded.named:
+            hidden = len(stone.links) - len(links)
+            stones.append(replace(stone, links=links, hidden_links=hidden))
     return StoneReport(
         **vars(report),
-        linked=trace.graph.linked,
+        linked=len({link.token for stone in used for link in stone.links}) / len(encoded.tokens),
         num_stones=len(used),
         median_size=float(statistics.median(len(stone.links) for stone in used) if used else 0),
         stones=tuple(stones[:most_stones]),
@@ -249,29 +236,21 @@ def _report_head(
 
 
 def strongest_jumps(encoded: EncodedText, trace: HeadTrace, top: int) -> Iterator[Jump]:
-    """Yield the edges between shown tokens with the largest gains."""
+    """Yield the edges between shown tokens with the largest gains, without updates of values."""
     if top == 0:
         return  # and make no matrix for it
     gains, weights = (encoded.cut(m) for m in (trace.after - trace.before, trace.weights))
-    edges = [
-        (encoded.shown[i], encoded.shown[k])
-        for i, k in strongest_edges(gains, weights, top).tolist()
-    ]
-    carried = trace.carried([key for _, key in edges])
-    for place, (query, key) in enumerate(edges):
-        votes = trace.graph.votes(query, key)
-        stones = tuple(
-            SteppingStone(encoded.tokens[vote.key], *vote[1:])
-            for vote in votes
-            if vote.key in encoded.named
-        )
+    for row, column in strongest_edges(gains, weights, top).tolist():
+        query, key = encoded.shown[row], encoded.shown[column]
+        pair = query.index, key.index
+        every = trace.graph.stepping_stones(*pair, encoded.tokens)
+        stones = tuple(stone for stone in every if stone.token.index in encoded.named)
         yield Jump(
-            query=encoded.tokens[query],
-            key=encoded.tokens[key],
-            weight=float(trace.weights[query, key]),
-            before=float(trace.before[query, key]),
-            after=float(trace.after[query, key]),
+            query,
+            key,
+            weight=float(trace.weights[pair]),
+            before=float(trace.before[pair]),
+            after=float(trace.after[pair]),
             stones=stones,
-            hidden_stones=len(votes) - len(stones),
-            carried=None if carried is None else float(carried[query, place]),
+            hidden_stones=len(every) - len(stones),
         )

@@ -1,9 +1,9 @@
-"""What one jump head did with a text: scores, graph, probabilities; and how models are run."""
+"""Models run to be looked at, and what one jump head did: scores, graph, probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,12 +19,79 @@ from jat_graph.attention.propagation import Strengths, head_groups
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
-from jat_graph.masks.tokens import TokenMask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Inputs: TypeAlias = Mapping[str, Any]
+
+
+def run_model(
+    model: PreTrainedModel,
+    batch: Inputs,
+    *,
+    attention: bool = False,
+    states: bool = False,
+    jumps: bool = False,
+) -> tuple[Any, list[CapturedLayer]]:
+    """Run a model to look at it: in evaluation mode, without gradients, labels and cache.
+
+    Returns its outputs, with attention probabilities and hidden states if they are asked for, and
+    what its jump heads saw, if that is.
+    """
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
+    inputs = {
+        name: value.to(model.device) if isinstance(value, Tensor) else value
+        for name, value in batch.items()
+        if name != "labels"
+    }
+    asked = {"output_attentions": attention, "output_hidden_states": states}
+    inputs |= {name: True for name, wanted in asked.items() if wanted}
+    if getattr(model.config, "use_cache", False):  # which would be filled and thrown away
+        inputs = {"use_cache": False} | inputs
+    captured: Any = capture_scores(model) if jumps else nullcontext([])
+    with _evaluating(model, attention), torch.no_grad(), captured as layers:
+        outputs = model(**inputs)
+    if attention and (not outputs.attentions or any(rows is None for rows in outputs.attentions)):
+        raise ValueError("model must give attention probabilities, got none")
+    return outputs, layers
+
+
+@contextmanager
+def _evaluating(model: PreTrainedModel, attention: bool) -> Iterator[None]:
+    """Switch dropout off, and let a model without heads of ours show its attention if asked to.
+
+    Every module gets back the mode that it had.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    before = model.config._attn_implementation
+    shows = not attention or before == "eager" or find_attachment(model) is not None
+    model.eval()  # type: ignore[no-untyped-call]
+    try:
+        if not shows:
+            model.set_attn_implementation("eager")
+        yield
+    finally:
+        if not shows:
+            model.set_attn_implementation(before)
+        for module, training in modes:
+            module.training = training
+
+
+def propagated_heads(layer: CapturedLayer, value: Tensor | None = None) -> list[HeadGroup]:
+    """Return the heads of a layer as they jump, with some values; these change nothing else."""
+    with torch.no_grad():
+        return head_groups(
+            layer.query,
+            layer.key,
+            layer.key if value is None else value,
+            JumpHeads.everyone(layer.config, len(layer.heads)),
+            mask=layer.mask,
+            scale=layer.scale,
+            strength=layer.strength,
+            layers=layer.conv,
+        )
 
 
 @dataclass(frozen=True)
@@ -43,155 +110,66 @@ class HeadTrace:
         """What the graph mixes into each token of every other (Eq. 3)."""
         return self.graph.weights[0, 0]
 
-    @property
-    def scores(self) -> Tensor:
-        """X before propagation (Eq. 1)."""
-        return self._scores(self._unchanged)
-
-    @property
-    def propagated(self) -> Tensor:
-        """The scores after it (Eq. 9)."""
-        return self._scores(self._group)
-
     @cached_property
     def before(self) -> Tensor:
         """Attention probabilities without propagation."""
-        return self._probabilities(self._unchanged)
+        return self._probabilities(jumps=False)
 
     @cached_property
     def after(self) -> Tensor:
         """Attention probabilities with it."""
-        return self._probabilities(self._group)
+        return self._probabilities(jumps=True)
 
-    def carried(self, keys: list[int]) -> Tensor | None:  # [L, len(keys)]
+    @property
+    def scores(self) -> Tensor:
+        """X before propagation (Eq. 1)."""
+        return attention_scores(self.layer.query, self.layer.key, self.layer.scale)[0, 0]
+
+    @property
+    def propagated(self) -> Tensor:
+        """The scores after it, scale · Σ_p w_p Φ_p (Eq. 9)."""
+        (group,) = propagated_heads(self.layer)
+        return attention_scores(group.query, group.key, self.layer.scale)[0, 0]
+
+    def value_updates(self, keys: list[int]) -> Tensor | None:  # [L, len(keys)]
         """Return how much of the values of some keys comes along the graph, Σ_p θᵛ_p Pᵖ.
 
-        None without strengths, or where a layer stands in the place of the graph.
+        None without strengths, or where a layer takes the place of the graph.
         """
         query = self.layer.query
         if self.layer.config.strength is None or self.layer.conv is not None:
             return None
         units = query.new_zeros(*query.shape[:3], len(keys))
         units[..., keys, range(len(keys))] = 1
-        moved = self._moved(units).value_update
-        return units[0, 0] * 0 if moved is None else moved[0, 0]
+        (group,) = propagated_heads(self.layer, units)
+        return units[0, 0] * 0 if group.value_update is None else group.value_update[0, 0]
 
-    @property
     def strengths(self) -> Tensor | None:  # [3, hops]
-        """θ of queries, keys and values for each hop; None without."""
+        """Return θ of queries, keys and values for each hop; None without."""
         layer = self.layer
         if layer.config.strength is None:
             return None
-        return Strengths.of(JumpHeads.everyone(layer.config, 1), layer.strength, layer.query).theta[
-            ..., 0
-        ]
+        jumping = JumpHeads.everyone(layer.config, 1)
+        return Strengths.of(jumping, layer.strength, layer.query).theta[..., 0]
 
-    @property
-    def _unchanged(self) -> HeadGroup:
-        """The head as if it did not jump; what its values are changes nothing here."""
-        return HeadGroup((0,), self.layer.query, self.layer.key, self.layer.key, jumps=False)
-
-    @cached_property
-    def _group(self) -> HeadGroup:
-        """The head as it jumps."""
-        return self._moved(self.layer.key)
-
-    def _moved(self, value: Tensor) -> HeadGroup:  # [B, 1, L, Dv]
-        """Return the head as it jumps with these values."""
-        layer, jumping = self.layer, JumpHeads.everyone(self.layer.config, 1)
-        with torch.no_grad():
-            (group,) = head_groups(
-                layer.query,
-                layer.key,
-                value,
-                jumping,
-                mask=layer.mask,
-                scale=layer.scale,
-                strength=layer.strength,
-                layers=layer.conv,
+    def _probabilities(self, jumps: bool) -> Tensor:
+        """Return the softmax of the scores that are read: those that a pattern leaves."""
+        layer, mask, length = self.layer, self.layer.mask, self.layer.query.size(2)
+        pattern = layer.config.attention_pattern()
+        if pattern is not None:
+            rows = pattern_rows(
+                pattern.of_head(layer.heads[0]),
+                valid=mask.valid,
+                num_queries=length,
+                num_keys=length,
+                heads=1,
+                device=layer.query.device,
             )
-        return group
-
-    def _scores(self, group: HeadGroup) -> Tensor:
-        """Return scale · Σ_p w_p Φ_p."""
-        return attention_scores(group.query, group.key, self.layer.scale)[0, 0]
-
-    def _probabilities(self, group: HeadGroup) -> Tensor:
-        query, scale = self.layer.query, self.layer.scale
-        attn_mask, is_causal = self._mask.attention_mask(query.size(2), query)
+            mask = replace(mask, pairs=rows if mask.pairs is None else rows & mask.pairs)
+        groups = [HeadGroup((0,), layer.query, layer.key, layer.key, jumps=False)]
+        if jumps:
+            groups = propagated_heads(layer)
+        attn_mask, is_causal = mask.attention_mask(length, layer.query)
         return attention_probabilities(
-            [group], attn_mask=attn_mask, is_causal=is_causal, scale=scale
+            groups, attn_mask=attn_mask, is_causal=is_causal, scale=layer.scale
         )[0, 0]
-
-    @property
-    def _mask(self) -> TokenMask:
-        """Which scores are read: those that a pattern leaves."""
-        layer, pattern = self.layer, self.layer.config.attention_pattern()
-        if pattern is None:
-            return layer.mask
-        length = layer.query.size(2)
-        rows = pattern_rows(
-            pattern.of_head(layer.heads[0]),
-            valid=layer.mask.valid,
-            num_queries=length,
-            num_keys=length,
-            heads=1,
-            device=layer.query.device,
-        )
-        pairs = rows if layer.mask.pairs is None else rows & layer.mask.pairs
-        return replace(layer.mask, pairs=pairs)
-
-
-def capture_batch(model: PreTrainedModel, batch: Inputs) -> list[CapturedLayer]:
-    """Return what each jump layer saw of a batch, in evaluation mode and without gradients."""
-    inputs = model_inputs(model, batch)
-    with evaluating(model), torch.no_grad(), capture_scores(model) as layers:
-        model(**inputs)
-    return layers
-
-
-def model_inputs(model: PreTrainedModel, batch: Inputs) -> dict[str, Any]:
-    """Return what the model is called with: on its device, without labels, and without a cache."""
-    if not isinstance(batch, Mapping):
-        raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
-    inputs = {
-        name: value.to(model.device) if isinstance(value, Tensor) else value
-        for name, value in batch.items()
-        if name != "labels"
-    }
-    # A cache would only be filled and thrown away.
-    return {"use_cache": False} | inputs if getattr(model.config, "use_cache", False) else inputs
-
-
-@contextmanager
-def giving_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model without heads of ours compute attention in the way that shows it."""
-    before = model.config._attn_implementation
-    if find_attachment(model) is not None or before == "eager":
-        yield
-        return
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
-
-
-def attention_of(outputs: Any) -> tuple[Tensor, ...]:  # [B, H, L, L] each
-    """Return the attention probabilities of all layers."""
-    rows = outputs.attentions
-    if not rows or any(row is None for row in rows):
-        raise ValueError("model must give attention probabilities, got none")
-    return tuple(rows)
-
-
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Switch dropout off, and give every module back the mode it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

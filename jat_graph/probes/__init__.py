@@ -7,14 +7,7 @@ from jat_graph.probes.atlas import Atlas, context_atlas
 from jat_graph.probes.attention import attention_probe
 from jat_graph.probes.compare import compare_findings
 from jat_graph.probes.contexts import Context, read_contexts
-from jat_graph.probes.corpora import (
-    MarkedSentence,
-    MarkedWord,
-    WordNet,
-    open_wordnet,
-    read_evaluation,
-    read_semcor,
-)
+from jat_graph.probes.corpora import open_wordnet, read_evaluation, read_semcor
 from jat_graph.probes.distances import tree_distances
 from jat_graph.probes.findings import Findings
 from jat_graph.probes.graphs import graphs_and_trees
@@ -23,23 +16,19 @@ from jat_graph.probes.ratio import similarity_ratio
 from jat_graph.probes.senses import sense_probe
 from jat_graph.probes.structural import structural_probe
 from jat_graph.probes.treebank import Sentence, read_treebank
-from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.viewing import view
+from jat_graph.probes.words import WordReader
 
 __all__ = [
     "Atlas",
     "Context",
     "Findings",
-    "MarkedSentence",
-    "MarkedWord",
     "Sentence",
-    "WordNet",
+    "WordReader",
     "attention_probe",
     "best_heads",
     "compare_findings",
     "context_atlas",
-    "draw_tree_arcs",
-    "draw_tree_plane",
     "graphs_and_trees",
     "open_wordnet",
     "read_contexts",

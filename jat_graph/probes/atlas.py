@@ -5,28 +5,28 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.directions import isolated
 from jat_graph.probes.clusters import directions, find_clusters, lay_out, renamed, telling_words
-from jat_graph.probes.contexts import Context, Uses, find_uses
+from jat_graph.probes.contexts import Context, find_uses
 from jat_graph.probes.corpora import WordNet
-from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers
+from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers, with_ends
 from jat_graph.probes.pictures import COLOURS, MARKERS
-from jat_graph.probes.words import WordReader, check_layers
+from jat_graph.probes.words import WordReader
 from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page
-from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, PageContent
+from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LEAST = 5  # sentences: fewer make no map
 CLUSTER, TAG, SENSE = "cluster", "part of speech", "sense"
@@ -57,22 +57,19 @@ class Atlas(Findings):
     @property
     def page(self) -> Page:
         """The maps as a page, which a notebook shows and ``save`` writes."""
-        return Page(PageContent(f"Uses of {self.settings['word']}", atlases=self.views))
+        return Page(f"Uses of {self.settings['word']}", atlases=self.views)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the table, the pictures, and the page as ``atlas.html``."""
-        files = super().save(folder)
-        path = Path(folder) / f"{self.name}.html"
+        files, path = super().save(folder), Path(folder) / f"{self.name}.html"
         self.page.save(path)
         return [*files, path]
 
 
 def context_atlas(
+    reader: WordReader,
     word: str,
     contexts: Iterable[Context],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: str | Path,
     *,
     most: int = 1000,
     layers: Sequence[int] | None = None,
@@ -81,21 +78,18 @@ def context_atlas(
 ) -> Atlas:
     """Lay out the uses of a word in the plane, layer by layer: one point a sentence.
 
-    A point is the word's state where it first stands in the sentence. States of a layer are seen
-    from their mean and brought to one length. UMAP lays them out, or PCA where umap-learn is
+    A point is the word's state where it first stands in the sentence, seen from the mean of a
+    layer's states and brought to one length. UMAP lays them out, or PCA where umap-learn is
     missing; each layer begins where the one below ended. Clusters are those of k-means, of as many
-    as give the best silhouette, from 2 to 8; a cluster keeps its number in the next layer where it
-    keeps its points. Its words are those of whose sentences it has surely more than others have.
-    Distances between far groups of a map by UMAP mean nothing, nor do clusters with a low
-    silhouette.
+    as give the best silhouette, from 2 to 8; one keeps its number in the next layer where it keeps
+    its points. Distances between far groups of a map by UMAP mean nothing, nor do clusters with a
+    low silhouette.
 
     Args:
+        reader: A model, and where its states are kept.
         word: The word, in any case. Other forms of it are other words.
         contexts: Sentences, from :func:`read_contexts`; of two with the same letters the first
             counts.
-        model: A model of transformers, with jump heads or without.
-        tokenizer: Its tokenizer, a fast one.
-        folder: Where states are kept.
         most: Most sentences, 5 or more; of more an even sample is drawn. (default: 1000)
         layers: Layers to show; 0 is the embeddings. (default: None, all)
         wordnet: From :func:`open_wordnet`, to say what senses are. (default: None, keys alone)
@@ -114,20 +108,16 @@ def context_atlas(
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 4.1; McInnes
         et al., *UMAP*, 2018.
     """
-    import pandas as pd
-
     check_integer("most", most, least=LEAST)
     check_integer("seed", seed, least=0, below=2**32)
-    chosen = check_layers(model, layers)
-    uses = find_uses(word, contexts, most, seed)
-    reader = WordReader(model, tokenizer, folder)
-    found = reader.read_states([own.words for own in uses.contexts], [[at] for at in uses.indices])
-    kept = [row for row in range(len(uses.indices)) if row not in found.left_out]
+    chosen = reader.layers(layers)
+    uses, different, read = find_uses(word, contexts, most, seed)
+    found = reader.read_states([own.words for own, _ in uses], [[at] for _, at in uses])
+    kept = [row for row in range(len(uses)) if row not in found.left_out]
     if len(kept) < LEAST:
         wanted = f"word must stand in {LEAST} sentences that fit the model"
         raise ValueError(f"{wanted}, got {word!r} in {len(kept)}")
-    own = [uses.contexts[row] for row in kept]
-    uses = replace(uses, contexts=own, indices=[uses.indices[row] for row in kept])
+    uses = [uses[row] for row in kept]
     points = [directions(found.values[layer, kept].astype(np.float64)) for layer in chosen]
     placed, method = lay_out(points, seed)
     maps: list[LayerMap] = []
@@ -135,27 +125,33 @@ def context_atlas(
         clusters, silhouette = find_clusters(points[index], seed)
         if maps:
             clusters = renamed(clusters, maps[-1].clusters)
-        words = telling_words(uses, clusters)
+        words = telling_words(word, [own.words for own, _ in uses], clusters)
         maps.append(LayerMap(layer, placed[index], clusters, silhouette, words))
-    kinds = _kinds(uses, wordnet)
-    names = {kind: f"atlas-{kind.replace(' ', '-')}" for kind in (CLUSTER, *kinds)}
-    return Atlas(
-        name="atlas",
-        caption=CAPTION,
-        table=pd.DataFrame([row for one in maps for row in one.rows(kinds)]),
-        settings={
-            "word": uses.word,
-            "sentences_read": uses.read,
-            "sentences_found": uses.found,
-            "sentences_shown": len(kept),
-            "layers": list(chosen),
-            "layout": method,
-            "seed": seed,
-            "common": {kind: _most_common(own) for kind, own in kinds.items()},
-        },
-        figures={name: _draw(uses, maps, kind, kinds, method) for kind, name in names.items()},
-        views=tuple(_view(uses, maps, kind, kinds) for kind in (CLUSTER, *kinds)),
-    )
+    tags = [own.tags[at] if own.tags else None for own, at in uses]
+    senses = [own.senses[at] if own.senses else None for own, at in uses]
+    if wordnet is not None:
+        senses = [own and f"{own} {wordnet.definition(own)}" for own in senses]
+    kinds = {name: own for name, own in ((TAG, tags), (SENSE, senses)) if any(own)}
+    known = {name: Counter(own for own in some if own) for name, some in kinds.items()}
+    common = {name: own.most_common(1)[0] for name, own in known.items()}
+    settings = {
+        "word": word,
+        "sentences_read": read,
+        "sentences_found": different,
+        "sentences_shown": len(kept),
+        "layers": list(chosen),
+        "layout": method,
+        "seed": seed,
+        "common": {name: (own, n / known[name].total()) for name, (own, n) in common.items()},
+    }
+    figures, views = {}, []
+    for kind in (CLUSTER, *kinds):
+        groups = [own.groups(kinds.get(kind)) for own in maps]
+        heading = f"{len(uses)} uses of “{_safe(word)}” by {kind}, laid out by {method}"
+        figures[f"atlas-{kind.replace(' ', '-')}"] = _draw(heading, maps, groups, kind == CLUSTER)
+        views.append(_view(f"{word} by {kind}", uses, maps, groups))
+    table = pd.DataFrame([row for one in maps for row in one.rows(kinds)])
+    return Atlas("atlas", CAPTION, table, settings, figures, views=tuple(views))
 
 
 @dataclass(frozen=True)
@@ -180,82 +176,56 @@ class LayerMap:
         x, y = inside[away.argmin()]
         return float(x), float(y)
 
-    def groups(self, kind: str, kinds: Mapping[str, Sequence[str | None]]) -> list[str]:
-        """What colours each use: its cluster or its kind, rare ones together."""
-        if kind == CLUSTER:
+    def groups(self, kinds: Sequence[str | None] | None) -> list[str]:
+        """What colours each use: its cluster or, if it is given, its kind, rare ones together."""
+        if kinds is None:
             return [str(own + 1) for own in self.clusters]
-        common = [own for own, _ in Counter(own for own in kinds[kind] if own).most_common()]
+        common = [own for own, _ in Counter(own for own in kinds if own).most_common()]
         shown = common[: MOST_GROUPS if len(common) <= MOST_GROUPS else MOST_GROUPS - 1]
-        return [(own if own in shown else OTHER) if own else UNKNOWN for own in kinds[kind]]
+        return [(own if own in shown else OTHER) if own else UNKNOWN for own in kinds]
 
     def rows(self, kinds: Mapping[str, Sequence[str | None]]) -> list[dict[str, Any]]:
-        """A row for each cluster, and one for all."""
+        """A row for each cluster, and one for all: who is of the kind its cluster is most of."""
+        from scipy.stats import binomtest
+
         rows: list[dict[str, Any]] = []
         for cluster in (*self.words, None):  # the last row is of all
             own = np.ones(len(self.clusters), bool) if cluster is None else self.clusters == cluster
-            known = cluster is None and not np.isnan(self.silhouette)
             row: dict[str, Any] = {
                 "layer": self.layer,
                 "cluster": ALL if cluster is None else str(cluster + 1),
                 "sentences": int(own.sum()),
-                "silhouette": self.silhouette if known else None,
+                "silhouette": self.silhouette if cluster is None else np.nan,
                 "telling words": "" if cluster is None else ", ".join(self.words[cluster]),
             }
             for name, values in kinds.items():
-                row |= _purity(name, self.clusters[own], np.array(values, object)[own])
+                parts = (own & (self.clusters == one) for one in np.unique(self.clusters[own]))
+                some = (np.array(values, object)[part] for part in parts)
+                counts = [Counter(kind for kind in part if kind) for part in some]
+                known = sum(part.total() for part in counts)
+                row |= {name: None, f"{name} known": known}
+                if known:
+                    row[name] = counts[0].most_common(1)[0][0] if len(counts) == 1 else ""
+                    most = sum(max(part.values(), default=0) for part in counts)
+                    ends = binomtest(most, known).proportion_ci(CONFIDENCE, method="wilson")
+                    row |= with_ends(f"{name} share", (most / known, *ends), f"{name} ")
             rows.append(row)
         return rows
 
 
-def _purity(name: str, clusters: Integers, kinds: Any) -> dict[str, Any]:
-    """Say how many uses are of the kind that their cluster is most of, of those that are known."""
-    from scipy.stats import binomtest
-
-    counts = [
-        Counter(kind for kind in kinds[clusters == one] if kind) for one in np.unique(clusters)
-    ]
-    known = sum(own.total() for own in counts)
-    if not known:
-        return {name: None, f"{name} known": 0}
-    most = sum(max(own.values(), default=0) for own in counts)
-    interval = binomtest(most, known).proportion_ci(CONFIDENCE, method="wilson")
-    return {
-        name: counts[0].most_common(1)[0][0] if len(counts) == 1 else "",
-        f"{name} known": known,
-        f"{name} share": most / known,
-        f"{name} low": float(interval.low),
-        f"{name} high": float(interval.high),
-    }
-
-
-def _kinds(uses: Uses, wordnet: WordNet | None) -> dict[str, list[str | None]]:
-    """The part of speech and the sense of each use, where any is known."""
-    pairs = list(zip(uses.contexts, uses.indices, strict=True))
-    tags = [own.tags[at] if own.tags else None for own, at in pairs]
-    senses = [own.senses[at] if own.senses else None for own, at in pairs]
-    if wordnet is not None:
-        senses = [own and f"{own} {wordnet.definition(own)}" for own in senses]
-    return {name: own for name, own in ((TAG, tags), (SENSE, senses)) if any(own)}
-
-
-def _most_common(kinds: Sequence[str | None]) -> tuple[str, float]:
-    """The most common kind, and its share of the uses whose kind is known."""
-    known = Counter(kind for kind in kinds if kind)
-    kind, number = known.most_common(1)[0]
-    return kind, number / known.total()
-
-
 def _view(
-    uses: Uses, maps: Sequence[LayerMap], kind: str, kinds: Mapping[str, Sequence[str | None]]
+    title: str,
+    uses: Sequence[tuple[Context, int]],
+    maps: Sequence[LayerMap],
+    groups: Sequence[Sequence[str]],
 ) -> AtlasView:
     """A map for the viewer: sentences with a space between any two words, where the word is."""
-    points = []
-    for context, index in zip(uses.contexts, uses.indices, strict=True):
+    points, layers = [], []
+    for context, index in uses:
         start = sum(len(word) + 1 for word in context.words[:index])
         word = context.words[index]
         points.append(AtlasPoint(word, " ".join(context.words), (start, start + len(word))))
-    layers = []
-    for own in maps:
+    for own, group in zip(maps, groups, strict=True):
         caption = f"{len(own.words)} clusters, silhouette {own.silhouette:.2f}."
         labels = [
             AtlasLabel(*own.middle(one), f"{one + 1}: {', '.join(words[:3])}".removesuffix(": "))
@@ -263,63 +233,53 @@ def _view(
         ]
         placed = [(float(x), float(y)) for x, y in own.points]
         caption = "No parts can be told apart." if np.isnan(own.silhouette) else caption
-        layers.append(AtlasLayer(own.name, placed, own.groups(kind, kinds), labels, caption))
-    return AtlasView(title=f"{uses.word} by {kind}", points=points, layers=layers)
+        layers.append(AtlasLayer(own.name, placed, list(group), labels, caption))
+    return AtlasView(title=title, points=points, layers=layers)
 
 
 def _draw(
-    uses: Uses,
-    maps: Sequence[LayerMap],
-    kind: str,
-    kinds: Mapping[str, Sequence[str | None]],
-    method: str,
+    heading: str, maps: Sequence[LayerMap], groups: Sequence[Sequence[str]], by_cluster: bool
 ) -> Figure:
     """Draw the uses of a word after each layer, by cluster or by what is known of them."""
-    counts = Counter(group for own in maps for group in own.groups(kind, kinds))
+    counts = Counter(group for own in groups for group in own)
     known = sorted(set(counts) - {UNKNOWN, OTHER}, key=lambda own: (-counts[own], own))
-    if kind == CLUSTER:
+    if by_cluster:
         known.sort(key=int)
-    styles = [(colour, marker) for colour, marker in zip(COLOURS, MARKERS, strict=True)]
+    styles = list(zip(COLOURS, MARKERS, strict=True))
     looks = {own: styles[index % len(styles)] for index, own in enumerate(known)}
     looks |= {OTHER: ("#777777", "+")} if OTHER in counts else {}
     looks |= {UNKNOWN: ("#BBBBBB", ".")} if UNKNOWN in counts else {}
     across = min(ACROSS, len(maps))
     down = -(-len(maps) // across)
-    lines = max(len(own.words) for own in maps) if kind == CLUSTER else 0
-    notes = 0.0 if kind == CLUSTER else LINE * 1.25 * (-(-len(looks) // across) + 1)
+    lines = max(len(own.words) for own in maps) if by_cluster else 0
+    notes = 0.0 if by_cluster else LINE * 1.25 * (-(-len(looks) // across) + 1)
     height = down * (SIDE + 0.2 + LINE * lines) + notes
-    heading = f"{len(uses.indices)} uses of “{_safe(uses.word)}” by {kind}, laid out by {method}"
     figure = new_figure(across * SIDE, height, heading=heading, size=12, notes=notes)
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for axis in axes[len(maps) :]:
         axis.set_axis_off()
-    for axis, own in zip(axes, maps, strict=False):
-        groups = np.array(own.groups(kind, kinds))
+    for axis, own, group in zip(axes, maps, groups, strict=False):
         for name, (colour, marker) in reversed(looks.items()):  # the unknown below all others
-            x, y = own.points[groups == name].T
-            axis.scatter(x, y, s=9, c=colour, marker=marker, lw=0.5, alpha=0.8)
+            x, y = own.points[np.array(group) == name].T
+            label = _safe(textwrap.shorten(name or "not known", LETTERS, placeholder=" …"))
+            look: Any = {"c": colour, "marker": marker, "lw": 0.5, "alpha": 0.8, "label": label}
+            axis.scatter(x, y, s=9, **look)
         axis.set(xticks=[], yticks=[])
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(own.name, fontsize=9)
-        for cluster in own.words if kind == CLUSTER else ():
+        if by_cluster:
             box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.5}
-            look: Any = {"fontsize": 7, "ha": "center", "va": "center", "bbox": box}
-            axis.annotate(str(cluster + 1), own.middle(cluster), **look)
-        if kind == CLUSTER:
+            look = {"fontsize": 7, "ha": "center", "va": "center", "bbox": box}
+            for cluster in own.words:
+                axis.annotate(str(cluster + 1), own.middle(cluster), **look)
             named = (f"{one + 1}: {', '.join(words)}" for one, words in sorted(own.words.items()))
             short = [textwrap.shorten(name, LETTERS, placeholder=" …") for name in named]
             axis.set_xlabel(_safe("\n".join(short)), fontsize=7, loc="left")
-    if kind != CLUSTER:
-        handles = [_handle(look, name) for name, look in looks.items()]
-        figure.legend(handles=handles, loc="lower center", ncols=across, fontsize=8, frameon=False)
+    if not by_cluster:
+        handles = axes[0].get_legend_handles_labels()[0][::-1]
+        where: Any = {"loc": "lower center", "fontsize": 8, "frameon": False}
+        figure.legend(handles=handles, ncols=across, **where)
     return figure
-
-
-def _handle(look: tuple[str, str], name: str) -> Any:
-    from matplotlib.lines import Line2D
-
-    label = textwrap.shorten(name or "not known", LETTERS, placeholder=" …")
-    return Line2D([], [], color=look[0], marker=look[1], ls="", ms=4, label=_safe(label))
 
 
 def _safe(text: str) -> str:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pairs import Pairs, joined_or_not, of_each_relation, random_labels
 from jat_graph.probes.pictures import QUIET, draw_rows
-from jat_graph.probes.treebank import Sentence, frequent_relations
-from jat_graph.probes.words import WordReader, check_sentences, random_weights
+from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
+from jat_graph.probes.words import WordReader, random_weights
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 JOINED, WHICH = "is there a relation?", "which relation?"
 DISTANCE, RANDOM = "word distance", "random weights"
@@ -39,13 +38,15 @@ CAPTION = (
     "sentences; least and most are of the seeds."
 )
 
+Drawing: TypeAlias = dict[tuple[str, int], list[pd.DataFrame]]  # of a task and a seed: both parts
+# Of pairs that were read: their indices, and what describes them, [n, 2 · C].
+Described: TypeAlias = tuple[Integers, Floats]
+
 
 def attention_probe(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    reader: WordReader,
     train: Sequence[Sentence],
     test: Sequence[Sentence],
-    folder: str | Path,
     *,
     maps: str = ATTENTION,
     relations: int = 30,
@@ -54,24 +55,17 @@ def attention_probe(
 ) -> Findings:
     """Tell from what all heads give two words whether they have a relation, and which.
 
-    A pair of words is described by what each head of each layer gives from the earlier word to the
-    later one and from the later to the earlier, 2 · C numbers for C heads; a decoder gives nothing
-    to later words. Logistic regression on standardised numbers, with an L2 penalty chosen on a
-    fifth of the sentences to learn from, tells whether one word is the head of the other, of as
-    many pairs that are and are not, or which of the most frequent relations they have, of as many
-    pairs of each. The earlier word comes first, so that nothing says which is the head.
-
-    Beside it stand the number of words between the two alone; the same model with random weights,
-    its jump heads as they are; the control task, a random label for every two word types, on the
-    pairs whose types came together in what was learned from; and the selectivity, by how much the
-    probe is better at the task than at the control task on these same pairs.
+    A pair is described by what each of C heads gives from the earlier word to the later one and
+    back, 2 · C numbers. Logistic regression on standardised numbers, its L2 penalty chosen on a
+    fifth of the sentences, tells pairs with a relation from as many without, and relations apart,
+    of as many pairs each. Beside it stand the word distance alone, the model with random weights, a
+    control task with random labels for every two word types, and the selectivity: how much better
+    the task is done than the control task, on pairs whose types came together in training.
 
     Args:
-        model: A model of transformers, with jump heads or without.
-        tokenizer: Its tokenizer, a fast one.
+        reader: A model, and where what it gives to the pairs is kept.
         train: Sentences to learn from.
         test: Sentences to be asked about.
-        folder: Where what the model gives to the pairs is kept, to be found by the next call.
         maps: What describes pairs: ``"attention"``; of jump heads also ``"scores"``,
             ``"propagated"`` or ``"graph"``. (default: ``"attention"``)
         relations: How many of the most frequent relations are told apart. (default: 30)
@@ -85,60 +79,59 @@ def attention_probe(
 
     Raises:
         ValueError: If an argument does not fit the model or the sentences.
-        OSError: If the folder cannot be written.
 
     Reference:
-        Coenen et al., *Visualizing and Measuring the Geometry of BERT*, NeurIPS 2019, section 3;
-        Hewitt and Liang, *Designing and Interpreting Probes with Control Tasks*, EMNLP 2019.
+        Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 3; Hewitt and
+        Liang, *Designing and Interpreting Probes with Control Tasks*, 2019.
     """
     check_sentences(train=train, test=test)
     check_integer("relations", relations, least=2)
     check_integer("examples", examples, least=2)
-    seeds = check_indices("seeds", seeds)
-    there = dict(frequent_relations(test))
-    names = [name for name, _ in frequent_relations(train) if name in there][:relations]
+    seeds, parts, reader = check_indices("seeds", seeds), (train, test), replace(reader, maps=maps)
+    there = frequent_relations(test)
+    names = [name for name in frequent_relations(train) if name in there][:relations]
     if len(names) < 2:
         raise ValueError(f"train and test must share two relations at least, got {names}")
-
-    draws: dict[str, Callable[[Sequence[Sentence], np.random.Generator], Pairs]] = {
+    draws: dict[str, Callable[[Sequence[Sentence], np.random.Generator], pd.DataFrame]] = {
         JOINED: lambda part, chance: joined_or_not(part, examples, chance),
         WHICH: lambda part, chance: of_each_relation(part, names, examples, chance),
     }
-    drawn: dict[tuple[str, int], list[Pairs]] = {}
+    drawn: Drawing = {}
     for seed in seeds:
         for task, draw in draws.items():
             chance = np.random.default_rng(seed)
-            drawn[task, seed] = [draw(part, chance) for part in (train, test)]
-    reader = WordReader(model, tokenizer, folder, maps)
-    own = _describe(reader, (train, test), drawn)
+            drawn[task, seed] = [draw(part, chance) for part in parts]
+    own = _describe(reader, parts, drawn)
     random: dict[tuple[str, int], list[Described]] = {}
     for seed in seeds:
-        twin = random_weights(model, seed, jumping=True)
+        twin = replace(reader, model=random_weights(reader.model, seed, jumping=True))
         some = {place: pairs for place, pairs in drawn.items() if place[1] == seed}
-        twin_reader = WordReader(twin, tokenizer, folder, maps)
-        random |= _describe(twin_reader, (train, test), some)
+        random |= _describe(twin, parts, some)
 
-    classes = {JOINED: 2, WHICH: len(names)}
-    answers = []
+    answers = []  # of each pair that was asked
     for (task, seed), pairs in track_progress(drawn.items(), "Fitting probes", len(drawn)):
-        learned, asked = pairs
-        given = {maps: own[task, seed], RANDOM: random[task, seed]}
-        given[DISTANCE] = [(np.arange(len(part)), _one_hot_distances(part)) for part in pairs]
-        labels = [part.labels for part in pairs]
-        right = {}
-        for source, described in given.items():
-            right[source] = _is_right(described, labels, learned.rows, seed)
-            answers.append((task, source, seed, asked.rows[described[1][0]], right[source]))
-        chance = np.random.default_rng(seed)
-        labels, seen = random_labels(pairs, (train, test), classes[task], chance)
-        indices = own[task, seed][1][0]
-        known = seen[indices]
-        control = _is_right(own[task, seed], labels, learned.rows, seed)[known]
-        rows, better = asked.rows[indices][known], right[maps][known] - control
-        answers += [(task, CONTROL, seed, rows, control), (task, SELECTIVITY, seed, rows, better)]
-    table = _table(answers, (maps, DISTANCE, RANDOM, CONTROL, SELECTIVITY), classes, len(test))
+        apart = [np.minimum(part["other"] - part["one"], FARTHEST) for part in pairs]
+        hot = np.eye(FARTHEST + 1, dtype=np.float32)
+        given = {
+            maps: own[task, seed],
+            RANDOM: random[task, seed],
+            DISTANCE: [(np.arange(len(part)), hot[part]) for part in apart],
+        }
+        rows, labels = ([part[name].to_numpy() for part in pairs] for name in ("row", "label"))
+        right = {name: _is_right(part, labels, rows[0], seed) for name, part in given.items()}
+        at = {name: part[1][0] for name, part in given.items()}
+        chance, number = np.random.default_rng(seed), 2 if task == JOINED else len(names)
+        labels, seen = random_labels(pairs, parts, number, chance)
+        known = seen[at[maps]]
+        right[CONTROL] = _is_right(given[maps], labels, rows[0], seed)[known]
+        right[SELECTIVITY] = right[maps][known] - right[CONTROL]
+        at |= dict.fromkeys((CONTROL, SELECTIVITY), at[maps][known])
+        for name, one in right.items():
+            columns = {"task": task, "told from": name, "seed": seed, "row": rows[1][at[name]]}
+            answers.append(pd.DataFrame(columns | {"right": one}))
+    table = _table(pd.concat(answers), maps, {JOINED: 2, WHICH: len(names)}, len(test))
     settings = {
-        "model": type(model).__name__,
+        "model": type(reader.model).__name__,
         "maps": maps,
         "relations": names,
         "seeds": list(seeds),
@@ -149,19 +142,83 @@ def attention_probe(
     return Findings("attention", CAPTION, table, settings, figures, ("task", "told from"))
 
 
-Described: TypeAlias = tuple[Integers, Floats]  # indices of pairs that were read, [n, 2 · C]
+def _pairs(found: Sequence[tuple[int, ...]]) -> pd.DataFrame:
+    """Pairs of words, the earlier first so that the order does not tell which is the head."""
+    table = np.array(sorted(found), dtype=np.int64).reshape(-1, 4)
+    return pd.DataFrame(table, columns=["row", "one", "other", "label"])
+
+
+def joined_or_not(
+    sentences: Sequence[Sentence], most: int, chance: np.random.Generator
+) -> pd.DataFrame:
+    """Draw pairs with a relation, label 1, and as many of the same sentences without one, 0."""
+    edges: list[tuple[int, int, int]] = []
+    for row, sentence in enumerate(sentences):
+        own, length = sentence.edges, len(sentence)
+        others = length * (length - 1) // 2 - len(own)
+        if len(own) > others:
+            own = [own[index] for index in chance.permutation(len(own))[:others]]
+        edges += [(row, min(edge), max(edge)) for edge in own]
+    if not edges:
+        raise ValueError("sentences must have words without a relation, got none with four words")
+    chosen = [edges[index] for index in chance.permutation(len(edges))[: most // 2]]
+    found: list[tuple[int, ...]] = [(*pair, 1) for pair in chosen]
+    counts = np.bincount([row for row, *_ in chosen], minlength=len(sentences))
+    for row in np.flatnonzero(counts).tolist():
+        related = {(min(edge), max(edge)) for edge in sentences[row].edges}
+        pairs = combinations(range(len(sentences[row])), 2)
+        unrelated = [pair for pair in pairs if pair not in related]
+        drawn = chance.choice(len(unrelated), counts[row], replace=False)
+        found += [(row, *unrelated[index], 0) for index in drawn]
+    return _pairs(found)
+
+
+def of_each_relation(
+    sentences: Sequence[Sentence], relations: Sequence[str], most: int, chance: np.random.Generator
+) -> pd.DataFrame:
+    """Draw as many pairs of each relation, whose label is its index among them."""
+    groups: dict[str, list[tuple[int, ...]]] = {name: [] for name in relations}
+    for row, sentence in enumerate(sentences):
+        for word, head in sentence.edges:
+            if (name := sentence.relations[word]) in groups:
+                pair = row, min(word, head), max(word, head), relations.index(name)
+                groups[name].append(pair)
+    size = min(max(1, most // len(relations)), *map(len, groups.values()))
+    return _pairs(
+        [own[index] for own in groups.values() for index in chance.permutation(len(own))[:size]]
+    )
+
+
+def random_labels(
+    pairs: Sequence[pd.DataFrame],
+    parts: Sequence[Sequence[Sentence]],
+    number: int,
+    chance: np.random.Generator,
+) -> tuple[list[Integers], Any]:
+    """Draw a label for every two word types, the control task.
+
+    Also tell which pairs of the last part the first one has, too.
+    """
+    types = [
+        [
+            f"{sentences[own.row].words[own.one]}\t{sentences[own.row].words[own.other]}".lower()
+            for own in some.itertuples()
+        ]
+        for some, sentences in zip(pairs, parts, strict=True)
+    ]
+    known, indices = np.unique(np.concatenate(types), return_inverse=True)
+    labels = chance.integers(number, size=len(known))[indices]
+    return np.split(labels, [len(pairs[0])]), np.isin(types[-1], types[0])
 
 
 def _describe(
-    reader: WordReader,
-    parts: Sequence[Sequence[Sentence]],
-    drawn: dict[tuple[str, int], list[Pairs]],
+    reader: WordReader, parts: Sequence[Sequence[Sentence]], drawn: Drawing
 ) -> dict[tuple[str, int], list[Described]]:
     """Describe pairs by what all heads give both ways; sentences without any are not read."""
     found: dict[tuple[str, int], list[Described]] = {place: [] for place in drawn}
     for side, sentences in enumerate(parts):
         own = [pairs[side] for pairs in drawn.values()]
-        table = np.concatenate([np.column_stack([pairs.rows, pairs.words]) for pairs in own])
+        table = pd.concat(own)[["row", "one", "other"]].to_numpy()
         known, indices = np.unique(table, axis=0, return_inverse=True)
         used, counts = np.unique(known[:, 0], return_counts=True)
         words = np.split(known[:, 1:], np.cumsum(counts)[:-1])
@@ -171,24 +228,13 @@ def _describe(
             seen = np.nan_to_num(maps, neginf=0.0)  # of what a decoder never looks at
             return np.stack([seen[:, one, other].T, seen[:, other, one].T])
 
-        rows = reader.read(
-            [sentences[row].words for row in used],
-            both_ways,
-            counts.tolist(),
-            (2, len(reader.heads)),
-            known.tolist(),
-        )
+        texts, shape = [sentences[row].words for row in used], (2, len(reader.heads))
+        rows = reader.read_rows(texts, both_ways, counts.tolist(), shape, known.tolist())
         values = np.concatenate(list(rows.values), axis=1)
         cuts = np.split(indices.ravel(), np.cumsum([len(pairs) for pairs in own])[:-1])
         for place, pairs, part in zip(drawn, own, cuts, strict=True):
-            kept = np.flatnonzero(~np.isin(pairs.rows, used[list(rows.left_out)]))
+            kept = np.flatnonzero(~np.isin(pairs["row"], used[list(rows.left_out)]))
             found[place].append((kept, values[part[kept]]))
-    return found
-
-
-def _one_hot_distances(pairs: Pairs) -> Floats:
-    apart = np.minimum(pairs.words[:, 1] - pairs.words[:, 0], FARTHEST)
-    found: Floats = np.eye(FARTHEST + 1, dtype=np.float32)[apart]
     return found
 
 
@@ -214,35 +260,19 @@ def _is_right(
 
 
 def _table(
-    answers: Sequence[tuple[str, str, int, Integers, Floats]],
-    sources: Sequence[str],
-    classes: dict[str, int],
-    sentences: int,
+    answers: pd.DataFrame, maps: str, classes: Mapping[str, int], sentences: int
 ) -> pd.DataFrame:
     """A row for each task and source: the share of all seeds, that of the worst and the best."""
-    import pandas as pd
-
-    found = []
+    found, groups = [], dict(list(answers.groupby(["task", "told from"])))
     for task, number in classes.items():
-        for source in sources:
-            own = [entry[2:] for entry in answers if entry[:2] == (task, source)]
-            rows, right = (np.concatenate([entry[part] for entry in own]) for part in (1, 2))
-            hits, totals = (np.bincount(rows, one, sentences) for one in (right, None))
+        for source in (maps, DISTANCE, RANDOM, CONTROL, SELECTIVITY):
+            own = groups.get((task, source), answers[:0])
+            hits, totals = (np.bincount(own["row"], one, sentences) for one in (own["right"], None))
             share, low, high = map(float, resampled_ratio(hits, totals))
-            seeds = [values.mean() if len(values) else np.nan for *_, values in own]
-            found.append(
-                {
-                    "task": task,
-                    "told from": source,
-                    "pairs": len(rows),
-                    "accuracy": share,
-                    "low": low,
-                    "high": high,
-                    "least": min(seeds),
-                    "most": max(seeds),
-                    "chance": 0.0 if source == SELECTIVITY else 1 / number,
-                }
-            )
+            row = {"task": task, "told from": source, "pairs": len(own), "accuracy": share}
+            seeds = own.groupby("seed")["right"].mean()
+            row |= {"low": low, "high": high, "least": seeds.min(), "most": seeds.max()}
+            found.append(row | {"chance": 0.0 if source == SELECTIVITY else 1 / number})
     return pd.DataFrame(found)
 
 
@@ -250,10 +280,10 @@ def _draw(table: pd.DataFrame) -> Figure:
     """Draw how well each task is done, whatever it is told from."""
     figure = new_figure(9.2, 2.7)
     for axis, (task, own) in zip(figure.subplots(1, 2), table.groupby("task"), strict=True):
-        draw_rows(axis, {"": (own, "accuracy")}, own["told from"].tolist())
+        label = "accuracy (dotted: chance)"
+        draw_rows(axis, {"": (own, "accuracy")}, own["told from"].tolist(), label)
         for row, chance in enumerate(own["chance"]):
             axis.plot([chance] * 2, [row - 0.4, row + 0.4], color=QUIET, ls=":", lw=1.2)
         axis.set_title(task, fontsize=10)
-        axis.set_xlabel("accuracy (dotted: chance)", fontsize=9)
         axis.set_xlim(min(0.0, own["low"].min() - 0.02), 1.0)
     return figure

@@ -6,15 +6,11 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jat_graph.probes.contexts import Context, Uses, plain
+from jat_graph.probes.contexts import plain
 from jat_graph.probes.findings import Floats, Integers
-
-if TYPE_CHECKING:
-    pass
 
 UMAP, COMPONENTS = "UMAP", "PCA"
 NOISE = 1e-3  # of a first layout, since UMAP divides by how far it reaches each way
@@ -115,29 +111,24 @@ def renamed(labels: Integers, below: Integers) -> Integers:
     return found
 
 
-def telling_words(uses: Uses, labels: Integers) -> dict[int, list[str]]:
-    """Name the words of sentences that tell each cluster from all others, the surest first.
+def telling_words(
+    word: str, sentences: Sequence[Sequence[str]], labels: Integers
+) -> dict[int, list[str]]:
+    """Name the words of sentences with a word that tell each cluster from all others.
 
-    Reference:
-        Monroe et al., *Fightin' Words*, Political Analysis, 2008, equations 15 to 22: the log-odds
-        with a prior, in standard deviations; of sentences with a word, not of its occurrences.
+    The log-odds with a prior, in standard deviations, of sentences with a word; the surest first
+    (Monroe et al., *Fightin' Words*, Political Analysis, 2008, equations 15 to 22).
     """
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    own, clusters = plain(uses.word), np.unique(labels)
-
-    def words_of(context: Context) -> set[str]:
-        words = set(map(plain, context.words)) - {own}
-        return {word for word in words if word[:1].isalpha()}
-
-    nothing: dict[int, list[str]] = {int(one): [] for one in clusters}
-    sets = [words_of(context) for context in uses.contexts]
-    often = Counter(word for some in sets for word in some)
-    known = [word for word in sorted(often) if often[word] >= 2]
+    clusters = np.unique(labels)
+    sets = [
+        {own for own in map(plain, words) if own[:1].isalpha()} - {plain(word)}
+        for words in sentences
+    ]
+    often = Counter(own for some in sets for own in some)
+    known = [own for own in sorted(often) if often[own] >= 2]
     if len(clusters) == 1 or len(known) < 2:
-        return nothing
-    counter = CountVectorizer(vocabulary=known, analyzer=lambda words: words)
-    present = counter.transform(sets).toarray()
+        return {int(one): [] for one in clusters}
+    present = np.array([[own in some for own in known] for some in sets])
     counts = np.stack([present[labels == one].sum(0) for one in clusters])
     prior = PRIOR * counts.sum(0) / counts.sum()
     inside, rest = counts + prior, counts.sum(0) - counts + prior
@@ -145,6 +136,6 @@ def telling_words(uses: Uses, labels: Integers) -> dict[int, list[str]]:
     surety = np.subtract(*odds) / np.sqrt(1 / inside + 1 / rest)
     surest = np.argsort(-surety, axis=1, kind="stable")[:, :TELLING]
     return {
-        int(one): [known[word] for word in chosen if row[word] > SURELY]
+        int(one): [known[index] for index in chosen if row[index] > SURELY]
         for one, row, chosen in zip(clusters, surety, surest, strict=True)
     }

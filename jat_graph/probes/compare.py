@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.files import read_object
 from jat_graph.probes.findings import Findings
-from jat_graph.probes.pictures import QUIET, add_legend, draw_rows
+from jat_graph.probes.pictures import add_legend, draw_rows
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 VARIANT = "variant"
@@ -61,8 +61,6 @@ def compare_findings(
             ...
         ValueError: variants must be two or more with equally many files, got base 0, stones 0
     """
-    import pandas as pd
-
     runs = {len(files) for files in variants.values()}
     if len(variants) < 2 or len(runs) > 1 or runs == {0}:
         told = ", ".join(f"{name} {len(files)}" for name, files in variants.items()) or "none"
@@ -100,8 +98,6 @@ def _read(path: str | Path, first: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
     """A column by what tells rows apart; words in a line, of no layer, are the same in all."""
-    import pandas as pd
-
     rows = pd.DataFrame(found["rows"]).dropna(subset=found["index"]).convert_dtypes()
     numbers = [name for name in rows.select_dtypes("number") if name not in found["index"]]
     if column not in numbers:
@@ -112,7 +108,6 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
 
 def _table(wide: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """A row for each row of the probe's table and each variant."""
-    import pandas as pd
     from scipy.stats import ttest_1samp
 
     parts = []
@@ -139,8 +134,6 @@ def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], colum
     rows = own[names[0]][list(index)].astype(str).agg(", ".join, axis=1).tolist()
     figure = new_figure(7.0, 1.5 + 0.16 * len(rows) * (len(names) - 0.5))
     axis = figure.subplots()
-    draw_rows(axis, {name: (own[name], "change") for name in names[1:]}, rows)
-    axis.axvline(0, color=QUIET, linestyle=":", linewidth=1.2)
-    axis.set_xlabel(f"{column}: change against {names[0]} (95 % over runs)", fontsize=9)
-    add_legend(figure, axis)
-    return figure
+    label = f"{column}: change against {names[0]} (95 % over runs)"
+    draw_rows(axis, {name: (own[name], "change") for name in names[1:]}, rows, label, 0)
+    return add_legend(figure, axis)

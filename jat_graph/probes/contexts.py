@@ -20,36 +20,22 @@ from jat_graph.probes.corpora import (
     read_semcor,
     tell_nltk,
 )
-from jat_graph.probes.treebank import read_text, read_treebank
+from jat_graph.probes.treebank import open_text, read_treebank
 
-TEXT_ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz")
 TREE_ENDINGS = (".conllu", ".conllu.gz")
+ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz", *TREE_ENDINGS)
 # Characters of a text from which its abbreviations are learned: in a shorter one any word that
 # stands only at the ends of sentences looks like one.
 LEAST_TRAINING, MOST_TRAINING = 20_000, 200_000
 
 WORDNETS = {own: tag for tag, own in UNIVERSAL.items()}
 # Beginnings of the Brown corpus's tags.
-BROWN = {
-    start: tag
-    for tag, starts in {
-        "PART": "* to",
-        "DET": "ab at dt wdt",
-        "ADJ": "ap jj od",
-        "AUX": "be do hv md",
-        "CCONJ": "cc",
-        "NUM": "cd",
-        "SCONJ": "cs",
-        "PRON": "ex pn pp wp",
-        "ADP": "in rp",
-        "NOUN": "nn nr",
-        "PROPN": "np",
-        "ADV": "ql rb rn wrb",
-        "INTJ": "uh",
-        "VERB": "vb",
-    }.items()
-    for start in starts.split()
-}
+_TAGS = """
+PART * to, DET ab at dt wdt, ADJ ap jj od, AUX be do hv md, CCONJ cc, NUM cd, SCONJ cs,
+PRON ex pn pp wp, ADP in rp, NOUN nn nr, PROPN np, ADV ql rb rn wrb, INTJ uh, VERB vb
+"""
+_GROUPS = [group.split() for group in _TAGS.split(",")]
+BROWN = {start: tag for tag, *starts in _GROUPS for start in starts}
 
 _MARKS = {"``": '"', "''": '"'}  # as the Penn Treebank and Brown write quotation marks
 _TITLE = re.compile(r"^ *=.*= *$", re.MULTILINE)  # of WikiText
@@ -91,11 +77,9 @@ def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]
 
     Raises:
         ValueError: If there is no file, one is damaged or of another form, or WordNet is missing.
-        OSError: If a file cannot be read.
 
     Reference:
-        Kiss and Strunk, *Unsupervised Multilingual Sentence Boundary Detection*, Computational
-        Linguistics, 2006.
+        Kiss and Strunk, *Unsupervised Multilingual Sentence Boundary Detection*, 2006.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not several:
@@ -114,10 +98,9 @@ def _files(path: Path) -> list[Path]:
         raise FileNotFoundError(f"texts must be files or folders that exist, got {path}")
     if not path.is_dir() or _is_semcor(path):
         return [path]
-    endings = TEXT_ENDINGS + TREE_ENDINGS
-    found = sorted(file for file in path.iterdir() if file.name.endswith(endings))
+    found = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS))
     if not found:
-        raise ValueError(f"{path} must hold files ending in {', '.join(endings)}, got none")
+        raise ValueError(f"{path} must hold files ending in {', '.join(ENDINGS)}, got none")
     return found
 
 
@@ -135,7 +118,11 @@ def _read(path: Path) -> Iterator[Context]:
     elif path.suffix == ".zip":
         yield from _read_brown(path)
     else:
-        yield from cut_text(read_text(path))
+        with open_text(path) as file:
+            text = file.read()
+        if not text.strip():
+            raise ValueError(f"{path} must hold text, got none")
+        yield from cut_text(text)
 
 
 def _read_brown(path: Path) -> Iterator[Context]:
@@ -143,25 +130,22 @@ def _read_brown(path: Path) -> Iterator[Context]:
     from nltk.corpus.reader import TaggedCorpusReader
     from nltk.data import ZipFilePathPointer
 
+    def universal(tag: str) -> str:
+        own = tag.lower().removeprefix("fw-")
+        if not any(letter.isalpha() for letter in own) and own != "*":
+            return "PUNCT"
+        return next((BROWN[own[:n]] for n in (3, 2, 1) if own[:n] in BROWN), "X")
+
     tell_nltk(path.resolve().parent)
     try:
         root = ZipFilePathPointer(str(path.resolve()), "brown/")
-        sentences = TaggedCorpusReader(root, r"c[a-r]\d\d", encoding="utf-8").tagged_sents()
-        for pairs in sentences:
+        for pairs in TaggedCorpusReader(root, r"c[a-r]\d\d", encoding="utf-8").tagged_sents():
             doubled = [old == new and not new[0].isalnum() for old, new in pairwise(pairs)]
             once = [pair for pair, again in zip(pairs, [False, *doubled], strict=True) if not again]
             words = tuple(_MARKS.get(word, word) for word, _ in once)
-            yield Context(words, tuple(_universal_tag(tag or "") for _, tag in once))
+            yield Context(words, tuple(universal(tag or "") for _, tag in once))
     except (OSError, ValueError, BadZipFile) as error:
         raise ValueError(f"{path} must be the Brown corpus as NLTK packs it: {error}") from None
-
-
-def _universal_tag(tag: str) -> str:
-    own = tag.lower().removeprefix("fw-")
-    if not any(letter.isalpha() for letter in own) and own != "*":
-        return "PUNCT"
-    fitting = (own[:length] for length in (3, 2, 1))
-    return next((BROWN[start] for start in fitting if start in BROWN), "X")
 
 
 def cut_text(text: str) -> Iterator[Context]:
@@ -182,27 +166,19 @@ def cut_text(text: str) -> Iterator[Context]:
                 yield Context(tuple(_MARKS.get(word, word) for word in found))
 
 
-@dataclass(frozen=True)
-class Uses:
-    """Sentences with a word."""
-
-    word: str
-    contexts: list[Context]  # those that were kept
-    indices: list[int]  # where the word first stands in each
-    found: int  # different sentences that have it
-    read: int  # sentences that were looked at
-
-
 @lru_cache(maxsize=2**17)  # words: all that a large corpus has
 def plain(word: str) -> str:
     """Return a word without regard to case and to how its accents are written."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
-def find_uses(word: str, contexts: Iterable[Context], most: int, seed: int) -> Uses:
-    """Find the sentences with a word, or as many of them as wanted, drawn evenly.
+def find_uses(
+    word: str, contexts: Iterable[Context], most: int, seed: int
+) -> tuple[list[tuple[Context, int]], int, int]:
+    """Find the sentences with a word and where it first stands there, or an even draw of them.
 
-    Of sentences with the same letters the first counts: SemCor's are Brown's, too.
+    Also say how many different ones have it, and how many were looked at. Of sentences with the
+    same letters the first counts: SemCor's are Brown's, too.
     """
     if not isinstance(word, str) or len(word.split()) != 1:
         raise ValueError(f"word must be one word without spaces, got {word!r}")
@@ -220,4 +196,4 @@ def find_uses(word: str, contexts: Iterable[Context], most: int, seed: int) -> U
     if len(found) > most:
         chosen = np.random.default_rng(seed).choice(len(found), most, replace=False)
         found = [found[index] for index in sorted(chosen)]
-    return Uses(word, [own for own, _ in found], [at for _, at in found], len(known), read)
+    return found, len(known), read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 import tarfile
@@ -10,7 +11,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,10 @@ UNIVERSAL = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 TEXTS, KEYS = ".data.xml", ".gold.key.txt"
 SEMCOR_FOLDER = "tagfiles"  # of each part: brown1 and brown2
 SIDE = re.compile(r"\((a|p|ip)\)")  # of a noun an adjective stands, which keys do not say
+# SemCor is SGML whose attributes stand without quotes.
+SENTENCE = re.compile(r"<s\b[^>]*>(.*?)</s>", re.DOTALL)
+WORD = re.compile(r"<(?:wf|punc)\b([^>]*)>([^<]*)")
+ATTRIBUTE = re.compile(r"(\w+)=(\S+)")
 DEBIAN = "/usr/share/wordnet"
 # The file of WordNet's parts, which Debian's package lacks; keys of senses hold their numbers.
 PARTS = """
@@ -39,73 +43,36 @@ adj.ppl
 
 @dataclass(frozen=True)
 class MarkedWord:
-    """A word whose sense is known.
+    """A word whose sense is known."""
 
-    Args:
-        lemma: Its base form, with ``_`` between the words of several.
-        pos: Its part of speech: ``"n"``, ``"v"``, ``"a"``, or ``"r"`` for adverbs.
-        senses: The key of its sense in WordNet, or of all that fit.
-        indices: The index of each of its words in the sentence, from 0.
-    """
-
-    lemma: str
-    pos: str
-    senses: tuple[str, ...]
-    indices: tuple[int, ...]
+    lemma: str  # with ``_`` between the words of several
+    pos: str  # "n", "v", "a", or "r" for adverbs
+    senses: tuple[str, ...]  # the key of its sense in WordNet, or of all that fit
+    indices: tuple[int, ...]  # of each of its words in the sentence
 
 
 @dataclass(frozen=True)
 class MarkedSentence:
-    """A sentence, and those of its words whose senses are known.
-
-    Args:
-        words: Its words.
-        marked: Those with a sense.
-        text: The text that it is from.
-    """
+    """The words of a sentence, and those of them whose senses are known."""
 
     words: tuple[str, ...]
     marked: tuple[MarkedWord, ...]
-    text: str
+    text: str  # the text that it is from
 
 
 class WordNet:
-    """The senses of words, from :func:`open_wordnet`.
-
-    Args:
-        root: The folder that it was read from.
-        reader: nltk's reader of it.
-    """
+    """The senses of words, by nltk's reader of a folder."""
 
     def __init__(self, root: str, reader: WordNetCorpusReader) -> None:
         self.root, self.reader = root, reader
         self._lemmas = cache(self.reader.lemmas)
 
     def senses(self, lemma: str, pos: str) -> tuple[str, ...]:
-        """Return the keys of the senses of a word, the most usual one first.
-
-        Args:
-            lemma: The word's base form, with ``_`` between the words of several.
-            pos: Its part of speech: ``"n"``, ``"v"``, ``"a"``, or ``"r"`` for adverbs.
-
-        Returns:
-            Sense keys as ``bank%1:17:01::``; none where WordNet lacks the word.
-        """
+        """Return the keys of the senses of a word, as ``bank%1:17:01::``, the most usual first."""
         return tuple(dict.fromkeys(sense.key() for sense in self._lemmas(lemma, pos)))
 
     def definition(self, key: str, where: object = "key") -> str:
-        """Return what a sense is.
-
-        Args:
-            key: Its key.
-            where: What has it, for the message. (default: ``"key"``)
-
-        Returns:
-            The definition of its synonym set.
-
-        Raises:
-            ValueError: If there is no such sense.
-        """
+        """Return what the sense of a key is, or say where it stands if there is none."""
         lemma, _, lexical = key.partition("%")
         pos = PARTS_OF_SPEECH.get(lexical[:1])
         for sense in () if pos is None else self._lemmas(lemma, pos):
@@ -148,15 +115,13 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
         def map_wn(self, version: str = "wordnet") -> None:
             """Map nothing to other versions: only other languages need it."""
 
-    own = Path(DEBIAN if folder is None else folder).resolve()
+    own = Path(folder or DEBIAN).resolve()
     names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/"] if folder is None else []
     for name in (*names, None):
         try:
-            if name is not None:
-                root = nltk.data.find(name)
-            else:
+            if name is None:
                 tell_nltk(own)
-                root = nltk.data.FileSystemPathPointer(str(own))
+            root = nltk.data.find(name) if name else nltk.data.FileSystemPathPointer(str(own))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions")
                 return WordNet(str(root), Reader(root, None))
@@ -181,7 +146,6 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
 
     Words of several, as ``took_place``, are cut into them. Senses that were lost on the way from
     version 1.6 of WordNet (``wnsn=0``) are left out; where annotators gave several, all are kept.
-    nltk's reader knows SemCor only as nltk packs it, in XML, with one sense a word.
 
     Args:
         path: The packed file ``semcor3.0.tar.gz``, or the folder that it unpacks to.
@@ -192,17 +156,33 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
 
     Raises:
         ValueError: If there are none, or a sense is not in WordNet.
-        OSError: If a file cannot be read.
 
     Reference:
         Miller et al., *A Semantic Concordance*, 1993.
     """
     found = []
     for name, content in sorted(_tagged_files(Path(path))):
-        parser = _SemcorParser(name, wordnet)
-        parser.feed(content.decode("utf-8", errors="replace"))
-        parser.close()
-        found += parser.sentences
+        text = content.decode("utf-8", errors="replace")
+        for sentence in SENTENCE.findall(text):
+            words: list[str] = []
+            marked = []
+            for tags, said in WORD.findall(sentence):
+                own, first = dict(ATTRIBUTE.findall(tags)), len(words)
+                words += [part for part in re.split(r"[_\s]+", html.unescape(said)) if part]
+                numbers, lexical = (own.get(key, "").split(";") for key in ("wnsn", "lexsn"))
+                keys = [
+                    f"{own.get('lemma', '')}%{SIDE.sub('', part)}"
+                    for number, part in zip(numbers, lexical, strict=False)
+                    if number not in ("", "0") and part  # 0: version 3.0 no longer has it
+                ]
+                for key in keys:
+                    wordnet.definition(key, name)
+                if keys and len(words) > first:
+                    pos, indices = PARTS_OF_SPEECH[lexical[0][0]], tuple(range(first, len(words)))
+                    senses = tuple(dict.fromkeys(keys))
+                    marked.append(MarkedWord(own.get("lemma", ""), pos, senses, indices))
+            if words:
+                found.append(MarkedSentence(tuple(words), tuple(marked), name))
     if not found:
         raise ValueError(f"{path} must hold sentences of SemCor, got none")
     return found
@@ -223,49 +203,6 @@ def _tagged_files(path: Path) -> Iterator[tuple[str, bytes]]:
         raise ValueError(f"{path} must be SemCor's packed file or its folder: {error}") from None
 
 
-class _SemcorParser(HTMLParser):
-    """Reads one text: SGML whose attributes stand without quotes."""
-
-    def __init__(self, name: str, wordnet: WordNet) -> None:
-        super().__init__()
-        self.sentences: list[MarkedSentence] = []
-        self._name, self._wordnet = name, wordnet
-        self._words: list[str] = []
-        self._marked: list[MarkedWord] = []
-        self._word: dict[str, str] | None = None  # the one that is open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "s":
-            self._words, self._marked = [], []
-        elif tag in ("wf", "punc"):
-            self._word = {name: value or "" for name, value in attrs}
-
-    def handle_data(self, data: str) -> None:
-        if self._word is None:
-            return
-        first, lemma = len(self._words), self._word.get("lemma", "")
-        self._words += [part for part in re.split(r"[_\s]+", data) if part]
-        numbers, lexical = (self._word.get(name, "").split(";") for name in ("wnsn", "lexsn"))
-        keys = [
-            f"{lemma}%{SIDE.sub('', part)}"
-            for number, part in zip(numbers, lexical, strict=False)
-            if number not in ("", "0") and part  # 0: version 3.0 of WordNet no longer has it
-        ]
-        for key in keys:
-            self._wordnet.definition(key, self._name)
-        if keys and len(self._words) > first:
-            pos = PARTS_OF_SPEECH[keys[0].partition("%")[2][0]]
-            indices = tuple(range(first, len(self._words)))
-            self._marked.append(MarkedWord(lemma, pos, tuple(dict.fromkeys(keys)), indices))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("wf", "punc"):
-            self._word = None
-        elif tag == "s" and self._words:
-            own = MarkedSentence(tuple(self._words), tuple(self._marked), self._name)
-            self.sentences.append(own)
-
-
 def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[MarkedSentence]]:
     """Read evaluation sets in the format of the unified framework.
 
@@ -281,11 +218,9 @@ def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[Marked
 
     Raises:
         ValueError: If there is none, a file is broken, or a sense is not in WordNet.
-        OSError: If a file cannot be read.
 
     Reference:
-        Raganato, Camacho-Collados and Navigli, *Word Sense Disambiguation: A Unified Evaluation
-        Framework and Empirical Comparison*, 2017.
+        Raganato et al., *Word Sense Disambiguation: A Unified Evaluation Framework*, 2017.
     """
     path = Path(path)
     files = sorted(path.rglob(f"*{TEXTS}")) if path.is_dir() else [path]

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio
-from jat_graph.probes.pictures import (
-    COLOURS,
-    QUIET,
-    ROW,
-    add_legend,
-    draw_layers,
-    draw_rows,
-)
+from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
+from jat_graph.probes.pictures import COLOURS, QUIET, ROW, add_legend, draw_layers, draw_rows
 from jat_graph.probes.structural import TreeStudy
-from jat_graph.probes.tree_maps import DISTANCE
+from jat_graph.probes.tree_maps import DISTANCE, Tree, squared_distances
 from jat_graph.probes.treebank import Sentence
-from jat_graph.probes.trees import Tree, squared_distances
-from jat_graph.probes.words import WordReader, check_layers
+from jat_graph.probes.words import WordReader
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
@@ -50,12 +40,10 @@ RELATIONS = (
 
 
 def tree_distances(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    reader: WordReader,
     train: Sequence[Sentence],
     dev: Sequence[Sentence],
     test: Sequence[Sentence],
-    folder: str | Path,
     *,
     layer: int | None = None,
     powers: Sequence[float] = (1.0, 1.5, 2.0, 3.0, 4.0),
@@ -69,19 +57,16 @@ def tree_distances(
     A tree has an exact embedding in which *squared* distances are its own; with other powers some
     trees have none. For each power p and all pairs of words in ``test`` the number of edges d is
     fitted as d = ‖B(h_i − h_j)‖^p / a: with no map B, with the one that was trained for squares,
-    and with one that was trained for this power, as a map for squares favours squares.
-
-    In the space of the map for squares the squared distance between word and head would be 1 for
-    each relation, if the space held the trees and nothing else. Subtypes of relations are counted
-    with their relation.
+    and with one that was trained for this power. In the space of the map for squares the squared
+    distance between word and head would be 1 for each relation, if the space held the trees and
+    nothing else. Subtypes of relations are counted with their relation.
 
     Args:
-        model: A model of transformers, with jump heads or without.
-        tokenizer: Its tokenizer, a fast one.
+        reader: A model, and where its states and trained probes are kept;
+            :func:`structural_probe` shares them.
         train: Sentences to train on, from :func:`read_treebank`.
         dev: Sentences by which training stops.
         test: Sentences that are measured.
-        folder: Where states and trained probes are kept; :func:`structural_probe` shares them.
         layer: After which layer, 0 for the embeddings. (default: None, the middle one)
         powers: The powers p. (default: (1, 1.5, 2, 3, 4))
         least: How often a relation must be there to have a row. (default: 30)
@@ -91,34 +76,35 @@ def tree_distances(
 
     Returns:
         Findings ``distance``, a row for each map and power: the unit a, the share R² of the
-        variance of d that is fitted with its interval of 95 % over sentences, and the error in
-        edges, root mean square. And ``relations``, a row for each relation, the shortest first: how
-        often it is there, the mean squared distance with its interval, deviation and quartiles.
+        variance of d that is fitted with its 95 % interval, and the error in edges, root mean
+        square. And ``relations``, a row for each relation, the shortest first: how often it is
+        there, the mean squared distance with its interval, deviation and quartiles.
 
     Raises:
-        ValueError: If a set is empty, a number is not in its range, or no relation is there so
-            often.
+        ValueError: If a set is empty, a number is out of range, or no relation is there so often.
 
     Reference:
-        Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 3.2 and
-        Figure 4.
+        Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 3.2.
     """
-    import pandas as pd
-
     asked = [check_finite("powers", power, least=1e-3) for power in np.atleast_1d(powers).tolist()]
     check_integer("seed", seed, least=0)
     check_integer("least", least, least=1)
-    middle = model.config.num_hidden_layers // 2
-    (chosen,) = check_layers(model, [middle if layer is None else layer])
-    reader = WordReader(model, tokenizer, folder)
-    study = TreeStudy.read(reader, train, dev, test, rank=rank, epochs=epochs)
-    trees, squares = study.test.trees, _squares(study, chosen, seed)
-    known = {UNPROBED: _squares(study, chosen), SQUARED: squares}
-    rows = []
+    middle = reader.model.config.num_hidden_layers // 2
+    (chosen,) = reader.layers([middle if layer is None else layer])
+    study = TreeStudy(reader, train, dev, test, rank=rank, epochs=epochs)
+    trees = study.sets[-1].trees
+
+    def squares_of(power: float | None) -> list[Floats]:  # [n, n] each; None for no map
+        probe = None if power is None else study.probe(DISTANCE, chosen, seed, power)
+        points = study.points(chosen, probe)
+        return [squared_distances(own.double()).cpu().numpy() for own in points]
+
+    squares, rows = squares_of(SQUARE), []
+    known = {UNPROBED: squares_of(None), SQUARED: squares}
     for power in track_progress(asked, "Fitting powers", len(asked)):
-        own = squares if power == SQUARE else _squares(study, chosen, seed, power)
+        own = squares if power == SQUARE else squares_of(power)
         for name, one in (known | {OWN: own}).items():
-            rows.append({"map": name, "power": power, **fit_row(fit_sums(trees, one, power))})
+            rows.append({"map": name, "power": power, **fit_row(trees, one, power)})
     table, relations = pd.DataFrame(rows), relation_table(trees, squares, least)
     edges = np.concatenate([_upper(tree.distances) for tree in trees])
     by_edges = pd.Series(np.concatenate([_upper(one) for one in squares])).groupby(edges)
@@ -131,30 +117,17 @@ def tree_distances(
     )
 
 
-def _squares(
-    study: TreeStudy, layer: int, seed: int | None = None, power: float = SQUARE
-) -> list[Floats]:  # [n, n] each
-    """Squared distances in the space of the probe for a power; without a seed in that of states."""
-    projection = None if seed is None else study.probe(DISTANCE, layer, seed, power)
-    points = study.points(layer, projection)
-    return [squared_distances(own.double()).cpu().numpy() for own in points]
-
-
 def _upper(square: Floats) -> Floats:  # [n, n] -> [n (n - 1) / 2]
     return square[np.triu_indices(len(square), 1)]
 
 
-def fit_sums(trees: Sequence[Tree], squares: Sequence[Floats], power: float) -> Floats:  # [S, 5]
-    """Return each sentence's number of pairs, and its sums of d, d², d y and y²; y is the power."""
+def fit_row(trees: Sequence[Tree], squares: Sequence[Floats], power: float) -> dict[str, float]:
+    """Return the fit of numbers of edges d as y / a by least squares; y is the power."""
     rows = []
     for tree, own in zip(trees, squares, strict=True):
         d, y = _upper(tree.distances), _upper(own) ** (power / 2)
         rows.append((len(d), d.sum(), (d * d).sum(), (d * y).sum(), (y * y).sum()))
-    return np.array(rows)
-
-
-def fit_row(sums: Floats) -> dict[str, float]:  # [S, 5]
-    """Return the fit of d as y / a by least squares."""
+    sums = np.array(rows)  # [S, 5], of which intervals are made
 
     def error(own: Floats) -> Floats:  # Σ (d − y / a)² at the best a
         found: Floats = own[..., 2] - own[..., 3] ** 2 / own[..., 4]
@@ -165,15 +138,12 @@ def fit_row(sums: Floats) -> dict[str, float]:  # [S, 5]
         return found
 
     total = sums.sum(0)
-    share, low, high = map(float, resampled(sums, explained))
-    row = {"a": float(total[4] / total[3]), "R²": share, "R² low": low, "R² high": high}
+    row = {"a": float(total[4] / total[3]), **with_ends("R²", resampled(sums, explained))}
     return row | {"error in edges": float(np.sqrt(error(total) / max(total[0], 1)))}
 
 
 def relation_table(trees: Sequence[Tree], squares: Sequence[Floats], least: int) -> pd.DataFrame:
     """Return squared distances between word and head by relation, the shortest first."""
-    import pandas as pd
-
     pairs = pd.DataFrame(
         [
             (row, tree.sentence.relations[word].split(":")[0], float(own[word, head]))
@@ -188,11 +158,11 @@ def relation_table(trees: Sequence[Tree], squares: Sequence[Floats], least: int)
             continue
         values = own["squared"]
         totals, sums = (np.bincount(own["row"], part, len(trees)) for part in (None, values))
-        mean, low, high = map(float, resampled_ratio(sums, totals))
-        lower, median, upper = values.quantile([0.25, 0.5, 0.75])
         row = {"relation": relation, "count": len(own)}
-        row |= {"mean": mean, "mean low": low, "mean high": high, "deviation": values.std(ddof=0)}
-        rows.append(row | {"lower quartile": lower, "median": median, "upper quartile": upper})
+        row |= with_ends("mean", resampled_ratio(sums, totals))
+        row["deviation"] = values.std(ddof=0)
+        names = ("lower quartile", "median", "upper quartile")
+        rows.append(row | dict(zip(names, values.quantile([0.25, 0.5, 0.75]), strict=True)))
     if not rows:
         raise ValueError(f"test must hold a relation {least} times, got none")
     return pd.DataFrame(rows).sort_values("mean", kind="stable", ignore_index=True)
@@ -203,12 +173,11 @@ def _draw_powers(table: pd.DataFrame, by_edges: Any) -> Figure:
     figure = new_figure(9.5, 4.2)
     left, right = figure.subplots(1, 2)
     near = by_edges.quantile([0.25, 0.75]).unstack().loc[:MOST_EDGES]
-    edges, colour = near.index, COLOURS[0]
-    left.fill_between(
-        edges, near[0.25], near[0.75], color=colour, alpha=0.25, label="middle half of the pairs"
-    )
-    left.plot(edges, by_edges.mean().loc[:MOST_EDGES], "o-", color=colour, ms=5, label="mean")
-    left.plot(edges, edges, color=QUIET, linestyle="--", label="as the tree says")
+    look: Any = {"color": COLOURS[0], "alpha": 0.25, "label": "middle half of the pairs"}
+    left.fill_between(near.index, near[0.25], near[0.75], **look)
+    mean: Any = {"color": COLOURS[0], "ms": 5, "label": "mean"}
+    left.plot(near.index, by_edges.mean().loc[:MOST_EDGES], "o-", **mean)
+    left.plot(near.index, near.index, color=QUIET, linestyle="--", label="as the tree says")
     left.set_title("In the space of the probe for squares", fontsize=10)
     left.set_xlabel("edges between two words", fontsize=9)
     left.set_ylabel("squared distance", fontsize=9)
@@ -225,12 +194,11 @@ def _draw_relations(table: pd.DataFrame) -> Figure:
     """Draw the mean squared distance of each relation, its interval, and its quartiles."""
     figure = new_figure(7.0, 1.4 + ROW * len(table))
     axis = figure.subplots()
-    lower, upper = table["lower quartile"], table["upper quartile"]
     band: Any = {"color": QUIET, "alpha": 0.5, "lw": 5, "label": "middle half of the pairs"}
-    axis.hlines(range(len(table)), lower, upper, **band)
+    axis.hlines(range(len(table)), table["lower quartile"], table["upper quartile"], **band)
     names = [f"{row.relation} ({row.count})" for row in table.itertuples(index=False)]
-    draw_rows(axis, {"mean, 95 %": (table, "mean")}, names)
+    draw_rows(
+        axis, {"mean, 95 %": (table, "mean")}, names, "squared distance between word and head"
+    )
     axis.axvline(1, color=COLOURS[1], linestyle="--", label="as the tree says")
-    axis.set_xlabel("squared distance between word and head", fontsize=9)
-    add_legend(figure, axis)
-    return figure
+    return add_legend(figure, axis)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from jat_graph.files import write_text
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
@@ -49,7 +49,6 @@ class Findings:
 
     def to_markdown(self) -> str:
         """Return the caption and the table in Markdown, each interval beside its value."""
-        import pandas as pd
 
         def cell(value: Any) -> str:
             if not isinstance(value, str | list) and pd.isna(value):
@@ -97,6 +96,12 @@ class Findings:
         return [markdown, data, *pictures]
 
 
+def with_ends(name: str, found: Sequence[Any], prefix: str | None = None) -> dict[str, float]:
+    """Name a value and the ends of its interval, as in a row of a table."""
+    start = f"{name} " if prefix is None else prefix
+    return dict(zip((name, f"{start}low", f"{start}high"), map(float, found), strict=True))
+
+
 def resampled_ratio(hits: ArrayLike, totals: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """Return Σ hits / Σ totals over sentences, [S, …] each, and the ends of its 95 % interval.
 
@@ -111,13 +116,10 @@ def resampled(
 ) -> tuple[Floats, Floats, Floats]:  # […] each
     """Return a statistic of Σ rows over sentences, and the ends of its 95 % interval.
 
-    Sentences are drawn with replacement, all of a sentence together: its words are not independent.
-    As a statistic is of sums, a drawing is how often each sentence counts, and all of them are one
-    product of matrices; scipy's bootstrap would gather the rows of each drawing, a hundred times as
-    much. The ends are NaN where the statistic is undefined on more than a tenth of the drawings.
-
-    Reference:
-        Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 13.
+    Sentences are drawn with replacement, all of a sentence together: its words are not independent
+    (Efron and Tibshirani 1993, chapter 13). As a statistic is of sums, all drawings are one product
+    of matrices; scipy's bootstrap would gather the rows of each drawing, a hundred times as much.
+    The ends are NaN where the statistic is undefined on more than a tenth of the drawings.
     """
     values = np.asarray(rows, np.float64)
     tail = (1 - CONFIDENCE) / 2
@@ -131,6 +133,6 @@ def resampled(
 
 
 @lru_cache(maxsize=1)  # tables ask for the same ones again and again
-def _draws(number: int) -> Floats:  # [DRAWS, S]
+def _draws(number: int) -> Floats:  # [DRAWS, S]: how often each sentence counts
     chance = np.random.default_rng(0)
     return chance.multinomial(number, np.full(number, 1 / number), DRAWS).astype(np.float64)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
+from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio, with_ends
 from jat_graph.probes.pictures import ROW, add_legend, draw_rows
-from jat_graph.probes.treebank import ROOT, Sentence
-from jat_graph.probes.words import WordReader, check_sentences
+from jat_graph.probes.treebank import ROOT, Sentence, check_sentences
+from jat_graph.probes.words import WordReader
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 OFFSETS = np.array([step for step in range(-20, 21) if step])  # words
 WAYS = ("dependent looks", "head looks")
@@ -34,10 +33,8 @@ CAPTION = (
 
 
 def best_heads(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    reader: WordReader,
     sentences: Sequence[Sentence],
-    folder: str | Path,
     *,
     maps: str = ATTENTION,
     least: int = 50,
@@ -46,15 +43,13 @@ def best_heads(
     """Find the head of a model that knows each relation best, and the best fixed offset.
 
     A head names the word that a dependent gives most to, or the word that gives most to the
-    dependent, itself left out; of several that are given as much, each counts as its share of a
-    hit, and what gives nothing to any other word finds none. An offset names the word so many words
-    away, or the outermost one. All are chosen on one half of the sentences, scored on the other.
+    dependent, itself left out; of n that are given as much, each is 1/n of a hit. An offset names
+    the word so many words away, or the outermost one. All are chosen on one half of the sentences,
+    scored on the other.
 
     Args:
-        model: A model of transformers, with jump heads or without.
-        tokenizer: Its tokenizer, a fast one.
+        reader: A model, and where what it gives is kept.
         sentences: Sentences with their trees.
-        folder: Where what the model finds is kept, to be found by the next call.
         maps: What heads give: ``"attention"``; of jump heads also ``"scores"``, ``"propagated"``
             or ``"graph"``. (default: ``"attention"``)
         least: Relations with fewer words among those scored are left out. (default: 50)
@@ -62,26 +57,21 @@ def best_heads(
 
     Returns:
         For all words and for each relation, the most frequent first: the best head, its way and
-        accuracy, the best offset and its accuracy, and the gain over it, with 95 % intervals over
-        sentences.
+        accuracy, the best offset and its accuracy, and the gain over it, with 95 % intervals.
 
     Raises:
         ValueError: If an argument does not fit the model or the sentences, or no relation is left.
-        OSError: If the folder cannot be written.
 
     Reference:
-        Clark et al., *What Does BERT Look At? An Analysis of BERT's Attention*, BlackboxNLP 2019,
-        Table 1.
+        Clark et al., *What Does BERT Look At? An Analysis of BERT's Attention*, 2019, Table 1.
     """
-    import pandas as pd
-
     check_sentences(sentences=sentences)
     check_integer("least", least, least=1)
     check_integer("seed", seed, least=0)
-    reader = WordReader(model, tokenizer, folder, maps)
+    reader = replace(reader, maps=maps)
     trees = [np.array(sentence.heads) for sentence in sentences]
     counts = [len(heads) for heads in trees]
-    found = reader.read(
+    found = reader.read_rows(
         [sentence.words for sentence in sentences],
         # Of scores, 0 is as good as others.
         lambda row, _, own: head_hits(own, trees[row], maps in (ATTENTION, GRAPH)),
@@ -89,27 +79,16 @@ def best_heads(
         (2, len(reader.heads)),
         ["heads", [heads.tolist() for heads in trees]],
     )
-    rows = np.repeat(np.arange(len(sentences)), counts)
-    chosen_on = choosing_half(len(sentences), seed)
+    chosen_on, rows = choosing_half(len(sentences), seed), np.repeat(np.arange(len(trees)), counts)
     kept = (np.concatenate(trees) != ROOT) & ~np.isin(rows, found.left_out)
-    words = pd.DataFrame(
-        {
-            "row": rows,
-            "relation": [one for sentence in sentences for one in sentence.relations],
-            "to choose": chosen_on[rows],
-        }
-    )[kept]
+    relations = [one for sentence in sentences for one in sentence.relations]
+    words = pd.DataFrame({"row": rows, "relation": relations, "chosen": chosen_on[rows]})[kept]
     hits = np.concatenate(list(found.values), axis=1)[kept]  # [N, 2 · C]
     offsets = np.concatenate([offset_hits(heads) for heads in trees])[kept]
     half = np.flatnonzero(~chosen_on)
     table = _table(words.reset_index(drop=True), half, hits, offsets, reader.heads, least)
-    settings = {
-        "model": type(model).__name__,
-        "maps": maps,
-        "sentences": len(sentences),
-        "least": least,
-        "seed": seed,
-    }
+    settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(sentences)}
+    settings |= {"least": least, "seed": seed}
     return Findings("heads", CAPTION, table, settings, {"heads": _draw(table)}, ("relation",))
 
 
@@ -151,41 +130,30 @@ def _table(
     least: int,
 ) -> pd.DataFrame:
     """Choose on one half, score on the other; relations with too few words there are left out."""
-    import pandas as pd
-
-    scored, chosen = ~words["to choose"], words["to choose"]
-    counts = words["relation"][scored].value_counts()
-    there = set(words["relation"][chosen])
-    often = [name for name in counts.index if name in there and counts[name] >= least]
-    if not often:
+    scored, chosen, relation = ~words["chosen"], words["chosen"], words["relation"]
+    counts = relation[scored].value_counts()
+    often = counts[counts.index.isin(relation[chosen]) & (counts >= least)]
+    if often.empty:
         raise ValueError(
             f"sentences must have a relation of {least} words to score, got none: "
             "read more of them, or ask for fewer words with least"
         )
     found = []
-    for name in [ALL, *sorted(often, key=lambda name: (-counts[name], name))]:
-        own = words["relation"].eq(name) | (name == ALL)
+    for name in [ALL, *sorted(often.index, key=lambda name: (-often[name], name))]:
+        own = relation.eq(name) | (name == ALL)
         index, step = (int(one[own & chosen].mean(0).argmax()) for one in (hits, offsets))
         way, column = divmod(index, len(heads))
         right = np.stack([hits[:, index], offsets[:, step]], 1)[own & scored]
-        right = np.column_stack([right, right[:, 0] - right[:, 1]])
+        right = np.column_stack([right, right[:, 0] - right[:, 1], np.ones(len(right))])
         row = np.searchsorted(half, words["row"][own & scored])
-        totals = np.bincount(row, minlength=len(half))
         sums = np.stack([np.bincount(row, one, len(half)) for one in right.T], 1)
-        ends = np.stack(resampled_ratio(sums, np.stack([totals] * 3, 1)), 1)  # [3, 3]
-        found.append(
-            {
-                "relation": name,
-                "words": len(right),
-                "layer": heads[column][0],
-                "head": heads[column][1],
-                "way": WAYS[way],
-                **dict(zip(("accuracy", "low", "high"), ends[0], strict=True)),
-                "offset": int(OFFSETS[step]),
-                **dict(zip(("offset accuracy", "offset low", "offset high"), ends[1], strict=True)),
-                **dict(zip(("gain", "gain low", "gain high"), ends[2], strict=True)),
-            }
-        )
+        ends = np.stack(resampled_ratio(sums[:, :3], sums[:, [3] * 3]), 1)  # [3, 3]
+        layer, head = heads[column]
+        columns: dict[str, Any] = {"relation": name, "words": len(right), "layer": layer}
+        columns |= {"head": head, "way": WAYS[way], **with_ends("accuracy", ends[0], "")}
+        columns |= {"offset": int(OFFSETS[step])}
+        columns |= with_ends("offset accuracy", ends[1], "offset ") | with_ends("gain", ends[2])
+        found.append(columns)
     return pd.DataFrame(found)
 
 
@@ -197,12 +165,10 @@ def _draw(table: pd.DataFrame) -> Figure:
     own = table[["accuracy", "low", "high"]]
     other = table[["offset accuracy", "offset low", "offset high"]].set_axis(own.columns, axis=1)
     both = {"best head": (own, "accuracy"), "best fixed offset": (other, "accuracy")}
-    draw_rows(axis, both, names)
+    draw_rows(axis, both, names, "share of words whose head is found")
     signed = axis.secondary_yaxis("right")
     signed.set_yticks(range(len(table)), [f"{step:+d}" for step in table["offset"]], fontsize=8)
     signed.set_ylabel("offset", fontsize=9)
     axis.set_xlim(0.0, 1.0)
-    axis.set_xlabel("share of words whose head is found", fontsize=9)
     axis.set_title("relation: layer-head, which of the two looks", fontsize=9, loc="left")
-    add_legend(figure, axis)
-    return figure
+    return add_legend(figure, axis)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.directions import isolated
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -45,24 +45,34 @@ def draw_layers(
 
 
 def draw_rows(
-    axis: Axes, tables: Mapping[str, tuple[pd.DataFrame, str]], rows: Sequence[str]
+    axis: Axes,
+    tables: Mapping[str, tuple[pd.DataFrame, str]],
+    rows: Sequence[str],
+    label: str,
+    line: float | None = None,
 ) -> None:
-    """Draw columns with their intervals as points along named rows, the first row above."""
-    for style, (label, (table, name)) in enumerate(tables.items()):
+    """Draw columns with their intervals as points along named rows, the first row above.
+
+    What the numbers are is written below, and a dotted line drawn where there is nothing to see.
+    """
+    for style, (own, (table, name)) in enumerate(tables.items()):
         shift = 0.6 * ((style + 0.5) / len(tables) - 0.5)
         look: Any = {"color": COLOURS[style], "fmt": MARKERS[style], "ms": 4.5, "lw": 1.2}
-        indices = np.arange(len(table)) + shift
-        values = table[name].to_numpy(float)
-        axis.errorbar(values, indices, xerr=_ends(table, name), label=label, capsize=2, **look)
+        indices, values = np.arange(len(table)) + shift, table[name].to_numpy(float)
+        axis.errorbar(values, indices, xerr=_ends(table, name), label=own, capsize=2, **look)
+    if line is not None:
+        axis.axvline(line, color=QUIET, linestyle=":", linewidth=1.2)
     axis.set_yticks(range(len(rows)), [isolated(row) for row in rows], fontsize=8)
     axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_xlabel(label, fontsize=9)
     axis.tick_params(axis="x", labelsize=8)
     axis.grid(axis="x", alpha=0.3)
     axis.set_axisbelow(True)
 
 
-def add_legend(figure: Figure, axis: Axes, columns: int = 4) -> None:
-    """Write below a figure what the lines and points of a panel are."""
+def add_legend(figure: Figure, axis: Axes, columns: int = 4) -> Figure:
+    """Write below a figure what the lines and points of a panel are, and return it."""
     where: Any = "outside lower center"
     lines, labels = axis.get_legend_handles_labels()
     figure.legend(lines, labels, loc=where, ncols=columns, fontsize=8, frameon=False)
+    return figure

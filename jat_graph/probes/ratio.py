@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.probes.corpora import MarkedSentence
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
+from jat_graph.probes.findings import Findings, Integers, resampled_ratio, with_ends
 from jat_graph.probes.pictures import add_legend, draw_layers
-from jat_graph.probes.semantic import split_triples, train_map
-from jat_graph.probes.senses import unit
-from jat_graph.probes.states import MarkedStates
-from jat_graph.probes.words import WordReader, check_layers
+from jat_graph.probes.states import (
+    MarkedStates,
+    read_marked,
+    read_training,
+    split_triples,
+    train_map,
+    unit,
+)
+from jat_graph.probes.words import WordReader
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 AS_THEY_ARE, MAPPED = "as they are", "semantic probe"
 ALONE, OPPOSITE, CHANCE = "alone", "with the other sense", "with a random sentence"
@@ -38,10 +41,8 @@ CAPTION = (
 
 
 def similarity_ratio(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    reader: WordReader,
     training: Sequence[MarkedSentence],
-    folder: str | Path,
     *,
     pairs: int = 1000,
     layers: Sequence[int] | None = None,
@@ -50,20 +51,15 @@ def similarity_ratio(
     """Ask how far another sense of a word in the same sentence draws a word from its own sense.
 
     A pair are two sentences with a word in two senses, each pair with another word. The ratio is
-    the mean cosine of words with the centroid of their own sense, divided by the mean with that of
-    the other one; a word is wrong where the other one is nearer. Both words of a pair are asked
-    where each sentence stands alone, where the two are one sentence with "and" between them, and
-    where a random sentence stands in the place of the other.
-
-    A word is left out of its own centroid: with it, a word alone would be near its sense merely
-    because it is itself. In a decoder only the second word can see the other sentence.
+    the mean cosine of words with the centroid of their own sense, without the word itself, divided
+    by the mean with that of the other one; a word is wrong where the other one is nearer. Both
+    words are asked where each sentence stands alone, where the two are one with "and" between them,
+    and where a random sentence stands in the place of the other. In a decoder only the second word
+    can see the other sentence.
 
     Args:
-        model: A model of transformers, with jump heads or without.
-        tokenizer: Its tokenizer, a fast one.
+        reader: A model, and where its states are kept; :func:`sense_probe` shares them.
         training: Sentences with senses, from :func:`read_semcor`.
-        folder: Where states are kept; those of the training are the same as for
-            :func:`sense_probe`.
         pairs: How many pairs, or as many as there are words with two senses that occur twice.
             (default: 1000)
         layers: Layers to ask after; 0 is the embeddings. (default: None, all)
@@ -80,15 +76,12 @@ def similarity_ratio(
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 4.3, where
         a word counts in its own centroid, and the mean of ratios is shown.
     """
-    import pandas as pd
-
-    chosen = check_layers(model, layers)
+    chosen = reader.layers(layers)
     check_integer("pairs", pairs, least=1)
     check_integer("seed", seed, least=0)
-    reader = WordReader(model, tokenizer, folder)
-    learned = MarkedStates.read(reader, training)
+    learned = read_training(reader, training)
     words, sentences = draw_pairs(learned, pairs, seed)
-    joined = MarkedStates.read(reader, sentences)
+    joined = read_marked(reader, sentences)
     kept = np.flatnonzero(joined.is_read.reshape(-1, 4).all(1))
     if not len(kept):
         raise ValueError("training must have two sentences that fit the model, got none")
@@ -106,11 +99,17 @@ def similarity_ratio(
         mapping, _ = train_map(states, *triples, seed)
         for name, one in ((AS_THEY_ARE, None), (MAPPED, mapping)):
             for where, some in asked.items():
-                three = some, others, middle[:, ::-1]
-                found = _measures(*(part if one is None else part @ one.T for part in three))
-                rows.append({"layer": layer, "states": name, "sentence": where} | found)
+                three = (some, others, middle[:, ::-1])
+                mapped, *two = (unit(part if one is None else part @ one.T) for part in three)
+                near, far = ((mapped * part).sum(-1) for part in two)
+                row = {"layer": layer, "states": name, "sentence": where}
+                # The mean of ratios would hang on the few words whose cosine is near 0.
+                ratio = resampled_ratio(near.sum(1), far.sum(1))
+                wrong = resampled_ratio((near < far).sum(1), np.full(len(far), 2))
+                row |= with_ends("ratio", ratio, "ratio_") | with_ends("wrong", wrong, "wrong_")
+                rows.append(row)
     table = pd.DataFrame(rows)
-    settings = {"pairs": len(kept), "rank": model.config.hidden_size, "seed": seed}
+    settings = {"pairs": len(kept), "rank": reader.model.config.hidden_size, "seed": seed}
     index = ("layer", "states", "sentence")
     return Findings("ratio", CAPTION, table, settings, {"ratio": _draw(table)}, index)
 
@@ -127,36 +126,34 @@ def draw_pairs(
     lemmas = states.lemmas({sentence.text for sentence in states.sentences})
     words: list[tuple[int, int]] = []
     joined: list[MarkedSentence] = []
+
+    def other(lemma: str) -> MarkedSentence:  # any without it, nothing marked in it
+        for index in chance.permutation(len(states.sentences)):
+            sentence = states.sentences[index]
+            if all(word.lemma != lemma for word in sentence.marked):
+                return MarkedSentence(sentence.words, (), sentence.text)
+        raise ValueError(f"training must have a sentence without {lemma!r}, got none")
+
     for index in chance.permutation(len(lemmas)):
         senses = lemmas[index]
         two = chance.choice(len(senses), 2, replace=False)
-        first, second = (int(chance.choice(senses[sense])) for sense in two)
-        if states.sentence[first] != states.sentence[second]:
-            words.append((first, second))
+        pair = tuple(int(chance.choice(senses[sense])) for sense in two)
+        at = states.sentence[list(pair)]
+        if at[0] != at[1]:
             before, behind = (
-                replace(states.sentences[states.sentence[word]], marked=(states.words[word],))
-                for word in (first, second)
+                replace(states.sentences[row], marked=(states.words[word],))
+                for row, word in zip(at, pair, strict=True)
             )
-            lemma = states.words[first].lemma
+            lemma = states.words[pair[0]].lemma
+            words.append((pair[0], pair[1]))
             joined.append(join_sentences(before, behind))
-            joined.append(join_sentences(before, _random_sentence(states, lemma, chance)))
-            joined.append(join_sentences(_random_sentence(states, lemma, chance), behind))
+            joined.append(join_sentences(before, other(lemma)))
+            joined.append(join_sentences(other(lemma), behind))
         if len(words) == number:
             break
     if not words:
         raise ValueError("training must have words with two senses, each twice, got none")
     return np.array(words), joined
-
-
-def _random_sentence(
-    states: MarkedStates, lemma: str, chance: np.random.Generator
-) -> MarkedSentence:
-    """A sentence without a lemma, nothing marked in it."""
-    for index in chance.permutation(len(states.sentences)):
-        sentence = states.sentences[index]
-        if all(word.lemma != lemma for word in sentence.marked):
-            return MarkedSentence(sentence.words, (), sentence.text)
-    raise ValueError(f"training must have a sentence without {lemma!r}, got none")
 
 
 def join_sentences(first: MarkedSentence, second: MarkedSentence) -> MarkedSentence:
@@ -168,19 +165,6 @@ def join_sentences(first: MarkedSentence, second: MarkedSentence) -> MarkedSente
     )
     words = (*first.words, "and", *second.words)
     return MarkedSentence(words, first.marked + moved, first.text)
-
-
-def _measures(words: Floats, own: Floats, other: Floats) -> dict[str, float]:  # [P, 2, D] each
-    """The ratio of mean cosines, and the share of words to which the other sense is nearer.
-
-    The mean of ratios would hang on the few words whose cosine is near 0.
-    """
-    near, far = ((unit(words) * unit(middle)).sum(-1) for middle in (own, other))
-    found: dict[str, float] = {}
-    for name, above, below in (("ratio", near, far), ("wrong", near < far, np.ones_like(far))):
-        ends = map(float, resampled_ratio(above.sum(1), below.sum(1)))
-        found |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-    return found
 
 
 def _draw(table: pd.DataFrame) -> Figure:
@@ -195,5 +179,4 @@ def _draw(table: pd.DataFrame) -> Figure:
         axis.axhline(1, color="black", lw=0.8)
         axis.set_title(kind, fontsize=10)
     axes[0].set_ylabel("ratio (95 % intervals)", fontsize=9)
-    add_legend(figure, axes[0])
-    return figure
+    return add_legend(figure, axes[0])

@@ -1,75 +1,46 @@
-"""The states of marked words, and the senses that these have."""
+"""The states of marked words, and a linear map after which those of one sense are more alike."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from jat_graph.probes.corpora import MarkedSentence, MarkedWord
+from jat_graph.probes.corpora import MarkedSentence
 from jat_graph.probes.findings import Floats, Integers
 from jat_graph.probes.words import Rows, WordReader
 
 LEAST = 2  # occurrences of a sense, and senses of a word, that the semantic probe learns from
+CLAMP = 0.1  # around the average before training, as in the source
+VALID_SHARE = 0.1  # of the texts
+BATCH, RATE = 256, 1e-3
+LOOKS, STEPS, PATIENCE = 15, 20, 3  # at the loss on other texts, steps from one to the next
+HELD_OUT = 2048  # triples of these texts
 
 
-@dataclass(frozen=True)
 class MarkedStates:
     """The states of all N marked words of sentences, and the S senses that these have.
 
     A word of which annotators gave several senses counts for each of them.
     """
 
-    sentences: Sequence[MarkedSentence]
-    rows: Rows  # the states of each of their words, those of one mark after the other
-
-    @classmethod
-    def read(cls, reader: WordReader, sentences: Sequence[MarkedSentence]) -> MarkedStates:
-        """Read the states of marked words, or find them where they were kept."""
-        keep = [[at for word in own.marked for at in word.indices] for own in sentences]
-        return cls(sentences, reader.read_states([own.words for own in sentences], keep))
-
-    @cached_property
-    def words(self) -> list[MarkedWord]:
-        """The marked words."""
-        return [word for sentence in self.sentences for word in sentence.marked]
-
-    @cached_property
-    def sentence(self) -> Integers:  # [N]
-        """The sentence of each."""
-        return np.repeat(np.arange(len(self.sentences)), [len(s.marked) for s in self.sentences])
-
-    @cached_property
-    def is_read(self) -> Any:  # [N] bool
-        """Whether the model could read the sentence of each."""
-        return ~np.isin(self.sentence, self.rows.left_out)
-
-    @cached_property
-    def number(self) -> dict[str, int]:
-        """The number of each sense, by its key."""
-        read = (word for word, is_read in zip(self.words, self.is_read, strict=True) if is_read)
-        keys = dict.fromkeys(key for word in read for key in word.senses)
-        if not keys:
-            raise ValueError("training must have words with senses that the model reads, got none")
-        return {key: number for number, key in enumerate(keys)}
-
-    @cached_property
-    def occurrences(self) -> Integers:  # [2, O]
-        """Word and sense of each occurrence of a sense."""
-        pairs = [
-            (index, self.number[key])
-            for index in np.flatnonzero(self.is_read).tolist()
-            for key in self.words[index].senses
-        ]
-        return np.array(pairs, np.int64).T
-
-    @cached_property
-    def counts(self) -> Integers:  # [S]
-        """How often each sense occurs."""
-        return np.bincount(self.occurrences[1], minlength=len(self.number))
+    def __init__(self, sentences: Sequence[MarkedSentence], rows: Rows) -> None:
+        self.sentences, self.rows = sentences, rows
+        self.words = [word for sentence in sentences for word in sentence.marked]
+        numbers = np.arange(len(sentences))
+        self.sentence = np.repeat(numbers, [len(own.marked) for own in sentences])  # [N]
+        self.is_read = ~np.isin(self.sentence, rows.left_out)  # [N] bool
+        read = np.flatnonzero(self.is_read).tolist()
+        keys = dict.fromkeys(key for index in read for key in self.words[index].senses)
+        self.number = {key: number for number, key in enumerate(keys)}  # of each sense
+        pairs = [(index, self.number[key]) for index in read for key in self.words[index].senses]
+        self.occurrences = np.array(pairs, np.int64).reshape(-1, 2).T  # words, senses: [2, O]
+        self.counts = np.bincount(self.occurrences[1], minlength=len(keys))  # [S]
 
     def after(self, layer: int) -> Floats:  # [N, D]
         """Return the state of each marked word after a layer: the mean over its words."""
@@ -101,3 +72,106 @@ class MarkedStates:
                 senses.setdefault(sense, []).append(index)
         often = ([own for own in some.values() if len(own) >= LEAST] for some in blocks.values())
         return [senses for senses in often if len(senses) >= LEAST]
+
+
+def read_marked(reader: WordReader, sentences: Sequence[MarkedSentence]) -> MarkedStates:
+    """Read the states of marked words, or find them where they were kept."""
+    keep = [[at for word in own.marked for at in word.indices] for own in sentences]
+    return MarkedStates(sentences, reader.read_states([own.words for own in sentences], keep))
+
+
+def read_training(reader: WordReader, training: Sequence[MarkedSentence]) -> MarkedStates:
+    """Read the states of words whose senses are learned."""
+    found = read_marked(reader, training)
+    if not found.number:
+        raise ValueError("training must have words with senses that the model reads, got none")
+    return found
+
+
+def unit(vectors: Floats) -> Floats:
+    """Return vectors of length 1; those of length 0 as they are."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    found: Floats = (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    return found
+
+
+class Triples(NamedTuple):
+    """Marked words of which there is another one in the same sense, and one in a different sense.
+
+    Words of one lemma follow each other, and among them those of one sense.
+    """
+
+    word: Integers  # [O]
+    lemma: Integers  # [O, 2], where those of its lemma begin, and how many they are
+    sense: Integers  # [O, 2], the same of its sense
+
+    def draw(self, states: Floats, number: int, chance: np.random.Generator) -> Tensor:
+        """Draw words, and for each one in the same sense and one in another: [3, number, D]."""
+        own = chance.integers(len(self.word), size=number)
+        (start, size), (first, all_) = self.sense[own].T, self.lemma[own].T
+        same = start + (own - start + chance.integers(1, size)) % size
+        other = first + chance.integers(0, all_ - size)
+        other += np.where(other >= start, size, 0)
+        return torch.from_numpy(states[self.word[np.stack([own, same, other])]])
+
+
+def split_triples(states: MarkedStates, seed: int) -> tuple[Triples, Triples]:
+    """Draw texts that semantic probes are trained on, and those by which training ends."""
+    texts = np.array(sorted({sentence.text for sentence in states.sentences}))
+    order = texts[np.random.default_rng(seed).permutation(len(texts))].tolist()
+    number, found = max(1, round(VALID_SHARE * len(texts))), []
+    for name, own in (("train on", order[number:]), ("end by", order[:number])):
+        word: list[int] = []
+        lemma, sense = [], []
+        for senses in states.lemmas(set(own)):
+            first, size = len(word), sum(map(len, senses))
+            for words in senses:
+                lemma += [(first, size)] * len(words)
+                sense += [(len(word), len(words))] * len(words)
+                word += words
+        if not word:
+            wanted = "training must have words with two senses, each twice"
+            raise ValueError(f"{wanted}, to {name}, got none")
+        found.append(Triples(*(np.array(part, np.int64) for part in (word, lemma, sense))))
+    return found[0], found[1]
+
+
+def train_map(
+    states: Floats, training: Triples, ending: Triples, seed: int
+) -> tuple[Floats, Floats]:  # [N, D] -> [D, D] twice
+    """Return the semantic probe as it is trained, and the random map that it began as.
+
+    The loss is how alike states of different senses are, less how alike those of the same sense
+    are; cosines further than 0.1 from their average before training change nothing. Training ends
+    when the loss on other texts falls no more.
+    """
+
+    def cosines(mapping: Tensor, batch: Tensor) -> Tensor:  # [3, T, D] -> [2, T]
+        own, *others = batch @ mapping.T  # of the same sense, and of another
+        return torch.stack([F.cosine_similarity(own, other) for other in others])
+
+    def loss_of(mapping: Tensor, batch: Tensor) -> Tensor:
+        same, other = cosines(mapping, batch).clamp(middle - CLAMP, middle + CLAMP).mean(1)
+        loss: Tensor = other - same
+        return loss
+
+    chance, width = np.random.default_rng(seed), states.shape[1]
+    start = torch.randn(width, width, generator=torch.Generator().manual_seed(seed)) / width**0.5
+    held_out = ending.draw(states, HELD_OUT, chance)
+    middle = cosines(start, held_out).mean(1, keepdim=True)
+    mapping = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([mapping], lr=RATE)
+    best, least, patience = start, math.inf, PATIENCE
+    for _ in range(LOOKS):
+        with torch.no_grad():
+            loss = float(loss_of(mapping, held_out))
+        if loss < least:
+            best, least, patience = mapping.detach().clone(), loss, PATIENCE
+        elif not (patience := patience - 1):
+            break
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            batch = training.draw(states, BATCH, chance)
+            loss_of(mapping, batch).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return best.numpy(), start.numpy()

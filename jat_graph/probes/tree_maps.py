@@ -1,10 +1,12 @@
-"""Linear maps under which squared distances are those of trees, and squared lengths depths."""
+"""Trees as numbers, and linear maps of states under which distances and depths are theirs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,18 +15,73 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from jat_graph.probes.trees import (
-    Tree,
-    squared_distances,
-)
+from jat_graph.probes.findings import Floats
+from jat_graph.probes.treebank import Sentence
 
-if TYPE_CHECKING:
-    pass
+Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
 
 DISTANCE, DEPTH = "distance", "depth"
 # As in the source's code.
 LEARNING_RATE, DROP, BATCH_SIZE, START = 1e-3, 0.1, 20, 0.05
 MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many epochs it may not
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sentence, and what its tree says."""
+
+    sentence: Sentence
+
+    def __len__(self) -> int:
+        """Its words."""
+        return len(self.sentence)
+
+    @cached_property
+    def distances(self) -> Floats:  # [n, n]
+        """How many edges are between two words."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import shortest_path
+
+        edges = np.array(self.sentence.edges, int).reshape(-1, 2)
+        graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
+        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
+        return found
+
+    @property
+    def depths(self) -> Floats:  # [n]
+        """How many edges are between a word and the root."""
+        found: Floats = self.distances[self.sentence.root]
+        return found
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """The indices of all words that are no punctuation."""
+        return [index for index, tag in enumerate(self.sentence.tags) if tag != "PUNCT"]
+
+    @cached_property
+    def edges(self) -> Edges:
+        """The edges between words that are no punctuation."""
+        own, kept = self.sentence.edges, set(self.shown)
+        return frozenset((min(edge), max(edge)) for edge in own if kept.issuperset(edge))
+
+
+def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
+    """Join some words by the edges that are shortest together."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
+    own = distances[np.ix_(among, among)] + 1.0
+    rows, columns = minimum_spanning_tree(own).nonzero()
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return frozenset((min(among[i], among[k]), max(among[i], among[k])) for i, k in pairs)
+
+
+def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
+    """Return ‖p_i − p_k‖² of all pairs; around their mean, where rounding is least."""
+    centred = points - points.mean(-2, keepdim=True)
+    norms = centred.square().sum(-1)
+    found = norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT
+    return found.clamp(min=0.0)
 
 
 class TreeBatch(NamedTuple):
@@ -82,11 +139,7 @@ def train_probe(
     epochs: int,
     seed: int,
 ) -> Tensor:  # B transposed, [D, R]
-    """Train a probe as its source does, until the loss on ``dev`` falls no more.
-
-    Reference:
-        Hewitt and Manning 2019, section 3 and the code beside it.
-    """
+    """Train a probe as Hewitt and Manning 2019 do, until the loss on ``dev`` falls no more."""
     generator = torch.Generator().manual_seed(seed)
     states = train[0].states
     start = torch.empty(states.shape[-1], rank).uniform_(-START, START, generator=generator)

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
-
-if TYPE_CHECKING:
-    from conllu.models import TokenList
+from typing import Any, TextIO, cast
 
 ROOT = -1  # the head of a sentence's root
 
@@ -75,7 +72,15 @@ def read_treebank(
             is left.
         OSError: If the file cannot be read.
     """
-    file = Path(path) if split is None else _find_file(Path(path), split)
+    file = Path(path)
+    if split is not None:
+        if not file.is_dir():
+            raise FileNotFoundError(f"treebank {file} must be a folder, got none")
+        files = [own for end in ("", ".gz") for own in file.glob(f"*-{split}.conllu{end}")]
+        if len(files) != 1:
+            wanted = f"one file *-{split}.conllu or .gz"
+            raise ValueError(f"treebank {file} must hold {wanted}, got {len(files)}")
+        file = files[0]
     found: list[Sentence] = []
     for sentence in _sentences(file):
         if lengths is None or len(sentence) in lengths:
@@ -85,26 +90,6 @@ def read_treebank(
     if not found:
         raise ValueError(f"{file} must hold a sentence of the wanted lengths, got none")
     return found
-
-
-def _find_file(folder: Path, split: str) -> Path:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"treebank {folder} must be a folder, got none")
-    found = [file for end in ("", ".gz") for file in folder.glob(f"*-{split}.conllu{end}")]
-    if len(found) != 1:
-        raise ValueError(
-            f"treebank {folder} must hold one file *-{split}.conllu or .gz, got {len(found)}"
-        )
-    return found[0]
-
-
-def read_text(path: str | Path) -> str:
-    """Read a file of UTF-8 text, plain or packed by gzip."""
-    with open_text(Path(path)) as file:
-        text = file.read()
-    if not text.strip():
-        raise ValueError(f"{path} must hold text, got none")
-    return text
 
 
 @contextmanager
@@ -128,24 +113,20 @@ def _sentences(path: Path) -> Iterator[Sentence]:
     try:
         with open_text(path) as file:
             for number, tokens in enumerate(parse_incr(file), start=1):
-                yield _sentence(tokens, f"{path}, sentence {number}")
+                words = [token for token in tokens if isinstance(token["id"], int)]
+                where = f"{path}, sentence {number}"
+                for word in words:
+                    if word["head"] is None:
+                        wanted = "each word must have a head"
+                        raise ValueError(f"{where}: {wanted}, got none for {word['form']!r}")
+                heads = tuple(word["head"] - 1 for word in words)
+                check_tree(heads, where)
+                tags, relations = (
+                    tuple(word[field] or "_" for word in words) for field in ("upos", "deprel")
+                )
+                yield Sentence(tuple(word["form"] for word in words), tags, heads, relations)
     except ParseException as error:
         raise ValueError(f"{path} must be CoNLL-U, after sentence {number}: {error}") from None
-
-
-def _sentence(tokens: TokenList, where: str) -> Sentence:
-    words = [token for token in tokens if isinstance(token["id"], int)]
-    unknown = next((word["form"] for word in words if word["head"] is None), None)
-    if unknown is not None:
-        raise ValueError(f"{where}: each word must have a head, got none for {unknown!r}")
-    heads = tuple(word["head"] - 1 for word in words)
-    check_tree(heads, where)
-    return Sentence(
-        tuple(word["form"] for word in words),
-        tuple(word["upos"] or "_" for word in words),
-        heads,
-        tuple(word["deprel"] or "_" for word in words),
-    )
 
 
 def check_tree(heads: Sequence[int], where: str) -> None:
@@ -164,9 +145,19 @@ def check_tree(heads: Sequence[int], where: str) -> None:
             raise ValueError(f"{where}: a tree must have no circle, got one at word {word + 1}")
 
 
-def frequent_relations(sentences: Sequence[Sentence]) -> list[tuple[str, int]]:
+def check_sentences(**parts: Any) -> None:
+    """Refuse what are no sequences of sentences with trees."""
+    for name, sentences in parts.items():
+        if not isinstance(sentences, Sequence) or not sentences:
+            raise ValueError(f"{name} must be one or more sentences, got {sentences!r}")
+        wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
+        if wrong is not None:
+            raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")
+
+
+def frequent_relations(sentences: Sequence[Sentence]) -> dict[str, int]:
     """Return relations of words to heads and how often there are, the most frequent first."""
     counts = Counter(
         sentence.relations[word] for sentence in sentences for word, _ in sentence.edges
     )
-    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))

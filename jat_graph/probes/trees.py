@@ -1,11 +1,9 @@
-"""A sentence's tree as numbers, as arcs, and as points in the space of a probe."""
+"""A sentence's tree as arcs, and as points in the space of a probe."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +13,8 @@ from torch import Tensor
 
 from jat_graph.directions import isolated
 from jat_graph.probes.findings import Floats
-from jat_graph.probes.pictures import COLOURS, QUIET
+from jat_graph.probes.pictures import COLOURS, QUIET, add_legend
+from jat_graph.probes.tree_maps import Tree, spanning_tree, squared_distances
 from jat_graph.probes.treebank import Sentence
 from jat_graph.viz.figures import new_figure
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
 RIGHT, WRONG = COLOURS[:2]
@@ -33,88 +31,14 @@ MOST_LETTERS = 20
 DEVIATION = "PuOr_r"  # darker is farther from 1, on both sides
 
 
-@dataclass(frozen=True)
-class Tree:
-    """A sentence, and what its tree says."""
-
-    sentence: Sentence
-
-    def __len__(self) -> int:
-        """Its words."""
-        return len(self.sentence)
-
-    @cached_property
-    def distances(self) -> Floats:  # [n, n]
-        """How many edges are between two words."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import shortest_path
-
-        edges = np.array(self.sentence.edges, int).reshape(-1, 2)
-        graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
-        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
-        return found
-
-    @property
-    def depths(self) -> Floats:  # [n]
-        """How many edges are between a word and the root."""
-        found: Floats = self.distances[self.sentence.root]
-        return found
-
-    @cached_property
-    def shown(self) -> list[int]:
-        """The indices of all words that are no punctuation."""
-        return [index for index, tag in enumerate(self.sentence.tags) if tag != "PUNCT"]
-
-    @cached_property
-    def edges(self) -> Edges:
-        """The edges between words that are no punctuation."""
-        own, kept = self.sentence.edges, set(self.shown)
-        return frozenset((min(edge), max(edge)) for edge in own if kept.issuperset(edge))
-
-
-def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
-    """Join some words by the edges that are shortest together."""
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
-    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
-    own = distances[np.ix_(among, among)] + 1.0
-    rows, columns = minimum_spanning_tree(own).nonzero()
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return frozenset((min(among[i], among[k]), max(among[i], among[k])) for i, k in pairs)
-
-
-def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
-    """Return ‖p_i − p_k‖² of all pairs; around their mean, where rounding is least."""
-    centred = points - points.mean(-2, keepdim=True)
-    norms = centred.square().sum(-1)
-    found = norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT
-    return found.clamp(min=0.0)
-
-
 def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
-    """Draw a sentence's tree above it, and below it the tree of least distances.
+    """Draw a sentence's tree above it, and below it the tree of least distances, [n, n].
 
-    Edges that both have are whole lines; those that one of them lacks are dashed, in another
-    colour. Punctuation is grey, and has no part in it.
-
-    Args:
-        sentence: The sentence.
-        distances: Of all pairs of words, squared or not.
-
-    Returns:
-        A matplotlib figure that belongs to no window; pass it to
-        :func:`jat_graph.viz.save_figure`.
-
-    Raises:
-        ImportError: If matplotlib is missing (``pip install 'jat_graph[probes]'``).
-        ValueError: If the distances are not those of the words.
-
-    Shapes:
-        - ``distances``: [n, n]
-
-    Reference:
-        Hewitt and Manning 2019, Figure 2.
+    Edges that both have are whole lines, those of one alone dashed; punctuation is grey, and has no
+    part in it (Hewitt and Manning 2019, Figure 2).
     """
+    from matplotlib.patches import Arc
+
     if distances.shape != (len(sentence), len(sentence)):
         wanted = f"[{len(sentence)}, {len(sentence)}]"
         raise ValueError(f"distances must be {wanted}, got {list(distances.shape)}")
@@ -124,47 +48,31 @@ def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
     height = 0.3 + 0.5 * math.sqrt(max(widths, default=0.25))
     heading = f"The tree, and below: {len(predicted & tree.edges)} of {len(tree.edges)} edges found"
     figure = new_figure(max(4.5, middles[-1] + 1.2), 2 * height + 0.3, heading=heading)
-    axis = figure.subplots()
+    axis, dashed = figure.subplots(), (0, (4, 2))
     for side, own, other in ((1, tree.edges, predicted), (-1, predicted, tree.edges)):
-        for edge in sorted(own):
-            _draw_arc(axis, middles[edge[0]], middles[edge[1]], side, edge in other)
+        for edge in sorted(own):  # half an ellipse over or under the words
+            start, end = (middles[word] for word in edge)
+            look: Any = {"color": RIGHT} if edge in other else {"color": WRONG, "ls": dashed}
+            first, middle = 0 if side > 0 else 180, ((start + end) / 2, 0.14 * side)
+            size = end - start - 2 * ASIDE, math.sqrt(end - start)
+            axis.add_patch(Arc(middle, *size, theta1=first, theta2=first + 180, lw=1.6, **look))
     for index, word in enumerate(sentence.words):
-        colour = "black" if index in tree.shown else QUIET
-        look: Any = {"ha": "center", "va": "center", "fontsize": 9, "color": colour}
+        look = {"ha": "center", "va": "center", "fontsize": 9}
+        look["color"] = "black" if index in tree.shown else QUIET
         axis.text(middles[index], 0, _label(word), **look)
     axis.set(xlim=(-0.4, middles[-1] + 0.6), ylim=(-height, height))
     axis.set_axis_off()
     axis.plot([], [], color=RIGHT, label="in both trees")
-    axis.plot([], [], color=WRONG, ls=(0, (4, 2)), label="in one of them")
-    where: Any = "outside lower center"
-    figure.legend(loc=where, ncols=2, fontsize=8, frameon=False)
-    return figure
+    axis.plot([], [], color=WRONG, ls=dashed, label="in one of them")
+    return add_legend(figure, axis, 2)
 
 
 def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
-    """Draw a sentence's tree beside its words in the space of a probe, seen from its two main axes.
+    """Draw a sentence's tree beside its words in the space of a probe, [n, R], by its main axes.
 
-    An edge's colour, and the number at it, say how far its squared distance in that space is from
-    1, which it would be if the space held the tree. Dashed lines join words that the tree of least
-    distances joins, and the sentence's tree does not. Punctuation is left out.
-
-    Args:
-        sentence: The sentence.
-        points: Its words in the space of a probe.
-
-    Returns:
-        A matplotlib figure that belongs to no window; pass it to
-        :func:`jat_graph.viz.save_figure`.
-
-    Raises:
-        ImportError: If matplotlib is missing (``pip install 'jat_graph[probes]'``).
-        ValueError: If the points are not those of the words, or all words are punctuation.
-
-    Shapes:
-        - ``points``: [n, R]
-
-    Reference:
-        Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, Figure 3.
+    Colours and numbers say how far the squared distance of an edge is from 1, which it would be if
+    the space held the tree. Dashed lines join words that the tree of least distances joins alone.
+    Punctuation is left out (Coenen et al. 2019, Figure 3).
     """
     tree, middles = Tree(sentence), _middles(sentence)
     if points.dim() != 2 or len(points) != len(sentence):
@@ -177,21 +85,29 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     figure = new_figure(wide + side, side + 1.0)
     left, right = figure.subplots(1, 2, width_ratios=(wide, side))
     flat = {word: (middles[word], -float(tree.depths[word])) for word in tree.shown}
-    plane = _principal_plane(points[tree.shown], tree.shown, side)
     _draw_edges(left, flat, tree.edges, squared)
     for edge in sorted(tree.edges):
         low, high = sorted((flat[word] for word in edge), key=lambda point: point[1])
         x, y = np.average([low, high], axis=0, weights=(0.6, 0.4))  # a head has many edges
         _write(left, f"{squared[edge]:.1f}", (x, y), size=7.5, above=3)
-    _draw_edges(right, plane, tree.edges, squared)
-    for edge in sorted(spanning_tree(squared, tree.shown) - tree.edges):
-        _draw_line(right, plane, edge, color=QUIET, linestyle=(0, (4, 3)), zorder=1)
-
     for word, point in flat.items():
         _write(left, _label(sentence.words[word]), point)
     lowest, last = min(y for _, y in flat.values()), max(x for x, _ in flat.values())
     left.set(xlim=(-0.4, last + 0.8), ylim=(lowest - 0.5, 0.5))
     left.set_title("Its tree, and the squared distance of each edge", fontsize=10)
+
+    # Where words are along the two axes of most variance, in inches from their middle.
+    centred = points[tree.shown] - points[tree.shown].mean(0)
+    main, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
+    spread = np.zeros((len(main), 2))
+    spread[:, : len(sizes[:2])] = main[:, :2] * sizes[:2]
+    spread -= (spread.max(0) + spread.min(0)) / 2
+    spread *= 0.4 * side / (np.abs(spread).max() or 1.0)
+    plane = {word: (float(x), float(y)) for word, (x, y) in zip(tree.shown, spread, strict=True)}
+    _draw_edges(right, plane, tree.edges, squared)
+    for one, other in sorted(spanning_tree(squared, tree.shown) - tree.edges):
+        across, up = zip(plane[one], plane[other], strict=True)
+        right.plot(across, up, color=QUIET, linestyle=(0, (4, 3)), zorder=1)
     _write_beside(right, sentence, plane)
     right.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
     title = "In the space of the probe: its two main axes\n(dashed: joined there alone)"
@@ -219,41 +135,18 @@ def _middles(sentence: Sentence) -> list[float]:
     return found
 
 
-def _draw_arc(axis: Axes, start: float, end: float, side: int, found: bool) -> None:
-    """Draw half an ellipse over (1) or under (-1) the words."""
-    from matplotlib.patches import Arc
-
-    first = 0 if side > 0 else 180
-    look: Any = {"color": RIGHT if found else WRONG, "ls": "-" if found else (0, (4, 2))}
-    middle = ((start + end) / 2, 0.14 * side)
-    size = end - start - 2 * ASIDE, math.sqrt(end - start)
-    axis.add_patch(Arc(middle, *size, theta1=first, theta2=first + 180, lw=1.6, **look))
-
-
-def _principal_plane(points: Tensor, shown: Sequence[int], side: float) -> Where:
-    """Where words are along the two axes of most variance, in inches from their middle."""
-    left, sizes, _ = torch.linalg.svd(points - points.mean(0), full_matrices=False)
-    flat = np.zeros((len(points), 2))
-    flat[:, : len(sizes[:2])] = left[:, :2] * sizes[:2]
-    flat -= (flat.max(0) + flat.min(0)) / 2
-    flat *= 0.4 * side / (np.abs(flat).max() or 1.0)
-    return {word: (float(x), float(y)) for word, (x, y) in zip(shown, flat, strict=True)}
-
-
-def _draw_line(axis: Axes, where: Where, edge: tuple[int, int], **style: Any) -> None:
-    across, up = zip(*(where[word] for word in edge), strict=True)
-    axis.plot(across, up, **style)
-
-
-def _draw_edges(axis: Axes, where: Where, edges: Edges, squared: Floats) -> None:
+def _draw_edges(
+    axis: Axes, where: Where, edges: Iterable[tuple[int, int]], squared: Floats
+) -> None:
     """Draw edges in the colours of their deviation."""
     from matplotlib import colormaps
 
-    for edge in sorted(edges):
+    for one, other in sorted(edges):
+        across, up = zip(where[one], where[other], strict=True)
         # A line around it, or that of an edge of about 1 would not be seen.
-        _draw_line(axis, where, edge, color="black", linewidth=4.2, zorder=1)
-        colour = colormaps[DEVIATION](float(squared[edge]) / 2)  # white at 1
-        _draw_line(axis, where, edge, color=colour, linewidth=3.0, zorder=2)
+        axis.plot(across, up, color="black", linewidth=4.2, zorder=1)
+        colour = colormaps[DEVIATION](float(squared[one, other]) / 2)  # white at 1
+        axis.plot(across, up, color=colour, linewidth=3.0, zorder=2)
 
 
 def _write_beside(axis: Axes, sentence: Sentence, where: Where) -> None:
@@ -265,12 +158,9 @@ def _write_beside(axis: Axes, sentence: Sentence, where: Where) -> None:
         around = [(x, y + up), (x + aside, y), (x - aside, y), (x, y - up)]
         higher = ((x, y + up + step * LINE / 10) for step in count())
         point = next(
-            own
-            for own in chain(around, higher)
-            if all(
-                abs(own[0] - x_) >= (wide + w) / 2 or abs(own[1] - y_) >= LINE
-                for x_, y_, w in taken
-            )
+            (x, y)
+            for x, y in chain(around, higher)
+            if all(abs(x - u) >= (wide + w) / 2 or abs(y - v) >= LINE for u, v, w in taken)
         )
         taken.append((*point, wide))
         axis.plot(x, y, "o", color="black", markersize=5, zorder=3)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.inspection.selection import Indices
 from jat_graph.probes.treebank import Sentence
 from jat_graph.viewer import AtlasView, Page
-from jat_graph.viewer.content import PageContent, ParsedWords
+from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Shown: TypeAlias = str | Sentence
-
 
 def view(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    texts: Shown | Sequence[Shown],
+    texts: str | Sentence | Sequence[str | Sentence],
     *,
     layers: Indices = None,
     heads: Indices = None,
@@ -32,9 +30,8 @@ def view(
     """Return a page that shows what heads do on texts: one file, for any browser, no network.
 
     It has all heads first, then one of them as lines and as a matrix; of heads that jump also the
-    attention before the jump, the difference, and the graph with its stepping stones; of sentences
-    of a treebank their trees; and maps. Of each matrix the strongest links are in the file, and the
-    share of what is left out is shown.
+    attention before the jump, the difference, and the graph with its stepping stones; trees; and
+    maps. Of each matrix it has the strongest links, and the share of what is left out.
 
     Args:
         model: An encoder or decoder of transformers, with jump heads or without.
@@ -54,8 +51,8 @@ def view(
 
     Raises:
         ValueError: If the model gives no attention or lacks the heads, a text is empty, too long or
-            lacks the tokens, or the page would be too large. All but the first is said before the
-            model is run.
+            lacks the tokens, or the page would be too large; but for the first the model is not
+            run then.
 
     Reference:
         Vig, *A Multiscale Visualization of Attention in the Transformer Model*, 2019; A of Eq. 3 of
@@ -69,33 +66,24 @@ def view(
         >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
         >>> page = view(model.eval(), tokenizer, "dogs bark at cats", layers=(0, 2))
-        >>> [(head.layer, head.head) for head in page.content.texts[0].heads][3:5]
+        >>> [(head.layer, head.head) for head in page.texts[0].heads][3:5]
         [(0, 3), (2, 0)]
     """
-    some = [texts] if isinstance(texts, str | Sentence) else list(texts)
+    some: list[Any] = [texts] if isinstance(texts, str | Sentence) else list(texts)
     if not some:
         raise ValueError("texts must be one or more, got none")
-    contents = read_texts(
-        model,
-        tokenizer,
-        [_content(tokenizer, n, text) for n, text in enumerate(some)],
-        layers=layers,
-        heads=heads,
-        tokens=tokens,
-        special_tokens=special_tokens,
-    )
-    return Page(PageContent(title, tuple(contents), tuple(atlases)))
-
-
-def _content(tokenizer: PreTrainedTokenizerBase, number: int, text: Shown) -> str | ParsedWords:
-    if isinstance(text, str):
-        return text
-    if not isinstance(text, Sentence):
-        raise ValueError(
-            f"texts[{number}] must be a string or a Sentence, got {type(text).__name__}"
-        )
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
-        )
-    return ParsedWords(text.words, text.tags, text.heads, text.relations, ())
+    contents: list[str | ParsedWords] = []
+    for number, text in enumerate(some):
+        if isinstance(text, Sentence):
+            if not tokenizer.is_fast:
+                wanted = "tokenizer must be a fast one to know words"
+                raise ValueError(f"{wanted}, got {type(tokenizer).__name__}")
+            contents.append(ParsedWords(text.words, text.tags, text.heads, text.relations, ()))
+        elif isinstance(text, str):
+            contents.append(text)
+        else:
+            kind = type(text).__name__
+            raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")
+    chosen: Any = {"layers": layers, "heads": heads, "tokens": tokens}
+    shown = read_texts(model, tokenizer, contents, special_tokens=special_tokens, **chosen)
+    return Page(title, tuple(shown), tuple(atlases))

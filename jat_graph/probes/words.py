@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ from jat_graph.files import replacing
 from jat_graph.hf import attach, attached_config
 from jat_graph.hf.modules import attention_modules
 from jat_graph.probes.findings import Floats
-from jat_graph.probes.treebank import Sentence
 from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
@@ -41,12 +40,8 @@ if TYPE_CHECKING:
 
 VERSION = 2  # of what is written, and how it is made
 
-# Of a sentence's row, states [layers + 1, W, D] and maps [C, W, W]: [P, n, …]
-RowsOf: TypeAlias = Callable[[int, Floats, Floats], Floats]
 
-
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Numbers of all sentences, one sentence after the other."""
 
     values: Floats  # mapped from a file, [P, N, …]: P parts, as layers are, of N rows each
@@ -57,13 +52,25 @@ class Rows:
 
 @dataclass(frozen=True)
 class WordReader:
-    """A model in evaluation mode, what of its heads is read, and where it is kept."""
+    """A model that probes ask, and where they keep what it makes of words.
+
+    Args:
+        model: A model of transformers, with jump heads or without; it reads in evaluation mode.
+        tokenizer: Its tokenizer, a fast one.
+        folder: Where states, what heads give, and trained probes are kept: the same question finds
+            them again. States take 1.5 KB for each word and layer at a width of 384.
+        batch_size: Most sentences that the model reads at a time. (default: 32)
+        maps: What is read of heads, which probes say themselves. (default: None, states alone)
+
+    Raises:
+        ValueError: If a number is not in its range, or the model has no such heads.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     folder: str | Path
-    maps: str | None = None  # one of MAPS, None for states alone
-    batch_size: int = 32  # most sentences that the model reads at a time
+    batch_size: int = 32
+    maps: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the model does not have."""
@@ -79,26 +86,31 @@ class WordReader:
             return ()
         return attention_heads(self.model) if self.maps == ATTENTION else jump_heads(self.model)
 
-    def read(
+    def layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
+        """Return layers in rising order, 0 for the embeddings; None means all."""
+        depth = self.model.config.num_hidden_layers
+        found = tuple(range(depth + 1)) if layers is None else check_indices("layers", layers)
+        if found[-1] > depth:
+            raise ValueError(f"layers must be at most {depth}, got {found[-1]}")
+        return found
+
+    # Of a sentence's row, states [layers + 1, W, D] and maps [C, W, W], rows_of makes [P, n, …].
+    def read_rows(
         self,
         sentences: Sequence[Sequence[str]],
-        rows_of: RowsOf,
-        counts: Sequence[int],
-        shape: tuple[int, ...],
-        made_of: Any,
+        rows_of: Callable[[int, Floats, Floats], Floats],
+        counts: Sequence[int],  # of rows for each sentence
+        shape: tuple[int, ...],  # of the whole without its rows, (P, …)
+        made_of: Any,  # what the rows depend on beside model and sentences
     ) -> Rows:
-        """Read sentences once, and keep some rows of each; the same call finds them again.
-
-        Each sentence has as many rows as ``counts`` says; ``shape`` is that of the whole without
-        its rows, ``(P, …)``; ``made_of`` is what the rows depend on beside model and sentences.
-        """
+        """Read sentences once, and keep some rows of each; the same call finds them again."""
         encoded = encode_texts(sentences, self.model, self.tokenizer, None, by_words=True)
         assert encoded.words is not None
-        whole = [
-            len(set(words) - {-1}) == len(sentence)
-            for words, sentence in zip(encoded.words, sentences, strict=True)
-        ]
-        if not any(whole):
+        read: list[int] = []
+        left_out: list[int] = []
+        for row, (own, sentence) in enumerate(zip(encoded.words, sentences, strict=True)):
+            (read if len(set(own) - {-1}) == len(sentence) else left_out).append(row)
+        if not read:
             raise ValueError("sentences must fit the model, got none that it can take whole")
         starts = [0, *np.cumsum(counts).tolist()]
         model = [model_digest(self.model), is_jumping(self.model), self.maps]
@@ -106,15 +118,14 @@ class WordReader:
         path = Path(self.folder) / f"{name}.npy"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            rows = [row for row, fits in enumerate(whole) if fits]
-            rows.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
-            found = read_texts(self.model, encoded, rows, self.batch_size, self.maps, self.heads)
+            read.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
+            found = read_texts(self.model, encoded, read, self.batch_size, self.maps, self.heads)
             scores = self.maps in (SCORES, PROPAGATED)
             hides = scores and any(entry.is_causal for entry in attention_modules(self.model))
             size = shape[0], starts[-1], *shape[1:]
             with replacing(path) as temporary:
                 kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
-                for row, states, maps in track_progress(found, "Reading sentences", len(rows)):
+                for row, states, maps in track_progress(found, "Reading sentences", len(read)):
                     words = torch.tensor(encoded.words[row], device=states.device)
                     _, states, maps = pool_words(words, states, maps, both_mean=scores)
                     if hides:  # scores of words that a decoder never looks at
@@ -123,8 +134,8 @@ class WordReader:
                     both = (part.float().cpu().numpy() for part in (states, maps))
                     kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
                 kept.flush()
-        left_out = tuple(row for row, fits in enumerate(whole) if not fits)
-        return Rows(np.load(path, mmap_mode="r", allow_pickle=False), starts, left_out, name)
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Rows(values, starts, tuple(left_out), name)
 
     def read_states(
         self, sentences: Sequence[Sequence[str]], keep: Sequence[Sequence[int]] | None = None
@@ -133,7 +144,7 @@ class WordReader:
         kept = [list(range(len(words))) for words in sentences] if keep is None else list(keep)
         shape = self.model.config.num_hidden_layers + 1, self.model.config.hidden_size
         counts = [len(indices) for indices in kept]
-        return self.read(sentences, lambda row, own, _: own[:, kept[row]], counts, shape, kept)
+        return self.read_rows(sentences, lambda row, own, _: own[:, kept[row]], counts, shape, kept)
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
@@ -151,24 +162,3 @@ def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False)
         found: Any = AutoModel.from_config(deepcopy(model.config), **own)  # type: ignore[no-untyped-call]
     twin: PreTrainedModel = found.eval().to(model.device)
     return attach(twin, settings) if jumping and settings is not None else twin
-
-
-def check_layers(model: PreTrainedModel, layers: Sequence[int] | None) -> tuple[int, ...]:
-    """Return layers in rising order, 0 for the embeddings; None means all."""
-    depth = model.config.num_hidden_layers
-    if layers is None:
-        return tuple(range(depth + 1))
-    found = check_indices("layers", layers)
-    if found[-1] > depth:
-        raise ValueError(f"layers must be at most {depth}, got {found[-1]}")
-    return found
-
-
-def check_sentences(**parts: Any) -> None:
-    """Refuse what are no sequences of sentences with trees."""
-    for name, sentences in parts.items():
-        if not isinstance(sentences, Sequence) or not sentences:
-            raise ValueError(f"{name} must be one or more sentences, got {sentences!r}")
-        wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
-        if wrong is not None:
-            raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")

@@ -16,7 +16,7 @@ AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference",
 
 @dataclass(frozen=True)
 class AtlasPoint:
-    """One place of a word in a context.
+    """One use of a word in a context.
 
     Args:
         label: The word as it stands there.
@@ -35,8 +35,7 @@ class AtlasLabel:
     """Words written on the map of a layer, as beside a cluster.
 
     Args:
-        x: Where to, in the units of the map.
-        y: Where to, upwards.
+        x, y: Where to, in the units of the map; y goes up.
         text: The words.
     """
 
@@ -51,7 +50,7 @@ class AtlasLayer:
 
     Args:
         name: What the slider calls it, as ``"layer 3"``.
-        places: Where each point lies, (x, y) in any units; x goes right, y up.
+        positions: Where each point lies, (x, y) in any units; x goes right, y up.
         groups: What colours each point and gives it its shape: a part of speech, a sense, a
             cluster; ``""`` where it is not known. (default: none is known)
         labels: Words on the map. (default: none)
@@ -59,7 +58,7 @@ class AtlasLayer:
     """
 
     name: str
-    places: Sequence[tuple[float, float]]
+    positions: Sequence[tuple[float, float]]
     groups: Sequence[str] = ()
     labels: Sequence[AtlasLabel] = ()
     caption: str = ""
@@ -67,17 +66,17 @@ class AtlasLayer:
 
 @dataclass(frozen=True)
 class AtlasView:
-    """A map of the places of a word, layer by layer.
+    """A map of the uses of a word, layer by layer.
 
     Args:
         title: What the map is of.
-        points: The places of the word; each layer has them in this order.
+        points: The uses of the word; each layer has them in this order.
         layers: A map of each layer.
         caption: How it was made, a few sentences. (default: nothing)
 
     Raises:
-        ValueError: If there is no layer, or one has another number of places or groups than there
-            are points, or a place that is not finite.
+        ValueError: If there is no layer, or one has another number of positions or groups than
+            there are points, or a position that is not finite.
     """
 
     title: str
@@ -91,112 +90,59 @@ class AtlasView:
             raise ValueError("layers must be at least one, got none")
         number = len(self.points)
         for layer in self.layers:
-            if len(layer.places) != number or len(layer.groups) not in (0, number):
+            if len(layer.positions) != number or len(layer.groups) not in (0, number):
                 raise ValueError(
-                    f"{layer.name!r} must have a place, and a group or none, for each of {number} "
-                    f"points, got {len(layer.places)} and {len(layer.groups)}"
+                    f"{layer.name!r} must have a position, and a group or none, for {number} "
+                    f"points, got {len(layer.positions)} and {len(layer.groups)}"
                 )
-            odd = next(
-                (p for p in layer.places if len(p) != 2 or not all(map(math.isfinite, p))), None
-            )
-            if odd is not None:
-                raise ValueError(f"places of {layer.name!r} must be finite (x, y), got {odd}")
+            for position in layer.positions:
+                if len(position) != 2 or not all(map(math.isfinite, position)):
+                    raise ValueError(
+                        f"positions of {layer.name!r} must be finite (x, y), got {position}"
+                    )
 
 
 @dataclass(frozen=True)
 class Links:
-    """The strongest entries of a matrix of a head, in the order of the text.
+    """The strongest entries of a matrix of a head, in the order of the text."""
 
-    Args:
-        queries: The tokens i that look.
-        keys: The tokens k looked at.
-        values: What the matrix has there.
-        left_out: Share of the sum of all magnitudes that is between shown tokens, but too weak.
-        hidden: Share of it that goes to tokens that are not shown. (default: 0)
-
-    Shapes:
-        - ``queries``, ``keys``, ``values``: ``[E]``
-    """
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    left_out: float
-    hidden: float = 0.0
+    queries: Tensor  # the tokens i that look, [E]
+    keys: Tensor  # the tokens k looked at, [E]
+    values: Tensor  # what the matrix has there, [E]
+    left_out: float  # share of the sum of all magnitudes, between shown tokens, but too weak
+    hidden: float = 0.0  # share of it that goes to tokens that are not shown
 
 
 @dataclass(frozen=True)
 class HeadContent:
-    """One head on one text.
-
-    Args:
-        layer: Layer, from 0.
-        head: Head, from 0.
-        links: Its matrices by kind: ``"attention"``, and of a head that jumps also ``"before"``,
-            ``"difference"`` and ``"graph"``.
-        jumps: Edges of its graph, strongest gains first. (default: none)
-        num_jumps: How many edges there are. (default: 0)
-        note: What there is to say of the head, one line. (default: nothing)
-    """
+    """One head on one text."""
 
     layer: int
     head: int
-    links: dict[str, Links]
-    jumps: tuple[Jump, ...] = ()
-    num_jumps: int = 0
-    note: str = ""
+    links: dict[str, Links]  # by kind: AFTER, and all KINDS of a head that jumps
+    jumps: tuple[Jump, ...] = ()  # edges of its graph, strongest gains first
+    num_jumps: int = 0  # how many edges there are
+    note: str = ""  # what there is to say of the head, one line
 
 
 @dataclass(frozen=True)
 class ParsedWords:
-    """The dependency tree of a text, over its words.
-
-    Args:
-        words: The words.
-        tags: Their parts of speech.
-        heads: The place of each word's head, from 0; -1 for the root.
-        relations: Each word's relation to its head.
-        tokens: The word of each token of the text; -1 for those of no word.
-    """
+    """The dependency tree of a text, over its words."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    heads: tuple[int, ...]
+    heads: tuple[int, ...]  # the position of each word's head, from 0; -1 for the root
     relations: tuple[str, ...]
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...]  # the word of each token of the text; -1 for those of no word
 
 
 @dataclass(frozen=True)
 class TextContent:
-    """One text and what heads do on it.
+    """One text and what heads do on it."""
 
-    Args:
-        title: What the list of texts calls it.
-        tokens: The tokens that are shown.
-        heads: The heads, layer by layer.
-        positions: Where each token stands among the model's. (default: 0, 1, …)
-        parse: The tree, where it is known. (default: None)
-        second: The first token of a second sentence, which a line sets apart. (default: None)
-    """
-
-    title: str
-    tokens: tuple[str, ...]
-    heads: tuple[HeadContent, ...]
-    positions: tuple[int, ...] | None = None
+    title: str  # what the list of texts calls it
+    tokens: tuple[str, ...]  # that are shown
+    heads: tuple[HeadContent, ...]  # layer by layer
+    positions: tuple[int, ...] | None = None  # of each token among the model's, else 0, 1, …
     parse: ParsedWords | None = None
-    second: int | None = None
-
-
-@dataclass(frozen=True)
-class PageContent:
-    """All that a page holds.
-
-    Args:
-        title: Its title.
-        texts: The texts. (default: none)
-        atlases: Maps. (default: none)
-    """
-
-    title: str
-    texts: tuple[TextContent, ...] = ()
-    atlases: tuple[AtlasView, ...] = ()
+    second: int | None = None  # the first token of a second sentence, which a line sets apart

@@ -16,13 +16,13 @@ from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
-from jat_graph.hf.state import Attachment
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import encode_text
-from jat_graph.inspection.tracing import HeadTrace
+from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.masks.tokens import split_additive
-from jat_graph.operators import DenseOperator, NormalizedOperator
-from jat_graph.viewer.reading import enabled_jumps, run_heads
+from jat_graph.operators import DenseOperator, NormalizedOperator, Operator
+from jat_graph.patterns import Pattern
+from jat_graph.viewer.reading import enabled_jumps
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -62,36 +62,27 @@ def hooked_tensors(
     Reference:
         The names are those of Nanda and Bloom, *TransformerLens*, 2022; X of Eq. 1, Â of Eq. 4 and
         the propagated scores of Eq. 9 of the JAT paper.
-
-    Example:
-        >>> from jat_graph.viewer import hooked_tensors
-        >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
-        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
-        >>> found = hooked_tensors(model, tokenizer, "dogs bark at cats")
-        >>> found["blocks.2.attn.hook_attn_scores"].shape
-        torch.Size([1, 4, 6, 6])
     """
     check_model(model)
     inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
-    rows, layers = run_heads(model, inputs, bool(enabled_jumps(model)))
+    jumps = bool(enabled_jumps(model))
+    outputs, captured = run_model(model, inputs, attention=True, jumps=jumps)
     with _recorded(model) as calls:
-        run_heads(model, inputs, jumps=False)
+        run_model(model, inputs, attention=True)
+    attachment = find_attachment(model)
+    pattern = None if attachment is None else attachment.pattern
+    layers = {layer.layer: layer for layer in captured}
     found: dict[str, Tensor] = {}
-    for index, pattern in enumerate(rows):
-        place = f"blocks.{index}.attn"
-        found[f"{place}.hook_pattern"] = pattern.detach()
-        if index not in calls:
-            continue
-        scores = _scores(calls[index])
-        masked = _masked(scores, calls[index], find_attachment(model))
-        found[f"{place}.hook_attn_scores"] = masked
-        if index in layers:
-            jumps, adj_norm = _jumps(layers[index], scores)
-            masked = _masked(jumps, calls[index], find_attachment(model))
-            found[f"{place}.hook_jump_scores"] = masked
-            found[f"{place}.hook_adj_norm"] = adj_norm
+    for index, rows in enumerate(outputs.attentions):
+        names = {"pattern": rows.detach()}
+        if index in calls:
+            call = calls[index]
+            scores = (call.scale * call.query @ call.key.mT).detach()
+            names["attn_scores"] = _masked(scores, call, pattern)
+            if index in layers:
+                jumped, adj_norm = _jumps(layers[index], scores)
+                names |= {"jump_scores": _masked(jumped, call, pattern), "adj_norm": adj_norm}
+        found |= {f"blocks.{index}.attn.hook_{name}": tensor for name, tensor in names.items()}
     return found
 
 
@@ -123,13 +114,9 @@ def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionInputs]]:
             detach(model, JatConfig)
 
 
-def _scores(call: AttentionInputs) -> Tensor:  # [1, H, L, L]
-    return (call.scale * call.query @ call.key.mT).detach()
-
-
-def _masked(scores: Tensor, call: AttentionInputs, attachment: Attachment | None) -> Tensor:
+def _masked(scores: Tensor, call: AttentionInputs, pattern: Pattern | None) -> Tensor:
     """Put −∞ where a token must not look, and add what a mask adds."""
-    mask, causal = call.sdpa_mask(None if attachment is None else attachment.pattern)
+    mask, causal = call.sdpa_mask(pattern)
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
     if mask is None:
@@ -146,8 +133,10 @@ def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
         trace = HeadTrace(layer.of_head(head))
         jumps[0, head] = trace.propagated
         graph = trace.graph
-        if isinstance(graph, StoneLinks):
-            adj_norm[0, head] = graph.operator.to_dense()[0, 0]
-        else:
-            adj_norm[0, head] = NormalizedOperator(DenseOperator(graph.weights)).to_dense()[0, 0]
+        operator: Operator = (
+            graph.operator
+            if isinstance(graph, StoneLinks)
+            else NormalizedOperator(DenseOperator(graph.weights))
+        )
+        adj_norm[0, head] = operator.to_dense()[0, 0]
     return jumps, adj_norm

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from jat_graph.data.reading import attention_heads, check_model
-from jat_graph.hf import CapturedLayer, capture_scores
-from jat_graph.hf.adapter import find_attachment
+from jat_graph.data.reading import attention_heads, check_model, shares_modules
+from jat_graph.data.storage import is_jumping
 from jat_graph.hf.capture import jumping_heads
-from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.inspection.text import strongest_jumps
-from jat_graph.inspection.tracing import (
-    HeadTrace,
-    attention_of,
-    evaluating,
-    giving_attention,
-    model_inputs,
-)
+from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
 from jat_graph.viewer.content import (
     AFTER,
-    BEFORE,
-    DIFFERENCE,
-    GRAPH,
+    KINDS,
     HeadContent,
     Links,
     ParsedWords,
@@ -58,49 +47,34 @@ def read_texts(
     What the model lacks or does not take is refused at once.
     """
     check_model(model)
-    known: dict[int, tuple[int, ...]] = {}
-    for layer, head in attention_heads(model):
-        known[layer] = (*known.get(layer, ()), head)
+    every = groupby(attention_heads(model), lambda pair: pair[0])
+    known = {layer: tuple(head for _, head in pairs) for layer, pairs in every}
     chosen, jumping = choose_heads(known, layers, heads, kind=""), enabled_jumps(model)
     encoded = [
         encode_text(model, tokenizer, t if isinstance(t, str) else t.words, tokens, special_tokens)
         for t in texts
     ]
     number = sum(head in jumping.get(layer, ()) for layer, head in chosen)
-    kinds = len(chosen) + 3 * number
-    room = (
+    kinds = len(chosen) + (len(KINDS) - 1) * number
+    most = (
         links_with_room(kinds * sum(len(text.shown) for text in encoded), kinds * len(encoded)),
         jumps_with_room(number * len(encoded)),
     )
     return (
-        _read_text(model, text, None if isinstance(given, str) else given, chosen, *room)
+        _read_text(model, text, None if isinstance(given, str) else given, chosen, *most)
         for text, given in zip(encoded, texts, strict=True)
     )
 
 
 def enabled_jumps(model: PreTrainedModel) -> dict[int, tuple[int, ...]]:
     """Return the heads that jump, of each layer with some; none inside jat_graph.disabled."""
-    attachment, jumping = find_attachment(model), jumping_heads(model)
-    if attachment is None or not attachment.enabled or not jumping:
-        return {}
-    if serves_several_layers(
-        [entry for entry in attention_modules(model) if entry.left_alone is None]
-    ):
+    jumping = jumping_heads(model) if is_jumping(model) else {}
+    if jumping and shares_modules(model):
         raise ValueError(
             "model must have a module for each layer to show its jumps, got layers that share "
             "one: show it inside jat_graph.disabled"
         )
     return jumping
-
-
-def run_heads(
-    model: PreTrainedModel, inputs: Any, jumps: bool
-) -> tuple[tuple[Tensor, ...], dict[int, CapturedLayer]]:
-    """Run a model: the attention probabilities of all layers, and what its jump heads saw."""
-    captures: Any = capture_scores(model) if jumps else nullcontext([])
-    with evaluating(model), giving_attention(model), torch.no_grad(), captures as layers:
-        outputs = model(**model_inputs(model, inputs), output_attentions=True)
-    return attention_of(outputs), {layer.layer: layer for layer in layers}
 
 
 def _read_text(
@@ -111,25 +85,28 @@ def _read_text(
     most_links: int,
     most_jumps: int,
 ) -> TextContent:
-    rows, layers = run_heads(model, text.inputs, bool(enabled_jumps(model)))
-    heads = []
+    outputs, captured = run_model(
+        model, text.inputs, attention=True, jumps=bool(enabled_jumps(model))
+    )
+    layers, heads = {layer.layer: layer for layer in captured}, []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
         if layer in layers and head in layers[layer].heads:
             trace = HeadTrace(layers[layer].of_head(head))
             heads.append(_jump_head(trace, text, most_links, most_jumps))
         else:
-            links = _shown_links(rows[layer][0, head], text, most_links)
+            links = _shown_links(outputs.attentions[layer][0, head], text, most_links)
             heads.append(HeadContent(layer, head, {AFTER: links}))
+    positions = tuple(token.index for token in text.shown)
     if parse is not None:
         words = [-1 if word is None else word for word in text.inputs.word_ids(0)]
-        parse = replace(parse, tokens=tuple(words[index] for index in text.shown))
-    tokens = tuple(token.text for token in text.shown_tokens)
-    return TextContent(text.text, tokens, tuple(heads), text.shown, parse)
+        parse = replace(parse, tokens=tuple(words[index] for index in positions))
+    tokens = tuple(token.text for token in text.shown)
+    return TextContent(text.text, tokens, tuple(heads), positions, parse)
 
 
 def _shown_links(matrix: Tensor, text: EncodedText, most: int) -> Links:
     """Return the strongest links between shown tokens, those hidden counted."""
-    shown = list(text.shown)
+    shown = [token.index for token in text.shown]
     others = sorted(set(range(len(matrix))) - set(shown))
     matrix = matrix.detach().cpu().float()
     return strongest_links(matrix[shown][:, shown + others], most, len(shown))
@@ -143,16 +120,14 @@ def _jump_head(
     note = f"Of the pairs that may be joined {share} are."
     if isinstance(trace.graph, StoneLinks):
         note = f"Of the links that tokens may have to stones there are {share}."
-    matrices = {
-        AFTER: trace.after,
-        BEFORE: trace.before,
-        DIFFERENCE: trace.after - trace.before,
-        GRAPH: trace.weights,
-    }
+    matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
     return HeadContent(
         measured.layer,
         measured.head,
-        {kind: _shown_links(matrix, text, most_links) for kind, matrix in matrices.items()},
+        {
+            kind: _shown_links(matrix, text, most_links)
+            for kind, matrix in zip(KINDS, matrices, strict=True)
+        },
         tuple(strongest_jumps(text, trace, most_jumps)),
         int(text.cut(trace.weights).count_nonzero()),
         note,

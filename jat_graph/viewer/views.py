@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.viewer.content import AFTER, AtlasView, HeadContent, PageContent, TextContent
+from jat_graph.viewer.content import AFTER, AtlasView, HeadContent, TextContent
 from jat_graph.viewer.links import links_with_room, strongest_links
 from jat_graph.viewer.page import Page
 
@@ -44,14 +44,6 @@ def head_view(
     Reference:
         The arguments are those of ``bertviz.head_view``: Vig, *A Multiscale Visualization of
         Attention in the Transformer Model*, 2019.
-
-    Example:
-        >>> import torch
-        >>> from jat_graph.viewer import head_view
-        >>> attention = torch.randn(2, 1, 4, 3, 3).softmax(-1)  # of two layers of four heads
-        >>> shown = head_view(tuple(attention), ["dogs", "bark", "."])
-        >>> len(shown.content.texts[0].heads)
-        8
     """
     listed = isinstance(tokens, Sequence) and not isinstance(tokens, str)
     if not listed or not tokens or not all(isinstance(token, str) for token in tokens):
@@ -70,7 +62,7 @@ def head_view(
         for head, matrix in enumerate(layer)
     )
     text = TextContent(" ".join(words), words, heads, second=sentence_b_start)
-    return Page(PageContent(title, (text,)))
+    return Page(title, (text,))
 
 
 def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") -> Page:
@@ -90,28 +82,23 @@ def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") ->
         >>> from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, map_view
         >>> points = [AtlasPoint("bark", "dogs bark"), AtlasPoint("bark", "the bark of a tree")]
         >>> layer = AtlasLayer("layer 0", [(0.0, 0.0), (1.0, 2.0)], ["VERB", "NOUN"])
-        >>> map_view(AtlasView("bark", points, [layer])).content.title
+        >>> map_view(AtlasView("bark", points, [layer])).title
         'Map'
     """
     some = (atlases,) if isinstance(atlases, AtlasView) else tuple(atlases)
     if not some:
         raise ValueError("atlases must be one or more, got none")
-    return Page(PageContent(title, atlases=some))
+    return Page(title, atlases=some)
 
 
 def _check_layer(number: int, layer: Any, length: int) -> Tensor:  # [H, L, L]
-    name = f"attention[{number}]"
-    if not isinstance(layer, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(layer).__name__}")
-    if tuple(layer.shape[-2:]) != (length, length) or layer.dim() not in (3, 4):
+    name, got = f"attention[{number}]", list(getattr(layer, "shape", [type(layer).__name__]))
+    if len(got) not in (3, 4) or got[-2:] != [length] * 2 or (len(got) == 4 and got[0] != 1):
         raise ValueError(
-            f"{name} must be [1, H, {length}, {length}] for {length} tokens, "
-            f"got {list(layer.shape)}"
-        )
-    if layer.dim() == 4 and layer.size(0) != 1:
-        raise ValueError(
-            f"{name} must be of one text, got {layer.size(0)}: take one by [n : n + 1]"
+            f"{name} must be of one text, [1, H, {length}, {length}] for its {length} tokens, "
+            f"got {got}"
         )
     if not bool(torch.isfinite(layer).all()):
         raise ValueError(f"{name} must be finite, got values that are not")
-    return layer.detach().cpu().float().reshape(-1, length, length)
+    heads: Tensor = layer.detach().cpu().float().reshape(-1, length, length)
+    return heads

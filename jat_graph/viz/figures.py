@@ -58,21 +58,18 @@ def new_figure(
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as its file's name ends, beside its place first and then renamed into it.
+    """Write a figure as its file's name ends, first beside it and then renamed.
 
     Args:
-        figure: the figure.
-        path: file to write; must end in ``.png``, ``.svg`` or ``.pdf``.
+        figure: The figure.
+        path: File to write; must end in ``.png``, ``.svg`` or ``.pdf``.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: if the name ends in something else.
-        OSError: if the folder is missing or cannot be written; nothing is left behind.
-
-    Reference:
-        POSIX ``rename``: readers see the old file or the new one, never half of it.
+        ValueError: If the name ends in something else.
+        OSError: If the folder is missing or cannot be written; nothing is left behind.
     """
     path = Path(path)
     check_picture(path)

@@ -45,7 +45,12 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     Reference:
         Clark et al. 2019, "What Does BERT Look At?", shows heads of a model beside each other.
     """
-    shown = [_small(view) for view in views]
+    shown = []
+    for view in views:
+        weights = view.weights
+        if len(view.tokens) > MOST_PIXELS:  # single pairs could not be seen
+            weights = F.adaptive_max_pool2d(weights[None], MOST_PIXELS)[0]
+        shown.append(replace(view, weights=weights))
     if not shown:
         raise ValueError("views must be at least one, got none")
     layers = sorted({own.report.layer for own in shown})
@@ -68,8 +73,8 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     for own in shown:
         report = own.report
         axis = axes[layers.index(report.layer), heads.index(report.head)]
-        weights = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-        axis.imshow(weights, cmap=graph_colours(), norm=norm, interpolation="nearest")
+        matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
+        axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
         axis.set_axis_on()
         axis.set(xticks=[], yticks=[])
         title = f"layer {report.layer}, head {report.head}: {report.density:.0%}"
@@ -88,10 +93,3 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     bar.set_label(meaning, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
-
-
-def _small(view: GraphView) -> GraphView:
-    """Keep the strongest in each block of pairs, where single ones could not be seen."""
-    if len(view.tokens) <= MOST_PIXELS:
-        return view
-    return replace(view, weights=F.adaptive_max_pool2d(view.weights[None], MOST_PIXELS)[0])

@@ -26,7 +26,7 @@ SCORE_COLOURS, GRAPH_COLOURS = "PuOr_r", "Blues"  # in order of brightness to al
 INCHES_PER_TOKEN, LEAST_SIDE = 0.2, 2.6  # of a panel
 LINE_HEIGHT = 0.18  # inches
 MAX_LABEL = 16
-MOST_TOKENS = 48  # that a picture shows unless told otherwise
+MOST_TOKENS = 48  # that a picture shows unless another number is given
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
 
@@ -42,9 +42,6 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     Args:
         view: what the head did, from :func:`jat_graph.inspection.view_head`.
         most_tokens: number of tokens to draw at most, from 1 to 200. (default: 48)
-
-    Shapes:
-        - ``view.scores``, ``view.weights``, ``view.propagated``, ``view.gains``: [L, L]
 
     Returns:
         A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
@@ -63,9 +60,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     legend = _legend_lines(view, names, left_out)
     side = max(LEAST_SIDE, INCHES_PER_TOKEN * len(view.tokens))  # of a panel
     notes = LINE_HEIGHT * (len(legend) + 1)
-    figure = new_figure(
-        3 * (side + 1.1), side + 2.3 + notes, heading=_title(view), size=12, notes=notes
-    )
+    figure = new_figure(3 * (side + 1.1), side + 2.3 + notes, heading=_title(view), notes=notes)
     axes = figure.subplots(1, 3)
     _draw_panels(axes, view, names, side)
     _mark_jumps([axis for axis in axes if axis.images], view)
@@ -101,16 +96,16 @@ def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], si
         ("Scores after propagation", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
     )
     labels = [names[token.index] for token in view.tokens]
-    places, size = range(len(labels)), 9 if len(labels) <= 16 else 8
+    ticks, size = range(len(labels)), 9 if len(labels) <= 16 else 8
     scale = LEAST_SIDE / side  # so that a bar and its distance are as large below every panel
     for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
-        axis.set_yticks(places, labels, fontsize=size)
+        axis.set_yticks(ticks, labels, fontsize=size)
         if title == "Graph" and isinstance(view.report, StoneReport):
             draw_stones(axis, view.report, view.tokens, names)
             continue
         image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=10)
-        axis.set_xticks(places, labels, rotation=90, fontsize=size)
+        axis.set_xticks(ticks, labels, rotation=90, fontsize=size)
         axis.set_xlabel("token looked at (k)", fontsize=9)
         bar = axis.figure.colorbar(
             image, ax=axis, location="bottom", shrink=0.8, aspect=30 / scale, pad=0.15 * scale
@@ -138,23 +133,21 @@ def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
     stones = [step.token for jump in view.report.jumps for step in jump.stones]
     if isinstance(view.report, StoneReport):
         stones += [stone.token for stone in view.report.stones]
-    counts = Counter(shown.values())
-    named_ones = {}
+    counts, names = Counter(shown.values()), {}
     for index, text in (shown | {stone.index: stone.text for stone in stones}).items():
         short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
         # A dollar sign would begin mathematics.
         name = named(short.replace("$", r"\$"))
-        named_ones[index] = name + f" {index}" * (with_positions or counts[text] != 1)
-    return named_ones
+        names[index] = name + f" {index}" * (with_positions or counts[text] != 1)
+    return names
 
 
 def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
     """Ring every jump in all matrices and number it in the second."""
     from matplotlib.patches import Rectangle
 
-    place = {token.index: position for position, token in enumerate(view.tokens)}
     for number, jump in enumerate(view.report.jumps, start=1):
-        row, column = place[jump.query.index], place[jump.key.index]
+        row, column = view.tokens.index(jump.query), view.tokens.index(jump.key)
         for axis in axes:
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=JUMP_COLOUR, lw=1.8))

@@ -34,13 +34,13 @@ def _memory_panel(kernel_size: int, stride: int, is_causal: bool, length: int) -
     check_integer("stride", stride, least=1)
     if stride > kernel_size:
         raise ValueError(f"stride must be at most kernel_size={kernel_size}, got {stride}")
-    place, start = torch.arange(length), torch.arange(0, length, stride)
+    token, start = torch.arange(length), torch.arange(0, length, stride)
     stop = start + kernel_size
-    inside = (place >= start[:, None]) & (place < stop[:, None])  # [M, L]
+    inside = (token >= start[:, None]) & (token < stop[:, None])  # [M, L]
     read = torch.ones(length, len(start), dtype=torch.bool)
     if is_causal:
-        read = stop <= place[:, None]  # [L, M]
-    first = (place == 0).expand(length, length)
+        read = stop <= token[:, None]  # [L, M]
+    first = (token == 0).expand(length, length)
     ways = [read[:, parity::2].float() @ inside[parity::2].float() for parity in (0, 1)]
     spec = f"memory-compressed:{kernel_size}:{stride}" + _order(is_causal)
     return [

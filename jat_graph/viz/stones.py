@@ -83,15 +83,12 @@ def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
 
     The first are those by which each jump goes most, so that every jump is seen.
     """
-    first = {
-        (stone.token.index, stone.side or 1)
-        for jump in report.jumps
-        for stone in sorted(jump.stones, key=lambda stone: -(stone.share or 0.0))[:1]
-    }
+    tops = [max(jump.stones, key=lambda s: s.share or 0.0) for jump in report.jumps if jump.stones]
+    first = {(stone.token.index, stone.side or 1) for stone in tops}
 
     def rank(stone: Stone) -> tuple[bool, float]:
-        place = stone.token.index, stone.side
-        return place in first, sum(share for _, share in steps[place])
+        own = stone.token.index, stone.side
+        return own in first, sum(share for _, share in steps[own])
 
     chosen = sorted(report.stones, key=rank, reverse=True)[:most]
     return sorted(chosen, key=lambda stone: (stone.token.index, -stone.side))

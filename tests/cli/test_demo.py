@@ -55,8 +55,8 @@ def test_a_partner_is_found_over_the_hub_that_both_share() -> None:
             assert second or answer == values[partner[first]]
 
 
-@pytest.mark.parametrize("drawn", [1, 2, 5, 9])
-def test_chance_is_the_share_of_the_commonest_value(drawn: int) -> None:
-    draws = np.random.default_rng(0).integers(8, size=(40_000, drawn))
-    most = (draws[..., None] == np.arange(8)).sum(1).max(1)
-    assert chance(drawn) == pytest.approx(most.mean() / drawn, abs=0.005)
+def test_chance_is_the_share_of_the_commonest_value() -> None:
+    for drawn in (1, 2, 5, 9):
+        draws = np.random.default_rng(0).integers(8, size=(40_000, drawn))
+        most = (draws[..., None] == np.arange(8)).sum(1).max(1)
+        assert chance(drawn) == pytest.approx(most.mean() / drawn, abs=0.005)

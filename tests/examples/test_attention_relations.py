@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from examples import attention_relations, attention_sentences
-from examples.attention_relations import GNN, READERS, dealt_edges, nearby_words, without_edges
+from examples.attention_relations import READERS, dealt_edges, make_gnn, nearby_words, without_edges
 from tests.examples.test_tree_heads import write_trees
 
 ROWS = [("Dogs bark.", 1), ("Dogs the bark.", 0), ("He wrote a book.", 1), ("He the wrote.", 0)]
@@ -58,7 +58,7 @@ def test_the_gnn_reads_edges_and_is_a_reader_of_states_without_them() -> None:
     torch.manual_seed(0)
     edges = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "edge_attr": torch.rand(2, 5)}
     graph = Data(x=torch.randn(3, 8), **edges)
-    gnn = GNN([8, 16, 16, 4], 5).eval()
+    gnn = make_gnn([8, 16, 16, 4], 5).eval()
     whole, alone = gnn(graph), gnn(without_edges(graph.clone()))
     torch.testing.assert_close(whole[0], alone[0])  # nothing leads to it
     assert (whole[1:] - alone[1:]).abs().amin(-1).min() > 1e-6

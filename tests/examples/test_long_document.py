@@ -1,3 +1,4 @@
+import argparse
 import dataclasses
 import re
 import sys
@@ -94,7 +95,7 @@ def test_values_come_from_beyond_the_window_and_padding_changes_nothing(tiny_mod
 def test_training_learns_a_few_texts_by_heart(tiny_model: str) -> None:
     torch.manual_seed(0)
     documents = [(torch.randint(4, 15, (70,)).tolist(), label) for label in (0, 1, 2, 0)]
-    args = long_document.argparse.Namespace(
+    args = argparse.Namespace(
         batch_size=2, accumulation=2, learning_rate=5e-3, epochs=45, bf16=False
     )
     model = LongDocument(tiny_model, 3, JUMP, max_length=80)

@@ -195,6 +195,20 @@ def test_an_interrupted_run_goes_on_exactly(
         run(tiny_model, cut, *words, steps=7)
 
 
+def test_a_run_that_was_cut_off_in_its_evaluation_is_not_finished(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*files, "--resume_from_checkpoint", "last")
+
+    def interrupt(self: Trainer, *args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "evaluate", interrupt)
+        run(tiny_model, tmp_path / "run", *words)
+    assert "eval_accuracy" in run(tiny_model, tmp_path / "run", *words)
+
+
 def test_an_occupied_folder_is_left_alone(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from examples.stepping_stones import HIGH, LINK, LOW, MARK, SENTENCE, Standing, draw, look, main
+from examples.sentence_graph import SENTENCE
+from examples.stepping_stones import HIGH, LINK, LOW, MARK, Standing, draw, look, main
 
 
 def test_the_two_words_share_the_two_books_as_the_page_says(minilm_path: str) -> None:

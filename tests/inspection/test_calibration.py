@@ -3,23 +3,19 @@
 import itertools
 import logging
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
-from jat_graph import stone_graph
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
 from jat_graph.hf.changing import attach_again, learned_by_heads
-from jat_graph.inspection import calibrate, graph_statistics, layer_statistics
+from jat_graph.inspection import calibrate, graph_statistics
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import capture_batch
+from jat_graph.inspection.tracing import run_model
 
 VOCABULARY = 400
 
@@ -84,33 +80,11 @@ def test_density_is_met_within_one_pair(variant: dict[str, Any], device: torch.d
         assert 0 < entry.mean_weight <= 1
 
 
-@given(density=st.floats(0.02, 0.9), seed=st.integers(0, 5))
-def test_any_density_is_met(density: float, seed: int) -> None:
-    model, batches = tiny_bert(), random_batches(2, seed=seed)
-    config = calibrate(model, batches, density=density, config=JatConfig(heads=2, layers=(0, 1)))
-    attach(model, config)
-    for entry in graph_statistics(model, batches[:1]):
-        assert abs(entry.density - density) * entry.pairs <= 2
-
-
-def test_edges_of_a_lower_density_are_a_subset() -> None:
-    model, batches = tiny_bert(), random_batches(1)
-    graphs = []
-    for density in (0.1, 0.4):
-        config = calibrate(model, batches, density=density, config=JatConfig(heads=4, layers=(1,)))
-        attach(model, config)
-        graphs.append(layer_graph(capture_batch(model, batches[0])[0]).weights > 0)
-        detach(model)
-    few, many = graphs
-    assert 0.05 < few.float().mean() < many.float().mean() < 0.9
-    assert bool((few <= many).all())
-
-
 def test_statistics_count_what_the_graph_holds() -> None:
     model, batches = tiny_bert(), random_batches(2)
     attach(model, JatConfig(PairGraph(threshold=10.0), heads=(1, 3), layers=(1,)))
     statistics = graph_statistics(model, batches)
-    weights = [layer_graph(capture_batch(model, batch)[0]).weights for batch in batches]
+    weights = [layer_graph(run_model(model, batch, jumps=True)[1][0]).weights for batch in batches]
     pairs = sum(n * (n - 1) for n in (12, 9, 6)) * 2
     for place, entry in enumerate(statistics):
         values = torch.cat([w[:, place].flatten() for w in weights])
@@ -119,8 +93,6 @@ def test_statistics_count_what_the_graph_holds() -> None:
         assert entry.density == pytest.approx(len(joined) / pairs)
         assert entry.mean_weight == pytest.approx(float(joined.mean()))
         assert 0.1 < entry.density < 0.9
-    single = layer_statistics(capture_batch(model, batches[0])[0])
-    assert [entry.head for entry in single] == [1, 3]
 
 
 def test_soft_votes_are_counted_hard() -> None:
@@ -169,36 +141,26 @@ def test_calibration_is_deterministic_and_leaves_labels_out() -> None:
     assert JatConfig.from_dict(first.to_dict()) == first
 
 
-class TestTheModelComesBackAsItWas:
-    @pytest.fixture(
-        params=[None, JatConfig(PairGraph(threshold=4.0), layers=(0,))], ids=["plain", "attached"]
-    )
-    def model(self, request: pytest.FixtureRequest) -> Iterator[BertModel]:
-        model = tiny_bert()
-        if request.param is not None:
-            attach(model, request.param)
-        model.encoder.layer[0].train()
-        self.config = request.param
-        yield model
-        assert attached_config(model) == request.param
-        assert model.encoder.layer[0].training
-        assert not model.encoder.layer[1].training
-
-    def test_after_success(self, model: BertModel) -> None:
-        batch = random_batches(1)[0]
-        before = model.eval()(**batch).last_hidden_state
-        model.encoder.layer[0].train()
-        config = calibrate(model, [batch])
-        graph_statistics(model, [batch]) if self.config else None
-        model.eval()
-        assert torch.equal(model(**batch).last_hidden_state, before)
-        model.encoder.layer[0].train()
-        assert config.replace(threshold=6.0) == (self.config or JatConfig()).replace(threshold=6.0)
-
-    def test_after_an_exception(self, model: BertModel) -> None:
+@pytest.mark.parametrize("before", [None, JatConfig(PairGraph(threshold=4.0), layers=(0,))])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_comes_back_as_it_was(before: JatConfig | None, fails: bool) -> None:
+    model, batches = tiny_bert(), random_batches(2)
+    if before is not None:
+        attach(model, before)
+    output = model(**batches[0]).last_hidden_state
+    model.encoder.layer[0].train()
+    names = {name: set(vars(module)) for name, module in model.named_modules()}
+    if fails:
         broken = {"input_ids": torch.tensor([[VOCABULARY + 1]])}
         with pytest.raises(IndexError):
-            calibrate(model, [*random_batches(1), broken, *random_batches(1)])
+            calibrate(model, [batches[0], broken, batches[1]])
+    else:
+        found = calibrate(model, batches).replace(threshold=6.0)
+        assert found == (before or JatConfig()).replace(threshold=6.0)
+    assert attached_config(model) == before
+    assert [layer.training for layer in model.encoder.layer] == [True, False, False]
+    assert {name: set(vars(module)) for name, module in model.named_modules()} == names
+    assert torch.equal(model.eval()(**batches[0]).last_hidden_state, output)
 
 
 def test_triplet_heads_keep_what_they_learned() -> None:
@@ -224,26 +186,6 @@ def test_jump_heads_keep_what_they_learned() -> None:
     # Measured with the jumps of the layers below, as strong as they are.
     attach_again(model, found, learned_by_heads(model))
     assert all(0.2 < head.density <= 0.3 for head in graph_statistics(model, [batch]))
-
-
-def test_stones_are_counted_by_their_links() -> None:
-    config = JatConfig.stones(layers=(1,), heads=2, excluded_token_ids=(1,))
-    model, batches = attach(tiny_bert(), config), random_batches(2)
-    found = graph_statistics(model, batches)
-    layers = [capture_batch(model, batch)[0] for batch in batches]
-    graphs = [
-        stone_graph(
-            layer.query, layer.key, config=layer.config, scale=layer.scale,
-            attention_mask=None if layer.mask.valid is None else layer.mask.valid.squeeze(1),
-            silent=layer.mask.silent.squeeze(1),
-        ).to_data_list()
-        for layer in layers
-    ]  # fmt: skip
-    for head, entry in enumerate(found):
-        weights = torch.cat([g.hyperedge_weight for batch in graphs for g in batch[head::2]])
-        assert entry.density * entry.pairs == pytest.approx(len(weights))
-        assert entry.mean_weight == pytest.approx(float(weights.mean()), rel=1e-5)
-        assert 0.05 < entry.density < 0.5
 
 
 @pytest.mark.parametrize(
@@ -275,35 +217,25 @@ def test_a_density_that_is_far_off_is_a_warning(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"density": 0.0}, r"density must be in \(0, 1\), got 0.0"),
-        ({"density": "a"}, r"density must be in \(0, 1\), got 'a'"),
-        ({"density": 1.0}, "density"),
-        ({"density": math.nan}, "density"),
-        ({"batches": []}, "at least one batch"),
-        ({"batches": [torch.zeros(1)]}, "dictionaries of inputs, got Tensor"),
-        (
-            {"config": JatConfig(PairGraph(vote_rate=0.1))},
-            "vote_rate must be None to calibrate, got 0.1",
-        ),
-        ({"config": JatConfig.stones()}, "graph must be 'pairs' to calibrate, got 'stones'"),
+        ({"density": 0.0}, "density must"),
+        ({"density": "a"}, "density must"),
+        ({"density": math.nan}, "density must"),
+        ({"batches": []}, "batches must"),
+        ({"batches": [torch.zeros(1)]}, "batches must"),
+        ({"config": JatConfig(PairGraph(vote_rate=0.1))}, "vote_rate must"),
+        ({"config": JatConfig.stones()}, "graph must"),
     ],
 )
 def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         calibrate(**({"model": tiny_bert(), "batches": random_batches(1)} | arguments))
-
-
-def test_statistics_need_jump_heads() -> None:
     with pytest.raises(ValueError, match="must have jump heads"):
         graph_statistics(tiny_bert(), random_batches(1))
 
 
 def test_minilm_on_real_sentences(minilm_path: str, data_dir: Path) -> None:
     """One density for heads in which one fixed threshold joins from few to all pairs."""
-    model, tokenizer = (
-        AutoModel.from_pretrained(minilm_path),
-        AutoTokenizer.from_pretrained(minilm_path),
-    )
+    model, tokenizer = (x.from_pretrained(minilm_path) for x in (AutoModel, AutoTokenizer))
     lines = (data_dir / "glue" / "CoLA" / "dev.tsv").read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[3] for line in lines[:48]]
     batches = [

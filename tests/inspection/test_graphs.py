@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator, stone_graph
 from jat_graph.hf import CapturedLayer
+from jat_graph.inspection import Token
 from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.masks.tokens import TokenMask
 from tests.inputs import random_heads, random_padding_mask
 from tests.support import assert_equal
 
+TOKENS = [Token(n, "") for n in range(9)]
 KINDS = st.sampled_from(("excess", "hard", "sigmoid"))
 
 
@@ -51,14 +53,15 @@ def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides,
             for m in range(b.size(1))
             if b[i, m] > 0 and b[k, m] > 0 and k < len(seen)
         }
-        votes = graphs[head].votes(i, k)
-        shares = [vote.share for vote in votes]
+        found = graphs[head].stepping_stones(i, k, TOKENS)
+        shares = [stone.share for stone in found]
         assert shares == sorted(shares, reverse=True)
-        assert {(vote.key, vote.side) for vote in votes} == set(wanted)
+        assert {(stone.token.index, stone.side) for stone in found} == set(wanted)
         degree = float(b[i].sum()) + self_weight
-        for vote in votes:
-            weight = vote.share * sum(wanted.values()) / degree  # the part of P_ik over it
-            assert weight == pytest.approx(wanted[vote.key, vote.side] / degree, abs=1e-10)
+        for stone in found:
+            weight = stone.share * sum(wanted.values()) / degree  # the part of P_ik over it
+            part = wanted[stone.token.index, stone.side]
+            assert weight == pytest.approx(part / degree, abs=1e-10)
         if i != k:
             assert sum(wanted.values()) == pytest.approx(float(walk[head, i, k]) * degree)
 
@@ -69,18 +72,15 @@ def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(kind, causal, 
     links, _ = stones_and_walk(layer)
     for head in (0, 1):
         b, graph = links[head], layer_graph(layer.of_head(head))
-        stones = graph.stones()
-        places = [stone.key + 9 * (stone.side == -1) for stone in stones]
-        assert sorted(places) == b.any(0).nonzero().flatten().tolist()
-        for stone, place in zip(stones, places, strict=True):
-            assert stone.links == [
-                (i, pytest.approx(float(b[i, place]))) for i in range(9) if b[i, place]
-            ]
-            step = b[:, place] / (b.sum(1) + 0.1)
-            assert stone.share == pytest.approx(float(step.mean()))
+        stones = graph.stones(TOKENS)
+        columns = [stone.token.index + 9 * (stone.side == -1) for stone in stones]
+        assert sorted(columns) == b.any(0).nonzero().flatten().tolist()
+        for stone, own in zip(stones, b[:, columns].T, strict=True):
+            standing = [(link.token.index, link.weight) for link in stone.links]
+            assert standing == [(i, pytest.approx(float(own[i]))) for i in range(9) if own[i]]
+            assert stone.share == pytest.approx(float((own / (b.sum(1) + 0.1)).mean()))
         shares = [stone.share for stone in stones]
         assert shares == sorted(shares, reverse=True)
-        assert graph.linked == pytest.approx(float(b.any(1).double().mean()))
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_standard_scores_vote_and_are_shown():
     config = JatConfig(PairGraph(standardize=True, threshold=1.0))
     layer = captured(config)
     graph = layer_graph(layer.of_head(0))
-    scores = graph.scores[0, 0]
+    scores = graph.fixed.source.columns(None)[0, 0]
     assert abs(float(scores.mean())) < 1e-10
     assert float(scores.square().mean()) == pytest.approx(1.0)
     joined = graph.weights[0, 0].nonzero().tolist()
     assert joined
     for i, k in joined:
-        votes = graph.votes(i, k)
-        assert len(votes) == round(float(graph.weights[0, 0, i, k]) * 9)
-        for vote in votes:
-            assert vote.query_score == pytest.approx(float(scores[i, vote.key]))
-            assert vote.query_score * vote.key_score > 1.0
-            assert (vote.side, vote.share) == (None, None)
+        found = graph.stepping_stones(i, k, TOKENS)
+        assert len(found) == round(float(graph.weights[0, 0, i, k]) * 9)
+        for stone in found:
+            assert stone.query_score == pytest.approx(float(scores[i, stone.token.index]))
+            assert stone.query_score * stone.key_score > 1.0
+            assert (stone.side, stone.share) == (None, None)

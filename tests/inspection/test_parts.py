@@ -4,14 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES
 from jat_graph.config import JatConfig, PairGraph
-from jat_graph.hf import attach
+from jat_graph.hf import attach, disabled
 from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
-from jat_graph.inspection.tracing import capture_batch, model_inputs
+from jat_graph.inspection.tracing import run_model
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal
@@ -109,14 +108,17 @@ def test_views_are_cut_the_same_way(
 def test_gains_are_those_of_the_model(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    inputs = model_inputs(model, tokenizer(TEXT, return_tensors="pt"))
-    with torch.no_grad():
-        after = model(**inputs, output_attentions=True).attentions
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    after = run_model(model, inputs, attention=True)[0].attentions
+    with disabled(model):
+        before = run_model(model, inputs, attention=True)[0].attentions
     report = inspect_text(model, tokenizer, TEXT, top=20, special_tokens=True)
     for head in report.heads:
         for jump in head.jumps:
             place = 0, head.head, jump.query.index, jump.key.index
             assert jump.after == pytest.approx(float(after[head.layer][place]), abs=1e-9)
+            if head.layer == 0 and report.config.pattern is None:  # both saw the same there
+                assert jump.before == pytest.approx(float(before[0][place]), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["albert", "gpt2", "llama"])
@@ -162,9 +164,9 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(
 ) -> None:
     text = " ".join(["bark look"] * 30)
     inputs = tokenizer(text, return_tensors="pt")
-    layers, length = capture_batch(model, inputs), inputs["input_ids"].size(1)
+    layers, length = run_model(model, inputs, jumps=True)[1], inputs["input_ids"].size(1)
     captured = sum(x.nbytes for layer in layers for x in (layer.query, layer.key))
-    monkeypatch.setattr("jat_graph.inspection.text.capture_batch", lambda *_: layers)
+    monkeypatch.setattr("jat_graph.inspection.text.run_model", lambda *_, **__: (None, layers))
     peaks = []
     for layer, head in [(None, None), *HEADS]:
         with MemoryMeter() as meter:
@@ -181,8 +183,15 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(
     [
         ({"layers": 3}, "layer 3 must"),
         ({"heads": (0, 13)}, "head 13 must"),
-        ({"tokens": range(40, 90)}, "tokens must lie in a text of 33"),
-        ({"tokens": range(0, 1)}, "tokens must not all be special"),
+        ({"layers": ()}, "layers must"),
+        ({"layers": "0"}, "layers must"),
+        ({"heads": -1}, "heads must"),
+        ({"heads": (2, 2)}, "heads must"),
+        ({"tokens": range(40, 90)}, "tokens must"),
+        ({"tokens": range(9, 3)}, "tokens must"),
+        ({"tokens": range(0, 8, 2)}, "tokens must"),
+        ({"tokens": (3, 4)}, "tokens must"),
+        ({"tokens": range(0, 1)}, "tokens must"),
         ({"top": -1}, "top must"),
     ],
 )

@@ -9,9 +9,8 @@ import torch
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.hf.changing import attach_again
-from jat_graph.inspection import calibrate
 from jat_graph.inspection.relay import Relay
-from jat_graph.inspection.tracing import capture_batch
+from jat_graph.inspection.tracing import run_model
 from tests.hf.models import LENGTH, TEXT, THRESHOLD, tiny_config, tiny_inputs, tiny_model
 from tests.inspection.test_calibration import random_batches, tiny_bert
 
@@ -28,7 +27,7 @@ def test_every_layer_sees_what_a_whole_run_shows(name: str) -> None:
         layers = None if row == len(numbers) - 1 else numbers[: row + 1]
         attach_again(model, closed.replace(threshold=table, layers=layers), {})
         for batch, part in zip(batches, relay.captured(row), strict=True):
-            whole = capture_batch(model, batch)[row]
+            whole = run_model(model, batch, jumps=True)[1][row]
             assert part.layer == whole.layer == numbers[row]
             torch.testing.assert_close(part.query, whole.query, rtol=0, atol=0)
             torch.testing.assert_close(part.key, whole.key, rtol=0, atol=0)
@@ -55,14 +54,7 @@ def test_layers_that_are_no_chain_run_whole() -> None:
     first.register_forward_hook(lambda module, args, output: given.append(output))
     last.register_forward_pre_hook(lambda module, args: (args[0] + given[-1], *args[1:]))
     attach(model, JatConfig(PairGraph(threshold=math.inf)))
-    whole, relay = capture_batch(model, batch), Relay(model, [batch])
+    whole, relay = run_model(model, batch, jumps=True)[1], Relay(model, [batch])
     for row, layer in enumerate(whole):
         (part,) = relay.captured(row)
         assert torch.equal(part.query, layer.query)
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    model, batches = tiny_bert(), random_batches(2)
-    before = {name: set(vars(module)) for name, module in model.named_modules()}
-    calibrate(model, batches, density=0.2)
-    assert before == {name: set(vars(module)) for name, module in model.named_modules()}

@@ -1,16 +1,14 @@
-"""Structure of graphs against networkx and dense matrices, and the paper's claim about it."""
+"""Structure of graphs against networkx and dense matrices."""
 
 import networkx as nx
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, PairGraph, attach
-from jat_graph.hf import capture_scores
 from jat_graph.inspection import graph_statistics
-from jat_graph.inspection.graphs import layer_ballot, layer_graph
+from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.structure import GraphStructure, structure_sums
-from jat_graph.inspection.tracing import capture_batch
+from jat_graph.inspection.tracing import run_model
 from tests.inspection.test_calibration import random_batches, tiny_bert
 from tests.inspection.test_graphs import captured
 
@@ -46,7 +44,7 @@ def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
     assert [(found.layer, found.head) for found in statistics] == [(1, 1), (1, 3), (2, 1), (2, 3)]
     rows = {(found.layer, found.head): [] for found in statistics}
     for batch in batches:
-        for layer in capture_batch(model, batch):
+        for layer in run_model(model, batch, jumps=True)[1]:
             for place, head in enumerate(layer.heads):
                 for row, own in enumerate(batch["attention_mask"].bool()):
                     weights = layer_graph(layer).weights[row, place][own][:, own]
@@ -80,31 +78,3 @@ def test_sequences_without_a_token_do_not_count():
     for one, two in zip(wanted, graph_statistics(model, [empty], structure=True), strict=True):
         assert vars(one.structure) == pytest.approx(vars(two.structure), abs=1e-5)
     assert isinstance(wanted[0].structure, GraphStructure)
-
-
-TEXT = (
-    "The old harbour town lost most of its fishing boats in the storm, but the people who lived "
-    "there rebuilt them within a year, and the market by the church opened again in spring."
-)
-
-
-@pytest.mark.parametrize("settings", [{"threshold": 6.0}, {"vote_rate": 0.05}, {"vote_rate": 0.2}])
-def test_the_graph_of_all_keys_has_a_larger_gap_than_those_of_single_keys(settings, minilm_path):
-    """Section 3.2 of the paper: so against the mean of single keys, not always the best of them."""
-    model = AutoModel.from_pretrained(minilm_path).eval()
-    attach(model, JatConfig.paper(heads="all", **settings))
-    batch = AutoTokenizer.from_pretrained(minilm_path)([TEXT], return_tensors="pt")
-    with capture_scores(model) as layers, torch.no_grad():
-        model(**batch)
-    found = []
-    for layer in layers:
-        columns, limits = (part[0] for part in layer_ballot(layer).columns())
-        votes = (columns.unsqueeze(-1) * columns.unsqueeze(-2) > limits[..., None, None]).double()
-        votes.diagonal(dim1=-2, dim2=-1).zero_()  # [H, U, L, L]
-        single = gaps(votes)
-        found.append(torch.stack([gaps(votes.mean(1)), single.mean(1), single.amax(1)], dim=-1))
-    together, mean, best = torch.cat(found).unbind(-1)
-    assert len(together) == 72
-    assert (together > mean + 1e-9).double().mean() > 0.75
-    assert together.mean() > 5 * mean.mean()
-    assert (together > best).double().mean() < 0.7

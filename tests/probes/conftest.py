@@ -5,7 +5,8 @@ from pathlib import Path
 import nltk.data
 import pytest
 
-from jat_graph.probes import WordNet, open_wordnet
+from jat_graph.probes import open_wordnet
+from jat_graph.probes.corpora import WordNet
 from tests.probes.support import write_wordnet
 
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from jat_graph.probes import MarkedSentence, MarkedWord, Sentence, words
+from jat_graph.probes import Sentence, WordReader, words
+from jat_graph.probes.corpora import MarkedSentence, MarkedWord
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_model
 
@@ -87,9 +89,14 @@ def random_maps(heads: int, seed: int) -> MapsOf:
     return maps_of
 
 
-def tiny() -> dict[str, Any]:
-    """A model and its tokenizer, by name."""
-    return {"model": tiny_model("bert"), "tokenizer": tiny_tokenizer()}
+def tiny(folder: Path, model: PreTrainedModel | str = "bert") -> WordReader:
+    own = tiny_model(model) if isinstance(model, str) else model
+    return WordReader(own, tiny_tokenizer(), folder)
+
+
+def minilm(folder: Path, path: str) -> WordReader:
+    kinds = AutoModel, AutoTokenizer
+    return WordReader(*(kind.from_pretrained(path) for kind in kinds), folder)
 
 
 class Synset(NamedTuple):

@@ -8,8 +8,9 @@ from pathlib import Path
 import nltk.data
 import pytest
 
-from jat_graph.probes import MarkedWord, WordNet, open_wordnet, read_evaluation, read_semcor
 from jat_graph.probes import corpora as module
+from jat_graph.probes import open_wordnet, read_evaluation, read_semcor
+from jat_graph.probes.corpora import MarkedWord, WordNet
 from tests.probes.support import KEYS, write_wordnet
 
 
@@ -19,17 +20,6 @@ def test_senses_come_in_their_order_with_their_keys(small_wordnet: WordNet) -> N
         assert all(small_wordnet.definition(key) == "a gloss" for key in keys)
     assert small_wordnet.senses("nothing", "n") == ()
     assert small_wordnet.senses("barks", "n") == ()  # no lemma, though nltk knows what it is of
-
-
-@pytest.mark.parametrize(
-    "key", ["bark%1:20:01::", "lark%1:20:00::", "nothing%1:03:00::", "bark", "bark%9:03:00::", ""]
-)
-def test_a_key_that_is_not_there_is_named(small_wordnet: WordNet, key: str) -> None:
-    with pytest.raises(ValueError, match=r"here must have sense keys") as caught:
-        small_wordnet.definition(key, "here")
-    message = str(caught.value)
-    assert repr(key) in message and "3.0" in message and small_wordnet.root in message
-    assert "\n" not in message
 
 
 def test_nltk_comes_first_then_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, ttest_rel
 
 from jat_graph.probes import Findings, compare_findings
-from jat_graph.probes.findings import resampled, resampled_ratio
+from jat_graph.probes.findings import resampled_ratio
 
 LAYERS = (0, 3, 6)
 
@@ -61,26 +61,6 @@ def test_columns_are_their_own_and_sentences_drawn_whole() -> None:
     ratio, low, high = resampled_ratio(alike, np.full(50, 20))
     spread = (ratio * (1 - ratio) / 50) ** 0.5
     assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.15)
-
-
-def test_any_statistic_of_sums_has_its_interval() -> None:
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=300)
-    y = 2 * x + draw.normal(size=300)
-    rows = np.stack([x * y, x * x], axis=-1)
-    slope, low, high = resampled(rows, lambda sums: sums[:, 0] / sums[:, 1])
-    assert slope == pytest.approx(np.linalg.lstsq(x[:, None], y)[0][0])
-    assert (high - low) / 2 == pytest.approx(1.96 / 300**0.5, rel=0.15)  # its standard error
-
-
-def test_drawings_without_the_thing_are_passed_over_if_they_are_few() -> None:
-    """Of n sentences m have the thing: a drawing has none of them with (1 − m/n)ⁿ, about e⁻ᵐ."""
-    totals = np.zeros((60, 2))
-    totals[:5, 0] = totals[:1, 1] = 2  # 0.5 % and 37 % of the drawings have nothing
-    ratio, low, high = resampled_ratio(totals / 2, totals)
-    assert ratio.tolist() == [0.5, 0.5]
-    assert (low[0], high[0]) == (0.5, 0.5)
-    assert np.isnan([low[1], high[1]]).all()
 
 
 def write(folder: Path, values: list[float | None], **told: object) -> Path:

@@ -11,15 +11,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach
 from jat_graph.probes import Sentence, graphs_and_trees, read_treebank
-from jat_graph.probes.graphs import PairCounts, join
-from tests.data.support import tiny_tokenizer
+from jat_graph.probes.graphs import PairCounts
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,
+    minilm,
     plant,
     random_maps,
     random_sentence,
@@ -83,43 +82,10 @@ def test_counts_are_those_of_loops(lengths: list[int], seed: int, density: float
             assert not slow.any()
 
 
-@given(st.integers(1, 30), st.integers(0, 2**20), st.sampled_from((None, 0.01, 0.3, 0.99)))
-def test_the_heaviest_pairs_are_joined(number: int, seed: int, density: float | None) -> None:
-    weights = np.random.default_rng(seed).choice([0.0, 0.0, 0.1, 0.2, 0.5], (number, 2))
-    joined = join(weights.astype(np.float32), density)
-    for own, found in zip(weights.T, joined.T, strict=True):
-        rank = number if density is None else max(1, round(density * number))
-        least = sorted(own, reverse=True)[rank - 1]
-        assert found.tolist() == [float(weight > 0 and weight >= least) for weight in own]
-
-
-def test_a_graph_of_siblings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = random_sentences(60)
-
-    def maps_of(row: int, words: Any) -> torch.Tensor:
-        maps = torch.zeros(1, len(words), len(words))
-        for one, other in all_pairs(found[row]):
-            maps[0, one, other] = related(found[row], one, other, "siblings")
-        return maps
-
-    plant(monkeypatch, 1, maps_of)
-    given_ = {**tiny(), "sentences": found, "folder": tmp_path, "maps": "attention"}
-    table = graphs_and_trees(**given_, density=None, least=1)[0].table.set_index("related")
-    joined = [{pair for pair in all_pairs(own) if related(own, *pair, "siblings")} for own in found]
-    for kind in KINDS:
-        hits, chance, matched = np.sum(slow_counts(found, joined, kind), 0)
-        assert table.loc[kind, "ratio"] == pytest.approx(hits / chance)
-        assert table.loc[kind, "matched"] == pytest.approx(hits / matched)
-    assert table.loc["siblings", "ratio low"] > 1.5
-    assert table.loc["head and dependent", "ratio"] == 0
-    share = sum(map(len, joined)) / sum(len(all_pairs(own)) for own in found)
-    assert table["density"].tolist() == pytest.approx([share] * len(table))
-
-
 def test_random_pairs_are_at_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, 3, random_maps(3, 0))
-    given_ = {**tiny(), "sentences": random_sentences(300), "folder": tmp_path}
-    table = graphs_and_trees(**given_, maps="attention", density=0.2)[0].table
+    options: dict[str, Any] = {"maps": "attention", "density": 0.2}
+    table = graphs_and_trees(tiny(tmp_path), random_sentences(300), **options)[0].table
     for name in ("ratio", "matched", "best ratio", "best matched"):
         inside = (table[f"{name} low"] < 1) & (table[f"{name} high"] > 1)
         assert inside.mean() >= 0.8, name  # of seven rows, one may be out
@@ -133,19 +99,18 @@ def test_near_words_are_at_matched_chance(tmp_path: Path, monkeypatch: pytest.Mo
         for own in random_sentences(30, least=3)
     ]
     plant(monkeypatch, 1, lambda _, words: torch.diag(torch.ones(len(words) - 1), 1)[None])
-    given_ = {**tiny(), "sentences": chains, "folder": tmp_path, "maps": "attention"}
-    table = graphs_and_trees(**given_)[1].table.set_index("related")
+    table = graphs_and_trees(tiny(tmp_path), chains, maps="attention")[1].table
+    table = table.set_index("related")
     assert table.loc["head and dependent", "ratio low"] > 2
     assert table.loc["head and dependent", "matched"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_what_the_model_cannot_read_counts_for_nothing(name: str, tmp_path: Path) -> None:
-    model, tokenizer = attach(tiny_model(name), JatConfig.stones()), tiny_tokenizer()
+    reader = tiny(tmp_path, attach(tiny_model(name), JatConfig.stones()))
     short, long = random_sentences(6), random_sentences(1, most=80, least=80)
     wanted, found = (
-        graphs_and_trees(model, tokenizer, some, tmp_path)[1].table
-        for some in (short, short[:3] + long + short[3:])
+        graphs_and_trees(reader, some)[1].table for some in (short, short[:3] + long + short[3:])
     )
     assert len(wanted) == 3 * 4 * 3 and wanted["ratio"].max() > 0
     assert np.allclose(found["ratio"], wanted["ratio"], equal_nan=True)
@@ -155,9 +120,9 @@ def test_what_the_model_cannot_read_counts_for_nothing(name: str, tmp_path: Path
 @pytest.mark.slow
 def test_the_graphs_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
     found = read_treebank(data_dir / "ud_english_ewt", split="dev", most=40)
-    model = attach(AutoModel.from_pretrained(minilm_path), JatConfig.stones())
-    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    relations, heads = graphs_and_trees(model, tokenizer, found, tmp_path)
+    reader = minilm(tmp_path, minilm_path)
+    attach(reader.model, JatConfig.stones())
+    relations, heads = graphs_and_trees(reader, found)
     table = relations.table.set_index("related")
     assert table.loc["head and dependent", "ratio low"] > 1.3
     assert table["density"].iloc[0] == pytest.approx(0.05, abs=0.005)
@@ -176,13 +141,13 @@ def test_the_graphs_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: 
     ],
 )
 def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    given_ = {"sentences": random_sentences(3), "folder": tmp_path, "maps": "attention"} | settings
+    given_ = {"sentences": random_sentences(3), "maps": "attention"} | settings
     with pytest.raises(ValueError, match=said):
-        graphs_and_trees(**tiny(), **given_)
+        graphs_and_trees(tiny(tmp_path), **given_)
 
 
 def test_heads_that_join_nothing(tmp_path: Path) -> None:
     model = attach(tiny_model("bert"), JatConfig.paper(heads="all", threshold=math.inf))
-    for found in graphs_and_trees(model, tiny_tokenizer(), random_sentences(9), tmp_path):
+    for found in graphs_and_trees(tiny(tmp_path, model), random_sentences(9)):
         assert found.table["ratio"].isna().all() and not found.table["density"].any()
         found.save(tmp_path / "found")

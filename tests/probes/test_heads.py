@@ -9,14 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach
 from jat_graph.probes import Sentence, best_heads, read_treebank
-from jat_graph.probes.heads import OFFSETS, WAYS, choosing_half, head_hits, offset_hits
-from tests.data.support import tiny_tokenizer
+from jat_graph.probes.heads import WAYS, choosing_half, head_hits
 from tests.hf.models import tiny_model
-from tests.probes.support import plant, random_maps, random_sentence, random_sentences, tiny
+from tests.probes.support import (
+    minilm,
+    plant,
+    random_maps,
+    random_sentence,
+    random_sentences,
+    tiny,
+)
 
 INF = math.inf
 
@@ -52,15 +57,6 @@ def test_a_head_names_the_word_given_most(
             assert found[1, word, number] == pytest.approx(slow_hit(looked, word, head))
 
 
-@pytest.mark.parametrize("heads", [[-1], [1, -1, 1], [2, 0, -1, 2, 2, 4]])
-def test_offsets_end_at_the_outermost_words(heads: list[int]) -> None:
-    found = offset_hits(np.array(heads))
-    for word, head in enumerate(heads):
-        for index, step in enumerate(OFFSETS):
-            guessed = max(0, min(word + step, len(heads) - 1))
-            assert found[word, index] == (guessed == head)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_planted_head_is_found(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Head 1 gives most to every word's head, head 2 to that of objects alone."""
@@ -74,7 +70,7 @@ def test_a_planted_head_is_found(way: str, tmp_path: Path, monkeypatch: pytest.M
         return maps if way == WAYS[0] else maps.mT
 
     plant(monkeypatch, 3, maps_of)
-    found = best_heads(**tiny(), sentences=sentences, folder=tmp_path, least=5)
+    found = best_heads(tiny(tmp_path), sentences, least=5)
     table = found.table.set_index("relation")
     assert set(table["way"]) == {way}
     assert table.loc["obj", ["head", "accuracy", "low", "high"]].tolist() == [2, 1, 1, 1]
@@ -89,7 +85,7 @@ def test_a_planted_head_is_found(way: str, tmp_path: Path, monkeypatch: pytest.M
 def test_random_attention_is_at_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = random_sentences(400, most=9)
     plant(monkeypatch, 4, random_maps(4, 0))
-    table = best_heads(**tiny(), sentences=sentences, folder=tmp_path).table
+    table = best_heads(tiny(tmp_path), sentences).table
     first = choosing_half(400, seed=0)
     scored = [sentence for row, sentence in enumerate(sentences) if not first[row]]
     chances = [1 / (len(sentence) - 1) for sentence in scored for _ in sentence.edges]
@@ -110,7 +106,7 @@ def test_chosen_on_one_half_and_scored_on_the_other(
         return maps
 
     plant(monkeypatch, 40, maps_of)
-    table = best_heads(**tiny(), sentences=sentences, folder=tmp_path, least=1).table
+    table = best_heads(tiny(tmp_path), sentences, least=1).table
     assert (table["accuracy"] == 0).all()
 
 
@@ -125,15 +121,14 @@ def test_decoders_find_no_later_word(maps: str, tmp_path: Path) -> None:
     model = tiny_model("gpt2")
     if maps != "attention":
         model = attach(model, JatConfig.paper(heads="all", threshold=0.1))
-    table = best_heads(model, tiny_tokenizer(), chains, tmp_path, maps=maps, least=1).table
+    table = best_heads(tiny(tmp_path, model), chains, maps=maps, least=1).table
     assert ((table["way"] == WAYS[1]) | (table["accuracy"] == 0)).all()
 
 
 @pytest.mark.slow
 def test_the_best_heads_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
     sentences = read_treebank(data_dir / "ud_english_ewt", split="dev", most=120)
-    model, tokenizer = (kind.from_pretrained(minilm_path) for kind in (AutoModel, AutoTokenizer))
-    found = best_heads(model, tokenizer, sentences, tmp_path, least=20)
+    found = best_heads(minilm(tmp_path, minilm_path), sentences, least=20)
     table = found.table.set_index("relation")
     assert table.loc["det", "accuracy"] > 0.7 > table.loc["det", "offset accuracy"]
     assert table.loc["all", "gain low"] > 0
@@ -152,6 +147,5 @@ def test_the_best_heads_of_a_real_model(data_dir: Path, minilm_path: str, tmp_pa
     ],
 )
 def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    given_ = {"sentences": random_sentences(8), "folder": tmp_path} | settings
     with pytest.raises(ValueError, match=said):
-        best_heads(**tiny(), **given_)
+        best_heads(tiny(tmp_path), **{"sentences": random_sentences(8)} | settings)

@@ -1,6 +1,5 @@
 """The structural probe: losses against loops, trees that it finds again, scores, distances."""
 
-import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,26 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import AutoModel, AutoTokenizer
 
 from jat_graph.hf import attach
 from jat_graph.probes import Sentence, read_treebank, structural_probe, tree_distances
-from jat_graph.probes.distances import fit_row, fit_sums, relation_table
-from jat_graph.probes.structural import MEASURES, Scores, chain_scores, tree_scores
+from jat_graph.probes.distances import fit_row, relation_table
+from jat_graph.probes.structural import MEASURES, score_row, tree_scores
 from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,
+    Tree,
     TreeBatch,
+    spanning_tree,
+    squared_distances,
     train_probe,
     tree_batches,
 )
-from jat_graph.probes.trees import Tree, spanning_tree, squared_distances
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import (
     exact_embedding,
+    minilm,
     path_to_root,
     random_sentence,
     random_sentences,
@@ -79,7 +80,7 @@ def test_correlations_are_means_over_lengths_from_5_and_differences_of_the_same_
     values = np.array(
         [[chance.integers(len(t.edges) + 1), chance.random(), 1, chance.random()] for t in trees]
     )
-    row, by_length = Scores(trees, values).to_row(), defaultdict(list)
+    row, by_length = score_row(trees, values), defaultdict(list)
     for tree, own in zip(trees, values, strict=True):
         by_length[len(tree)].append(own[1])
     wanted = np.mean([np.mean(own) for length, own in by_length.items() if length >= 5])
@@ -89,18 +90,9 @@ def test_correlations_are_means_over_lengths_from_5_and_differences_of_the_same_
     more = sum(bool(tree.shown) for tree in trees)
     assert row["root accuracy"] == pytest.approx(len(trees) / more)
     assert all(row[f"{name} low"] <= row[name] <= row[f"{name} high"] for name in MEASURES)
-    row = Scores(trees, np.tile([0, 0.25, 0, 0], (40, 1))).to_row()
+    row = score_row(trees, np.tile([0, 0.25, 0, 0], (40, 1)))
     assert [row["DSpr low"], row["DSpr"], row["DSpr high"]] == pytest.approx([0.25] * 3)
     assert row["UUAS"] == row["UUAS low"] == row["UUAS high"] == 0
-
-
-def test_words_in_a_line() -> None:
-    #  a -> , <- b -> c: the first and the third word are neighbours if the comma is left out
-    tags = ("NOUN", "PUNCT", "VERB", "NOUN")
-    sentence = Sentence(("a", ",", "b", "c"), tags, (2, 2, -1, 2), ("dep",) * 4)
-    assert chain_scores([Tree(sentence)]).uuas == 1.0
-    only = Sentence(("!",), ("PUNCT",), (-1,), ("root",))  # gives no number
-    assert all(math.isnan(chain_scores([Tree(only)] * 2).to_row()[name]) for name in MEASURES)
 
 
 def slow_loss(kind: str, sentences: list[Sentence], states: list[Tensor], map_: Tensor) -> Tensor:
@@ -145,29 +137,6 @@ def test_losses_and_their_slopes_are_those_of_loops(
     assert_close(projection.grad, slope, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("power", [1, 1.5, 2, 3])
-def test_powers_have_finite_slopes_where_words_are_in_one_place(power: float) -> None:
-    points = torch.tensor([[[1.0, 2.0], [1.0, 2.0], [4.0, 6.0]]])
-    batch = TreeBatch(points, torch.zeros(1, 3, 3), torch.ones(1, 3, 3))
-    projection = torch.eye(2, requires_grad=True)
-    loss = batch.loss(projection, DISTANCE, power)
-    assert loss.item() == pytest.approx(4 * 5**power, rel=1e-2)
-    loss.backward()
-    assert projection.grad is not None and projection.grad.isfinite().all()
-
-
-def test_batches_hold_each_sentence_once_and_like_lengths() -> None:
-    trees = [Tree(own) for own in random_sentences(90, 4, most=29)]
-    states = [torch.full((len(tree), 1), float(k)) for k, tree in enumerate(trees)]
-    batches = tree_batches(states, trees, DEPTH)
-    assert [len(batch.states) for batch in batches] == [20] * 4 + [10]
-    assert sorted(int(row) for batch in batches for row in batch.states[:, 0, 0]) == list(range(90))
-    padding = sum(int((batch.weight == 0).sum()) for batch in batches)
-    assert padding < 0.2 * sum(map(len, trees))
-    for batch in batches:
-        assert_close(batch.weight.sum(1), torch.ones(len(batch.states)))
-
-
 def _hidden_trees(number: int, seed: int) -> tuple[list[Tensor], list[Tree]]:
     """Exact embeddings, turned at random together with as many directions of noise."""
     chance = torch.Generator().manual_seed(0)
@@ -193,23 +162,8 @@ def test_training_finds_trees_behind_a_rotation_and_noise() -> None:
         points = own @ projection
         distances = squared_distances(points).double().numpy()
         values.append(tree_scores(tree, distances, points.square().sum(-1).double().numpy()))
-    scores = Scores(test[1], np.array(values))
-    assert scores.uuas > 0.95 and scores.values[:, 1].mean() > 0.9
-
-
-def test_training_is_that_of_its_seed_and_keeps_the_best_epoch() -> None:
-    states, trees = _hidden_trees(40, 0)
-    train = tree_batches(states, trees, DISTANCE)
-    # Nothing to learn: the targets of dev are those of other trees, and get no better for long.
-    dev = tree_batches(states, [Tree(random_sentence(len(t), 7)) for t in trees], DISTANCE)
-
-    def loss(epochs: int, seed: int = 0) -> tuple[float, Tensor]:
-        found = train_probe(train, dev, DISTANCE, 2.0, 4, epochs, seed)
-        return sum(float(batch.loss(found, DISTANCE, 2.0)) for batch in dev), found
-
-    assert loss(500)[0] <= min(loss(epochs)[0] for epochs in (1, 2, 3))
-    assert torch.equal(loss(2)[1], loss(2)[1])
-    assert not torch.equal(loss(2)[1], loss(2, seed=1)[1])
+    assert score_row(test[1], np.array(values))["UUAS"] > 0.95
+    assert np.mean(values, 0)[1] > 0.9
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
@@ -219,7 +173,8 @@ def test_each_layer_has_a_row_and_controls(
     model = tiny_model(name)
     before = torch.random.get_rng_state()
     options: dict[str, Any] = {"rank": 4, "epochs": 2, "seeds": (0, 1)}
-    found = structural_probe(model, tiny_tokenizer(), *SETS, tmp_path, **options)
+    reader = tiny(tmp_path, model)
+    found = structural_probe(reader, *SETS, **options)
     assert torch.equal(before, torch.random.get_rng_state())
     rows = found.table
     models = ["model"] * 4 + ["random weights"] * 4 + ["words in a line"]
@@ -231,26 +186,25 @@ def test_each_layer_has_a_row_and_controls(
     assert len(found.save(tmp_path / "out")) == 8
     monkeypatch.setattr(type(model), "forward", None)  # all is found in the folder
     monkeypatch.setattr(torch.optim, "Adam", None)
-    again = structural_probe(model, tiny_tokenizer(), *SETS, tmp_path, **options)
+    again = structural_probe(reader, *SETS, **options)
     assert again.table.equals(rows)
     for other in ({"rank": 3}, {"epochs": 1}, {"seeds": (2,)}):
         with pytest.raises(TypeError):
-            structural_probe(model, tiny_tokenizer(), *SETS, tmp_path, **options | other)
+            structural_probe(reader, *SETS, **options | other)
 
 
 def test_jump_heads_stand_beside_their_base(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer()
-    model = attach(tiny_model("bert"), tiny_config(), tokenizer)
+    reader = tiny(tmp_path, attach(tiny_model("bert"), tiny_config(), tiny_tokenizer()))
     options: dict[str, Any] = {"rank": 4, "epochs": 1, "layers": (1, 3)}
-    rows = structural_probe(model, tokenizer, *SETS, tmp_path, **options).table
+    rows = structural_probe(reader, *SETS, **options).table
     names = ["model", "jumps off", "random weights", "words in a line", "model − jumps off"]
     assert rows["model"].drop_duplicates().tolist() == names
     values = rows.set_index(["model", "layer"])["DSpr"]
     for layer in (1, 3):
         change = values["model", layer] - values["jumps off", layer]
         assert values["model − jumps off", layer] == pytest.approx(change)
-    plain = structural_probe(tiny_model("bert"), tokenizer, *SETS, tmp_path, **options).table
-    alone = structural_probe(model, tokenizer, *SETS, tmp_path, **options, controls=False).table
+    plain = structural_probe(tiny(tmp_path), *SETS, **options).table
+    alone = structural_probe(reader, *SETS, **options, controls=False).table
     assert alone["model"].tolist() == ["model", "model", "words in a line"]
     assert alone[:2].equals(rows[:2])
     base = rows[rows["model"] == "jumps off"].drop(columns="model").reset_index(drop=True)
@@ -262,9 +216,9 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
     words = tuple(STEMS[n % len(STEMS)] for n in range(90))
     test = [Sentence(words, long.tags, long.heads, long.relations), *SETS[2]]
     options: dict[str, Any] = {"rank": 4, "epochs": 1, "layers": (1,)}
-    found = structural_probe(**tiny(), **PARTS | {"test": test}, folder=tmp_path, **options)
+    found = structural_probe(tiny(tmp_path), **PARTS | {"test": test}, **options)
     assert found.settings["left_out"] == {"train": 0, "dev": 0, "test": 1}
-    whole = structural_probe(**tiny(), **PARTS, folder=tmp_path, **options)
+    whole = structural_probe(tiny(tmp_path), **PARTS, **options)
     assert found.table.equals(whole.table)
 
 
@@ -272,16 +226,13 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
     ("options", "said"),
     [
         ({"layers": (4,)}, "layers must be at most 3, got 4"),
-        ({"layers": ()}, "layers must be one or more indices"),
-        ({"seeds": ()}, "seeds must be one or more indices"),
         ({"rank": 0}, "rank must be at least 1, got 0"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"test": []}, "test must hold a sentence, got none"),
+        ({"test": []}, "test must be one or more sentences"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
-        structural_probe(**tiny(), **PARTS | {"folder": tmp_path} | options)
+        structural_probe(tiny(tmp_path), **PARTS | options)
 
 
 @pytest.mark.slow
@@ -294,8 +245,8 @@ def test_the_real_model_holds_more_than_one_without_training(
         for split, most in (("dev", 200), ("test", 60), ("test", 120))
     ]
     sets[2] = sets[2][60:]
-    model, tokenizer = (kind.from_pretrained(minilm_path) for kind in (AutoModel, AutoTokenizer))
-    found = structural_probe(model, tokenizer, *sets, tmp_path, layers=(3,), rank=32, epochs=10)
+    reader = minilm(tmp_path, minilm_path)
+    found = structural_probe(reader, *sets, layers=(3,), rank=32, epochs=10)
     own, random, line = found.table["UUAS"]
     assert own > random + 0.05
     assert own > line
@@ -314,7 +265,7 @@ def test_a_fit_is_that_of_least_squares_over_all_pairs(seed: int, power: float) 
                 d.append(slow_distance(tree.sentence, i, k))
                 y.append(float((own[i] - own[k]).norm() ** power))
     (slope,), (left,), *_ = np.linalg.lstsq(np.array(y)[:, None], np.array(d), rcond=None)
-    row = fit_row(fit_sums(trees, squares, power))
+    row = fit_row(trees, squares, power)
     assert row["a"] == pytest.approx(1 / slope)
     assert row["error in edges"] == pytest.approx((left / len(d)) ** 0.5)
     assert row["R²"] == pytest.approx(1 - left / (np.var(d) * len(d)))
@@ -323,7 +274,7 @@ def test_a_fit_is_that_of_least_squares_over_all_pairs(seed: int, power: float) 
 def test_an_exact_embedding_fits_as_squares_and_in_no_other_power() -> None:
     trees = [Tree(random_sentence(n, n)) for n in range(2, 12)]
     squares = [3 * squared_distances(exact_embedding(t.sentence, 12)).numpy() for t in trees]
-    rows = {power: fit_row(fit_sums(trees, squares, power)) for power in (1.0, 2.0, 3.0)}
+    rows = {power: fit_row(trees, squares, power) for power in (1.0, 2.0, 3.0)}
     assert (rows[2.0]["a"], rows[2.0]["R²"], rows[2.0]["R² low"]) == pytest.approx((3, 1, 1))
     assert rows[2.0]["error in edges"] == pytest.approx(0, abs=1e-6)
     assert max(rows[1.0]["R²"], rows[3.0]["R²"]) < 0.99
@@ -350,7 +301,7 @@ def test_relations_are_counted_with_their_subtypes() -> None:
 
 def test_distances_have_tables_and_pictures(tmp_path: Path) -> None:
     options: dict[str, Any] = {"rank": 4, "epochs": 1, "powers": (1, 2), "least": 3}
-    powers, relations = tree_distances(**tiny(), **PARTS, folder=tmp_path, **options)
+    powers, relations = tree_distances(tiny(tmp_path), **PARTS, **options)
     assert powers.table["map"].tolist() == ["none", "for squares", "for this power"] * 2
     squares = powers.table[powers.table["power"] == 2].set_index("map").drop(columns="power")
     assert squares.loc["for squares"].equals(squares.loc["for this power"])
@@ -370,4 +321,4 @@ def test_distances_have_tables_and_pictures(tmp_path: Path) -> None:
 )
 def test_wrong_distances_are_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
-        tree_distances(**tiny(), **PARTS, folder=tmp_path, **options)
+        tree_distances(tiny(tmp_path), **PARTS, **options)

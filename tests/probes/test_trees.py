@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 from torch.testing import assert_close
 
-from jat_graph.probes import Sentence, draw_tree_arcs, draw_tree_plane
-from jat_graph.probes.trees import Tree, spanning_tree, squared_distances
+from jat_graph.probes import Sentence
+from jat_graph.probes.tree_maps import Tree, spanning_tree, squared_distances
+from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from tests.probes.support import exact_embedding, path_to_root, random_sentence, slow_distance
 
 DOGS = Sentence(
@@ -78,11 +79,6 @@ def test_spanning_trees_are_those_of_prim(case: Case) -> None:
         assert found == wanted
 
 
-def test_distances_are_exact_far_from_the_origin() -> None:
-    points = torch.randn(6, 3) + 1000
-    assert_close(squared_distances(points), torch.cdist(points, points).square())
-
-
 def assert_tidy(figure: Figure, sentence: Sentence) -> None:
     """Nothing is cut, and no word hides another."""
     canvas = FigureCanvasAgg(figure)
@@ -122,16 +118,6 @@ def test_pictures_are_tidy() -> None:
             draw = torch.Generator().manual_seed(0)
             plane = draw_tree_plane(sentence, torch.randn(length, rank, generator=draw))
             assert_tidy(plane, sentence)
-
-
-def test_numbers_are_squared_distances_and_what_fits_is_whole() -> None:
-    points = exact_embedding(DOGS, 7)
-    left, right, *_ = draw_tree_plane(DOGS, points).axes
-    assert [text.get_text() for text in left.texts].count("1.0") == 4
-    assert all(line.get_linestyle() == "-" for line in right.lines if line.get_marker() != "o")
-    swapped = points[[2, 1, 0, 3, 4, 5, 6]]
-    _, right, *_ = draw_tree_plane(DOGS, swapped).axes
-    assert any(line.get_linestyle() == "--" for line in right.lines)
 
 
 def test_wrong_shapes_are_refused() -> None:

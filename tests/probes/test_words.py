@@ -1,5 +1,6 @@
 """What a model makes of words, against loops over the tokens of one sentence at a time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from jat_graph.inspection.tracing import HeadTrace
 from jat_graph.probes.words import WordReader, random_weights
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
+from tests.probes.support import tiny
 
 SENTENCES = [
     ["barks", "dook"],
@@ -73,7 +75,7 @@ def read_all(reader: WordReader, sentences: list[list[str]]) -> tuple[list, list
         return states[:, :0]
 
     shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
-    reader.read(sentences, rows_of, [0] * len(sentences), shape, "test")
+    reader.read_rows(sentences, rows_of, [0] * len(sentences), shape, "test")
     own = [found[row] for row in sorted(found)]
     return [states for states, _ in own], [maps for _, maps in own]
 
@@ -88,7 +90,7 @@ def test_words_are_those_of_loops_over_one_sentence(
     if name == "llama" and graph == "stones":
         config = JatConfig.stones(threshold=0.2, strength=0.5, key_selection="all")
     model = attach(tiny_model(name), config)
-    reader = WordReader(model, tiny_tokenizer(), tmp_path, kind, batch_size=2)
+    reader = replace(tiny(tmp_path, model), batch_size=2, maps=kind)
     found = read_all(reader, SENTENCES)
     for row, sentence in enumerate(SENTENCES):
         states, maps = token_maps(model, sentence, kind)
@@ -106,7 +108,9 @@ def test_words_are_those_of_loops_over_one_sentence(
 def test_a_base_gives_attention_and_keeps_how_it_computes_it(tmp_path: Path) -> None:
     model = tiny_model("bert")
     model.set_attn_implementation("sdpa")
-    _, (own,) = read_all(WordReader(model, tiny_tokenizer(), tmp_path, ATTENTION), SENTENCES[:1])
+    _, (own,) = read_all(
+        WordReader(model, tiny_tokenizer(), tmp_path, maps=ATTENTION), SENTENCES[:1]
+    )
     assert model.config._attn_implementation == "sdpa"
     model.set_attn_implementation("eager")
     states, maps = token_maps(model, SENTENCES[0], ATTENTION)
@@ -118,7 +122,7 @@ def test_states_are_read_once_and_what_cannot_be_read_whole_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model("bert")
-    reader = WordReader(model, tiny_tokenizer(), tmp_path / "new")
+    reader = tiny(tmp_path / "new", model)
     found = reader.read_states([["dook"] * 99, ["dook", "barks"], ["dook", ""]], [[1], [1], [0]])
     assert found.left_out == (0, 2) and list(found.starts) == [0, 1, 2, 3]
     alone = reader.read_states([["dook", "barks"]])
@@ -140,7 +144,7 @@ def test_states_are_read_once_and_what_cannot_be_read_whole_is_left_out(
 )
 def test_maps_that_are_not_there_are_refused_at_once(maps: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
-        WordReader(tiny_model("bert"), tiny_tokenizer(), tmp_path, maps)
+        replace(tiny(tmp_path), maps=maps)
 
 
 def test_random_weights_are_of_the_seed_and_leave_the_model_alone(minilm_path: str) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from jat_graph.inspection import Jump, SteppingStone, Token
 from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page
-from jat_graph.viewer.content import HeadContent, PageContent, ParsedWords, TextContent
+from jat_graph.viewer.content import HeadContent, ParsedWords, TextContent
 from jat_graph.viewer.links import strongest_links
 
 HOSTILE = (
@@ -120,4 +120,4 @@ def made_up_page(tokens: tuple[str, ...] = HOSTILE, heads: int = 3) -> Page:
         TextContent(" ".join(tokens), tokens, tuple(jumping), parse=chain, second=2),
         TextContent("four words", ("a", "b", "c", "d"), tuple(plain)),
     )
-    return Page(PageContent("</title><script>alert(2)</script>", texts, (made_up_atlas(),)))
+    return Page("</title><script>alert(2)</script>", texts, (made_up_atlas(),))

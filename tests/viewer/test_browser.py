@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from jat_graph.viewer import AtlasLabel, Page, map_view
-from jat_graph.viewer.content import PageContent
 from jat_graph.viewer.links import FILE_BYTES
 from tests.viewer.conftest import HOSTILE, Opened, made_up_atlas, made_up_page
 
@@ -70,7 +69,7 @@ def test_a_token_shows_its_links_alone_with_numbers(opened: Opened) -> None:
     tab.locator("#picture g[role=button]").first.click()
     tab.get_by_role("button", name="book (1), looks").click()
     assert tab.locator("#picture path.link").count() == 4
-    links = page.content.texts[0].heads[0].links["attention"]
+    links = page.texts[0].heads[0].links["attention"]
     own = [100 * float(v) for v, i in zip(links.values, links.queries, strict=True) if i == 1]
     shown = [float(text.split()[0]) for text in tab.locator("text.number").all_text_contents()]
     assert shown == pytest.approx(own, abs=0.51)
@@ -92,7 +91,7 @@ def test_before_after_and_difference_are_there_for_a_pair(opened: Opened) -> Non
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         tab.keyboard.press(key)
     shown = tab.locator("#details tr").all_inner_texts()
-    links = page.content.texts[0].heads[0].links
+    links = page.texts[0].heads[0].links
     joined = list(zip(links["graph"].queries, links["graph"].keys, strict=True))
     weight = float(links["graph"].values[joined.index((2, 1))])
     assert tab.locator("#details h3").first.inner_text() == "costs (2) → book (1)"
@@ -159,7 +158,7 @@ def test_a_map_shows_sentences_layer_by_layer(opened: Opened) -> None:
 
 def test_labels_of_a_map_lie_in_it_and_cover_none_another(opened: Opened) -> None:
     atlas = made_up_atlas()
-    x, y = min(atlas.layers[0].places)  # the leftmost point
+    x, y = min(atlas.layers[0].positions)  # the leftmost point
     labels = [AtlasLabel(x, y, f"river, along, north {n}") for n in range(4)]
     layer = replace(atlas.layers[0], labels=labels)
     tab = opened(map_view(replace(atlas, layers=[layer])))
@@ -272,10 +271,10 @@ def test_hostile_tokens_are_shown_as_text_and_nothing_is_wider_than_the_window(
 
 
 def test_512_tokens_and_144_heads_stay_usable(opened: Opened) -> None:
-    one = made_up_page(tuple(f"w{n}" for n in range(512)), heads=1).content.texts[0]
-    places = [(layer, head) for layer in range(12) for head in range(12)]
-    heads = tuple(replace(one.heads[0], layer=layer, head=head) for layer, head in places)
-    page = Page(PageContent("long", (replace(one, heads=heads),)))
+    one = made_up_page(tuple(f"w{n}" for n in range(512)), heads=1).texts[0]
+    pairs = [(layer, head) for layer in range(12) for head in range(12)]
+    heads = tuple(replace(one.heads[0], layer=layer, head=head) for layer, head in pairs)
+    page = Page("long", (replace(one, heads=heads),))
     assert len(page.html) < FILE_BYTES
     start = time.monotonic()
     tab = opened(page)

@@ -61,10 +61,9 @@ def test_the_strongest_of_each_row_and_of_all_are_kept(
 
 
 def test_what_fits_is_kept_and_what_does_not_is_refused() -> None:
-    assert links_with_room(12, 1) == 4096
     assert links_with_room(576 * 512, 576) == 4096  # 12 × 12 heads that jump, on 512 tokens
     assert 512 <= links_with_room(4 * 576 * 512, 4 * 576) < 4096
-    with pytest.raises(ValueError, match="below 20 MB, got 57600 matrices of 29491200 rows"):
+    with pytest.raises(ValueError, match="below 20 MB"):
         links_with_room(57600 * 512, 57600)
     assert jumps_with_room(144) == 60
     assert jumps_with_room(10_000) * 10_000 * 300 <= JUMP_BYTES

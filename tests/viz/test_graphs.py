@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from jat_graph.inspection import GraphView, HeadReport, Token
 from jat_graph.viz import draw_graphs
-from tests.viz.test_heads import texts
+from tests.viz.support import assert_apart, draw_inside, texts
 
 PLACES = ((0, 1), (0, 3), (2, 1), (2, 3), (2, 11))
 
@@ -26,19 +25,11 @@ def made_up_graphs(length: int, places=PLACES) -> Iterator[GraphView]:
 @pytest.mark.parametrize("places", [PLACES, PLACES[:1], [(0, head) for head in range(12)]])
 def test_every_graph_has_its_place_and_nothing_overlaps(length, places) -> None:
     figure = draw_graphs(made_up_graphs(length, places))
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
-    used, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
-    assert min(used.x0, used.y0) >= 0
-    assert used.x1 <= width
-    assert used.y1 <= height
+    renderer = draw_inside(figure)
     drawn = [axis for axis in figure.axes if axis.images]
     titles = [axis.get_title() for axis in drawn]
     assert titles == [f"layer {layer}, head {head}: 25%" for layer, head in places]
-    boxes = [axis.title.get_window_extent(renderer) for axis in drawn]
-    boxes += [axis.get_window_extent(renderer) for axis in drawn]
-    boxes.append(figure._suptitle.get_window_extent(renderer))
-    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+    assert_apart([*(axis.title for axis in drawn), *drawn, figure._suptitle], renderer)
     rows = {}
     for axis, (layer, _) in zip(drawn, places, strict=True):
         rows.setdefault(layer, set()).add(round(axis.get_position().y0, 6))
@@ -59,5 +50,5 @@ def test_no_edge_is_lost_where_dots_stand_for_many_pairs(length: int) -> None:
 
 
 def test_no_graph_is_refused() -> None:
-    with pytest.raises(ValueError, match="views must be at least one, got none"):
+    with pytest.raises(ValueError, match="views must"):
         draw_graphs([])

@@ -4,21 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
-from jat_graph.inspection import (
-    HeadView,
-    Jump,
-    Link,
-    SteppingStone,
-    Stone,
-    StoneReport,
-    Token,
-)
+from jat_graph.inspection import HeadView, Jump, Link, SteppingStone, Stone, StoneReport, Token
 from jat_graph.viz import draw_head
 from jat_graph.viz.stones import JUMP_COLOUR, SIDE_COLOURS
+from tests.viz.support import assert_apart, draw_inside, texts
 
 WORDS = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
 
@@ -42,7 +33,7 @@ def made_up_view(length: int, stones: int = 6) -> HeadView:
         SteppingStone(stone.token, 1.5, 2.0, stone.side, share)
         for stone, share in zip(made, (0.75, 0.25), strict=False)
     )
-    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, carried=0.0)
+    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, value_update=0.0)
     report = StoneReport(
         2, 5, 1.0, 0.2, 0.4, (jump,), ((0.5, 0.0, -0.25),),
         linked=0.9, num_stones=stones, median_size=1.5, stones=made,
@@ -52,26 +43,16 @@ def made_up_view(length: int, stones: int = 6) -> HeadView:
     return HeadView(report, tokens, scores, weights, scores * 0.5, weights - 0.5)
 
 
-def texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
-
-
 @pytest.mark.parametrize("length", [2, 8, 16, 30, 48])
 def test_every_label_lies_inside_and_rows_stand_beside_each_other(length: int) -> None:
     figure = draw_head(made_up_view(length, stones=2 * length))
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
-    used = figure.get_tightbbox(renderer)
-    width, height = figure.get_size_inches()
-    assert min(used.x0, used.y0) >= 0
-    assert used.x1 <= width
-    assert used.y1 <= height
+    renderer = draw_inside(figure)
     panels = [axis.get_window_extent(renderer) for axis in figure.axes[:3]]
     for panel in panels[1:]:
         assert (panel.y0, panel.y1) == pytest.approx((panels[0].y0, panels[0].y1), abs=1)
-    labels = [text.get_window_extent(renderer) for text in figure.axes[1].texts]
+    labels = list(figure.axes[1].texts)
     assert len(labels) == min(2 * length, max(8, length), 24)
-    assert not any(a.overlaps(b) for n, a in enumerate(labels) for b in labels[:n])
+    assert_apart(labels, renderer)
 
 
 def test_lines_are_links_and_the_ways_of_jumps() -> None:

@@ -178,7 +178,7 @@ function matrixKeys(node, inside, cursor, size, step) {
 }
 
 function leftOut(links) {
-  const weak = links.leftOut ? `${percent(links.leftOut)} of the whole is in weaker ones that are not in the file` : "all there are";
+  const weak = links.left_out ? `${percent(links.left_out)} of the whole is in weaker ones that are not in the file` : "all there are";
   const hidden = links.hidden ? `; ${percent(links.hidden)} goes to tokens that are not shown` : "";
   return `${links.numbers.length} links are in the file, ${weak}${hidden}.`;
 }

@@ -83,7 +83,7 @@ function stoneLines(jump, left, right, middle, half) {
 }
 
 function drawJumps() {
-  const { jumps, numJumps } = head(), jump = jumpOf(state.pair);
+  const { jumps, num_jumps: numJumps } = head(), jump = jumpOf(state.pair);
   const ends = (end) => [...new Set(jumps.map((own) => own[end]))].sort((a, b) => a - b);
   const width = Math.min(620, room()), edge = Math.min(150, 0.27 * width);
   const left = column(ends(0), edge, "end"), right = column(ends(1), width - edge, "start");

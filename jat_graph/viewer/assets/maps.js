@@ -49,10 +49,10 @@ function drawMap() {
   atlas.points.forEach((_, n) => counts.set(layer.groups[n] ?? "", (counts.get(layer.groups[n] ?? "") ?? 0) + 1));
   // Of all layers: a group keeps its colour and its shape from layer to layer.
   const groups = [...new Set(["", ...atlas.layers.flatMap((own) => own.groups)])].sort((a, b) => !a - !b || (a < b ? -1 : 1));
-  const [xs, ys] = [0, 1].map((axis) => layer.places.map((own) => own[axis]));
+  const [xs, ys] = [0, 1].map((axis) => layer.positions.map((own) => own[axis]));
   const scale = (value, all, room) => ((value - Math.min(...all)) / (Math.max(...all) - Math.min(...all) || 1)) * room;
   const at = (x, y) => [edge + scale(x, xs, width - 2 * edge), height - edge - scale(y, ys, height - 2 * edge)];
-  const items = layer.places.map((own, index) => pointNode(atlas, layer, index, at(...own), groups));
+  const items = layer.positions.map((own, index) => pointNode(atlas, layer, index, at(...own), groups));
   roving(items, state.point ?? 0);
   const labels = layer.labels.map(([x, y, words]) => {
     const [left, top] = at(x, y);
