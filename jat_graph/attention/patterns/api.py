@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from jat_graph.attention.patterns.backends import PatternChoice, choose, run_pattern
-from jat_graph.attention.patterns.inputs import AttentionInputs
+from jat_graph.attention.patterns.inputs import PatternInputs
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns.base import Pattern
@@ -107,7 +107,7 @@ def _checked_inputs(
     is_causal: bool,
     dropout_p: float,
     scale: float | None,
-) -> AttentionInputs:
+) -> PatternInputs:
     if not isinstance(pattern, Pattern):
         raise ValueError(f"pattern must be a Pattern, got {type(pattern).__name__}")
     check_heads(query, key, value)
@@ -116,4 +116,4 @@ def _checked_inputs(
     pattern.check_size(query.size(0), query.size(2))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    return AttentionInputs(query, key, value, pattern, mask, dropout_p, scale)
+    return PatternInputs(query, key, value, pattern, mask, dropout_p, scale)

@@ -9,7 +9,7 @@ from types import ModuleType
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, merge_heads, split_heads
-from jat_graph.attention.patterns.inputs import AttentionInputs, general_mask_reasons
+from jat_graph.attention.patterns.inputs import PatternInputs, general_mask_reasons
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
 
@@ -51,7 +51,7 @@ def attend_within(
     outputs = []
     for group in groups:
         rule, own = pattern.of_head(group.heads[0]), mask.select_heads(group.heads)
-        output = run(AttentionInputs(*group[1:4], rule, own, dropout_p, scale))
+        output = run(PatternInputs(*group[1:4], rule, own, dropout_p, scale))
         outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 
@@ -72,13 +72,13 @@ def _by_rule(group: HeadGroup, pattern: Pattern) -> list[HeadGroup]:
     return [HeadGroup(*own) for own in rows]
 
 
-def run_pattern(inputs: AttentionInputs, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
+def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern and a mask, by the backend asked for."""
     output: Tensor = _module(choose(backend, inputs).backend).run(inputs)
     return output
 
 
-def choose(backend: str, inputs: AttentionInputs) -> PatternChoice:
+def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
     """Return the backend asked for, if it can run, or for ``"auto"`` the one that suits."""
     if backend == "auto":
         return _choose_itself(inputs)
@@ -87,14 +87,14 @@ def choose(backend: str, inputs: AttentionInputs) -> PatternChoice:
     return _checked(PatternChoice(backend, "the caller asks for it"), inputs)
 
 
-def _checked(choice: PatternChoice, inputs: AttentionInputs) -> PatternChoice:
+def _checked(choice: PatternChoice, inputs: PatternInputs) -> PatternChoice:
     reasons = _module(choice.backend).reasons_against(inputs)
     if reasons:
         raise ValueError(f"backend {choice.backend!r} cannot run: {'; '.join(reasons)}")
     return choice
 
 
-def _choose_itself(inputs: AttentionInputs) -> PatternChoice:
+def _choose_itself(inputs: PatternInputs) -> PatternChoice:
     length = inputs.query.size(2)
     reasons = general_mask_reasons(inputs.mask)
     if reasons:

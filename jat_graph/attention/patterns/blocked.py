@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from jat_graph.attention.heads import wide_attention
 from jat_graph.attention.patterns.inputs import (
-    AttentionInputs,
+    PatternInputs,
     general_mask_reasons,
     same_precision,
 )
@@ -26,19 +26,19 @@ _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def reasons_against(inputs: AttentionInputs) -> list[str]:
+def reasons_against(inputs: PatternInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
     return general_mask_reasons(inputs.mask)
 
 
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern, storing nothing of size L×L."""
     return inputs.each_rule(_run_rule)
 
 
-def _run_rule(inputs: AttentionInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
+def _run_rule(inputs: PatternInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
     batch, heads, length, _ = inputs.query.shape
     tensors = same_precision(inputs.query, inputs.key, inputs.value)
     query, key, value = (tensor.transpose(1, 2).flatten(0, 1) for tensor in tensors)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.heads import wide_attention
-from jat_graph.attention.patterns.inputs import AttentionInputs
+from jat_graph.attention.patterns.inputs import PatternInputs
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern, pairs_of
 
@@ -14,7 +14,7 @@ from jat_graph.patterns.base import Pattern, pairs_of
 LARGEST_MASK = 2**28
 
 
-def reasons_against(inputs: AttentionInputs) -> list[str]:
+def reasons_against(inputs: PatternInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
     length = inputs.query.size(2)
     if length**2 <= LARGEST_MASK:
@@ -22,7 +22,7 @@ def reasons_against(inputs: AttentionInputs) -> list[str]:
     return [f"a mask of {length}×{length} is too large; use 'blocked'"]
 
 
-def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern, its pairs written out as a mask."""
     mask, length, device = inputs.mask, inputs.query.size(2), inputs.query.device
     allowed = pattern_rows(

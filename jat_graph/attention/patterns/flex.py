@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from jat_graph.attention.patterns.inputs import (
-    AttentionInputs,
+    PatternInputs,
     general_mask_reasons,
     same_precision,
 )
@@ -21,7 +21,7 @@ from jat_graph.patterns.base import Pattern
 BLOCK = 128
 
 
-def reasons_against(inputs: AttentionInputs) -> list[str]:
+def reasons_against(inputs: PatternInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
     reasons = general_mask_reasons(inputs.mask)
     if inputs.dropout_p:
@@ -39,12 +39,12 @@ def reasons_against(inputs: AttentionInputs) -> list[str]:
     return reasons
 
 
-def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern by compiled FlexAttention."""
     return flex_with(_compiled(), inputs)
 
 
-def flex_with(attend: Callable[..., Any], inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
+def flex_with(attend: Callable[..., Any], inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Put the valid tokens first, attend, and put the outputs back."""
     query, key, value = same_precision(inputs.query, inputs.key, inputs.value)
     batch, heads, length, _ = query.shape

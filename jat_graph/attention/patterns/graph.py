@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from jat_graph.attention.patterns.inputs import (
-    AttentionInputs,
+    PatternInputs,
     general_mask_reasons,
     same_precision,
 )
@@ -19,14 +19,14 @@ from jat_graph.patterns.base import Pattern
 KEYS = 2**14
 
 
-def reasons_against(inputs: AttentionInputs) -> list[str]:
+def reasons_against(inputs: PatternInputs) -> list[str]:
     """Say why this backend cannot run, one phrase a reason."""
     return general_mask_reasons(inputs.mask)
 
 
 # Edges are listed in Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run(inputs: AttentionInputs) -> Tensor:  # [B, H, L, Dv]
+def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern by messages along its edges."""
     return inputs.each_rule(_run_rule)
 
@@ -52,7 +52,7 @@ def pattern_edges(
     return torch.cat(edges, dim=1)
 
 
-def _run_rule(inputs: AttentionInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
+def _run_rule(inputs: PatternInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
     batch, heads, length, _ = inputs.query.shape
     source, target = pattern_edges(rule, valid, batch, length, inputs.query.device)
     tensors = same_precision(inputs.query, inputs.key, inputs.value)

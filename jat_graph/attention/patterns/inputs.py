@@ -15,7 +15,7 @@ from jat_graph.patterns.positions import Causal
 
 
 @dataclass(frozen=True)
-class AttentionInputs:
+class PatternInputs:
     """Heads, the pattern and the mask that they attend under."""
 
     query: Tensor  # [B, H, L, F]
@@ -34,7 +34,7 @@ class AttentionInputs:
     def each_rule(
         self,
         run: Callable[
-            [AttentionInputs, Pattern, Tensor | None], Tensor
+            [PatternInputs, Pattern, Tensor | None], Tensor
         ],  # takes valid tokens [B|1, L]
     ) -> Tensor:  # [B, H, L, Dv]
         """Run the heads that share a rule and their padding together."""

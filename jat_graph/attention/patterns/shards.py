@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.patterns.blocked import attend_rows
-from jat_graph.attention.patterns.inputs import AttentionInputs, same_precision
+from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Lookup, kept_layout, valid_rows
 from jat_graph.masks.shards import SequenceShard
 from jat_graph.patterns.base import Pattern
@@ -15,7 +15,7 @@ from jat_graph.patterns.base import Pattern
 
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run_shard(inputs: AttentionInputs) -> Tensor:  # [B, H, L_r, Dv]
+def run_shard(inputs: PatternInputs) -> Tensor:  # [B, H, L_r, Dv]
     """Return attention of a shard's tokens under a pattern.
 
     Keys and values come from where they are, those alone that some query here may read. A token
@@ -24,7 +24,7 @@ def run_shard(inputs: AttentionInputs) -> Tensor:  # [B, H, L_r, Dv]
     return inputs.each_rule(_run_rule)
 
 
-def _run_rule(inputs: AttentionInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
+def _run_rule(inputs: PatternInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
     shard = inputs.mask.shard
     assert shard is not None
     batch, heads, length, _ = inputs.query.shape
@@ -82,7 +82,7 @@ def _keys_read(
 
 
 def _add_global(
-    inputs: AttentionInputs,
+    inputs: PatternInputs,
     output: Tensor,  # of the other queries, [B, H, L_r, Dv]
     valid: Tensor | None,  # [B|1, L_r]
     order: Tensor,  # this shard's tokens, padding last, [B, L_r]

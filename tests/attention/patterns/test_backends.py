@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from jat_graph.attention.patterns.backends import run_pattern
 from jat_graph.attention.patterns.flex import flex_with
-from jat_graph.attention.patterns.inputs import AttentionInputs
+from jat_graph.attention.patterns.inputs import PatternInputs
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns import (
     Documents,
@@ -60,7 +60,7 @@ def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
 
 def run(heads: Heads, pattern: Pattern, mask: TokenMask, backend: str, **options: Any) -> Tensor:
     settings = {"dropout_p": 0.0, "scale": 0.3} | options
-    return run_pattern(AttentionInputs(*heads, pattern, mask, **settings), backend)
+    return run_pattern(PatternInputs(*heads, pattern, mask, **settings), backend)
 
 
 def check(backend: str, pattern: Pattern, mask: TokenMask, heads: Heads) -> None:
@@ -146,7 +146,7 @@ def test_flex_attention_is_the_reference(
     padding, _ = make_mask(side, 2, 3, length)
     heads = Heads(*(t.detach() for t in random_heads(length, dtype=torch.float64)))
     mask = resolve_mask(padding, causal, heads.query)
-    got = flex_with(flex_attention, AttentionInputs(*heads, pattern, mask, 0.0, 0.3))
+    got = flex_with(flex_attention, PatternInputs(*heads, pattern, mask, 0.0, 0.3))
     assert_equal(got, oracle(heads, pattern, mask))
 
 
@@ -156,7 +156,7 @@ def test_flex_attention_keeps_documents_apart(side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 200)
     heads = Heads(*(t.detach() for t in random_heads(200, dtype=torch.float64)))
     mask = resolve_mask(padding, False, heads.query)
-    got = flex_with(flex_attention, AttentionInputs(*heads, packed(200), mask, 0.0, 0.3))
+    got = flex_with(flex_attention, PatternInputs(*heads, packed(200), mask, 0.0, 0.3))
     assert_equal(got, oracle(heads, packed(200), mask))
 
 
