@@ -69,7 +69,9 @@ def _extra_modules() -> list[str]:
     """Top-level modules of every package that only an extra asks for."""
     requirements = metadata.requires("jat_graph") or []
     names = {re.split(r"[^\w.-]", line)[0] for line in requirements if "extra ==" in line}
-    wanted = {re.sub(r"[-_.]+", "-", name).lower() for name in names} - {"setuptools"}  # torch's
+    # setuptools is torch's, and filelock the Hub's, without any extra of ours.
+    shared = {"setuptools", "filelock"}
+    wanted = {re.sub(r"[-_.]+", "-", name).lower() for name in names} - shared
     modules = {
         module
         for module, owners in metadata.packages_distributions().items()

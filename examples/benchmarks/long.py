@@ -51,7 +51,7 @@ def encoder_step(length: int, settings: Settings, ours: str, theirs: str) -> Out
     attach(detach(step.model), CONFIGS["window"])
     plain = step.loss()
     check_pattern(step)
-    attach(detach(step.model), config)
+    attach(step.model, config)
     if ours != "window":
         step.require_change(plain)
     found = measure.in_turns(step, other, settings, heavy=True, **facts)

@@ -47,6 +47,18 @@ def using_graphs(
     Raises:
         ValueError: If the model has no jump heads on pairs, another thread is inside, or the graphs
             do not fit the words; in its forward, if they do not fit the tokens, or look ahead.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from torch_geometric.data import Data
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig())
+        >>> graph = Data(edge_index=torch.tensor([[0, 2], [2, 0]]), num_nodes=3)
+        >>> with jat_graph.using_graphs(model, [graph]):
+        ...     out = model(torch.tensor([[101, 102, 103]])).last_hidden_state
+        >>> out.shape
+        torch.Size([1, 3, 32])
     """
     attachment = find_attachment(model)
     config = None if attachment is None else attachment.configs.get(JumpLayer)

@@ -53,6 +53,18 @@ def from_pretrained(
         ValueError: If the model was saved without heads, by a newer version, or with layers that
             must be given; or a base model has other heads than its adapter.
         OSError: If there is no such model.
+
+    Example:
+        >>> import jat_graph
+        >>> from tempfile import TemporaryDirectory
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save_pretrained(folder)
+        ...     loaded = jat_graph.from_pretrained(BertModel, folder)
+        >>> jat_graph.hf.attached_config(loaded).graph.kind
+        'stones'
     """
     if not path or not hasattr(auto_class, "from_pretrained"):
         raise ValueError(

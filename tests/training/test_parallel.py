@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from jat_graph.hf import attach
 from tests.hf.models import main_output, tiny_inputs, tiny_model
-from tests.hf.test_stones import SILENT, stones, strengths
+from tests.hf.test_stones import EXCLUDED, stones, strengths
 
 LENGTHS, WIDTH, STEPS, PROCESSES = (12, 7, 9, 12), 32, 3, 2
 
@@ -73,7 +73,7 @@ def work(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES, **meeting)
     model = tiny_model("bert", num_hidden_layers=2)
     model.pooler = None  # which no loss here reads
-    model = attach(model, stones(excluded_token_ids=SILENT)).double()
+    model = attach(model, stones(excluded_token_ids=EXCLUDED)).double()
     alone = copy.deepcopy(model)
     train(alone, slice(None))
     assert all(bool(theta.abs().max() > 1e-3) for theta in strengths(alone))
