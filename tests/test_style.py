@@ -46,9 +46,27 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph": 26_000,
-    "examples": 11_000,
-    "models": 1_500,
+    "jat_graph/adjacency": 1_400,
+    "jat_graph/attention": 2_950,
+    "jat_graph/checks": 250,
+    "jat_graph/cli": 1_150,
+    "jat_graph/data": 550,
+    "jat_graph/graphs": 550,
+    "jat_graph/hf": 2_900,
+    "jat_graph/inspection": 1_450,
+    "jat_graph/kernels": 1_500,
+    "jat_graph/masks": 350,
+    "jat_graph/nn": 1_150,
+    "jat_graph/operators": 1_350,
+    "jat_graph/patterns": 1_250,
+    "jat_graph/probes": 3_850,
+    "jat_graph/testing": 300,
+    "jat_graph/training": 250,
+    "jat_graph/viewer": 750,
+    "jat_graph/viz": 750,
+    "jat_graph": 23_650,
+    "examples": 9_650,
+    "models": 1_350,
     "tests": 33_000,
 }
 
