@@ -1,6 +1,15 @@
 """Sphinx: MyST pages and notebooks, API from docstrings, examples that are run."""
 
+import os
+import sys
+from pathlib import Path
+
 import jat_graph
+
+# Examples are not installed: doctests find them on the path, notebooks in the environment.
+repository = str(Path(__file__).resolve().parent.parent)
+sys.path.insert(0, repository)
+os.environ["PYTHONPATH"] = repository
 
 project = "jat_graph"
 author = "The jat_graph developers"
