@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
@@ -40,6 +41,7 @@ class TestCausalSparseOperator(OperatorContract):
         return reference_graph(query, key, is_causal=True).adjacency
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is not checked
 @needs_torch_sparse
 class TestSparseTensorOperator(OperatorContract):
     """A ``torch_sparse.SparseTensor`` goes in and comes out."""
