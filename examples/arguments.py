@@ -70,7 +70,9 @@ class DataArguments:
     validation_file: str | None = option("Rows to validate on.", None)
     test_file: str | None = option("Rows to test on.", None)
     max_length: int = option(
-        "Tokens of a sequence; a table of positions that is shorter is resized.", 128
+        "Tokens of a sequence; a table of positions that is shorter is resized. Default: that of "
+        "the run that made the model, or 128.",
+        None,
     )
     max_train_samples: int | None = option("Train on this many.", None)
     max_eval_samples: int | None = option("Evaluate on this many.", None)
@@ -114,6 +116,10 @@ def parse_arguments(
     if not 0 <= data.held_out < 1:
         raise ValueError(f"held_out must be a share below 1, got {data.held_out}")
     read_heads(model)
+    if data.max_length is None:
+        made_by = Path(model.model_name_or_path, RUN_FILE)
+        run = read_object(made_by, "run") if made_by.is_file() else {}
+        data.max_length = run.get("max_length", 128)
     args.data_seed = args.seed if args.data_seed is None else args.data_seed
     asked = {**args.to_dict(), **asdict(model), **asdict(data)}
     kept = {name: value for name, value in asked.items() if name not in _ELSEWHERE}

@@ -89,6 +89,19 @@ def test_it_learns_from_files_of_ones_own(
     assert again["eval_accuracy"] == scores["eval_accuracy"]
 
 
+def test_evaluating_alone_cuts_where_training_did(
+    write: Write, tiny_model: str, tmp_path: Path
+) -> None:
+    own = [row | {"text": " ".join([str(row["text"])] * 4)} for row in rows(24)]
+    files = ("--train_file", write("train.csv", own), "--validation_file", write("dev.csv", own))
+    scores = run(tiny_model, tmp_path / "run", *files)
+    words = ["--model_name_or_path", str(tmp_path / "run"), "--do_eval", *files[2:], *SHORT[2:]]
+    again = main([*words, "--output_dir", str(tmp_path / "again")])
+    assert again["eval_loss"] == pytest.approx(scores["eval_loss"], abs=1e-6)
+    other = main([*words, "--output_dir", str(tmp_path / "other"), "--max_length", "32"])
+    assert other["eval_loss"] != pytest.approx(scores["eval_loss"], abs=1e-6)
+
+
 def test_numbers_are_a_regression(write: Write, tiny_model: str, tmp_path: Path) -> None:
     own = [{"text": text, "label": text.count("not") + 0.5} for text in sentences(48)]
     files = ("--train_file", write("n.csv", own), "--validation_file", write("m.csv", own))
