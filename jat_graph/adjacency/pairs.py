@@ -12,7 +12,7 @@ from jat_graph.adjacency.keys import select_keys
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores, ScoreSource, SelectedKeys
 from jat_graph.adjacency.standard import standard_features, standard_map
 from jat_graph.adjacency.thresholds import adaptive_threshold
-from jat_graph.adjacency.votes import VoteRule
+from jat_graph.adjacency.votes import VoteRule, sum_soft_votes
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 
@@ -118,6 +118,11 @@ class PairAdjacency:
         off_diagonal = ~torch.eye(length, dtype=torch.bool, device=device)[None, None]
         allowed = self.mask.allowed(length, device)
         return off_diagonal if allowed is None else off_diagonal & allowed
+
+    def soft_votes(self) -> Tensor:  # [B, H, L, L]
+        """Return the sum of the soft votes on each pair, 0 where there is no edge."""
+        votes = sum_soft_votes(self.rule, *self.key_scores())
+        return votes.masked_fill(~self.edge_mask(), 0.0)
 
     def clear_masked(self, votes: Tensor, rows: slice) -> None:
         """Set hard votes ``[B, H, rows, L]`` to 0 on the diagonal, and where M says so.

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import full_precision
-from jat_graph.adjacency.votes import sum_soft_votes
 from jat_graph.kernels import count_votes
 
 # Keys up to which what is known of them is kept between products; beyond, it is made again.
@@ -114,8 +113,7 @@ class DenseOperator(Operator):
         """Count the votes for every pair: A of Eq. 3."""
         voters = pairs.voters().unsqueeze(-1)
         if pairs.rule.soft_temperature is not None:
-            votes = sum_soft_votes(pairs.rule, *pairs.key_scores())
-            return cls(votes.masked_fill(~pairs.edge_mask(), 0.0) / voters)
+            return cls(pairs.soft_votes() / voters)
         # In place: another L×L of every head would cost as much as some of the counting.
         shares = count_votes(*pairs.columns()).div_(voters)
         pairs.clear_masked(shares, slice(0, shares.size(-1)))

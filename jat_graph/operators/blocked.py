@@ -15,35 +15,6 @@ from jat_graph.kernels import count_votes
 from jat_graph.operators.base import KEPT_KEYS, Operator
 
 
-class VoteRows:
-    """Hard votes on all pairs in blocks of queries, counted anew whenever they are gone through."""
-
-    def __init__(self, pairs: PairAdjacency) -> None:
-        self.pairs = pairs
-        with torch.no_grad():
-            self._kept = pairs.columns() if pairs.num_keys <= KEPT_KEYS else None
-
-    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield which queries, and their votes ``[B, H, rows, L]``.
-
-        Under a causal mask the columns after the last row of a block are left out.
-        """
-        batch, heads, length = self.pairs.source.shape
-        height = max(1, BLOCK // max(1, batch * heads * length))
-        for start in range(0, length, height):
-            rows = slice(start, min(start + height, length))
-            yield rows, self._count(rows)
-
-    @torch.no_grad()
-    def _count(self, rows: slice) -> Tensor:
-        end = rows.stop if self.pairs.mask.causal else self.pairs.source.shape[2]
-        blocks = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
-        counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in blocks)
-        votes = reduce(torch.add, counts)
-        self.pairs.clear_masked(votes, rows)
-        return votes
-
-
 class BlockedOperator(Operator):
     """An operator that holds queries, keys and who votes, and multiplies a block of queries a time.
 
@@ -59,16 +30,34 @@ class BlockedOperator(Operator):
         batch, heads, length = pairs.source.shape
         self.pairs, self.shape = pairs, torch.Size((batch, heads, length, length))
         self.dtype, self.device = pairs.source.dtype, pairs.source.device
-        self._votes = VoteRows(pairs)
+        with torch.no_grad():
+            self._kept = pairs.columns() if pairs.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
         return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
 
+    def vote_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some queries and their votes ``[B, H, rows, L]``, counted anew each time.
+
+        Under a causal mask the columns after the last row of a block are left out.
+        """
+        batch, heads, length, _ = self.shape
+        height = max(1, BLOCK // max(1, batch * heads * length))
+        for start in range(0, length, height):
+            rows = slice(start, min(start + height, length))
+            end = rows.stop if self.pairs.mask.causal else length
+            with torch.no_grad():
+                keys = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
+                counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in keys)
+                votes = reduce(torch.add, counts)
+                self.pairs.clear_masked(votes, rows)
+            yield rows, votes
+
     def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows without the columns after their last row, ``[B, H, rows, stop]``."""
+        """Yield the same as shares of the voting keys: blocks of rows of A."""
         voters = self.pairs.voters().unsqueeze(-1)
-        for rows, votes in self._votes:
+        for rows, votes in self.vote_blocks():
             yield rows, votes.div_(voters[:, :, rows])
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
