@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
-from jat_graph.kernels import Ranking, rank_tokens, sum_joined
+from jat_graph.kernels import rank_tokens, sum_joined
 from jat_graph.operators.base import KEPT_KEYS, Operator
 
 
@@ -61,24 +61,14 @@ class ThresholdOperator(Operator):
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._matmul(x, diagonal)
 
-    def _rankings(self) -> Iterator[Ranking]:
-        """Yield the rankings of all keys, of a block of them at a time."""
-        if self._kept is not None:
-            yield self._kept
-            return
-        with torch.no_grad():
-            for block in self.pairs.column_blocks(BLOCK):
-                yield rank_tokens(*block)
-
     def _sum_joined(self, x: Tensor) -> Tensor:
         """Return Σ_j Σ_k 1[j joins (i, k)] x_k over nodes k, the token itself included."""
         if self._nodes is not None:
             x = x * self._nodes
-        rankings = self._rankings()
-        total = sum_joined(x, next(rankings))
-        for ranking in rankings:
-            total = total + sum_joined(x, ranking)
-        return total
+        if self._kept is not None:
+            return sum_joined(x, self._kept)
+        blocks = self.pairs.column_blocks(BLOCK)
+        return reduce(torch.add, (sum_joined(x, rank_tokens(*block)) for block in blocks))
 
 
 class _SymmetricProduct(torch.autograd.Function):
