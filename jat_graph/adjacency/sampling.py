@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from functools import cache
 
 import torch
@@ -39,9 +38,8 @@ def sample_sizes(
 @torch.library.custom_op("jat_graph::sample_sizes", mutates_args=())
 def _sample_sizes(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tensor:
     """Look up; an operator, because torch.compile traces no cache."""
-    starts, sizes = _size_steps(key_selection, key_factor, length)
-    step = torch.bucketize(count, torch.tensor(starts, device=count.device), right=True) - 1
-    return torch.tensor(sizes, device=count.device)[step]
+    # In a table for all lengths up to a power of two, so that there are few tables.
+    return _size_table(key_selection, key_factor, 1 << length.bit_length(), count.device)[count]
 
 
 @_sample_sizes.register_fake
@@ -50,18 +48,12 @@ def _(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tens
 
 
 @cache
-def _size_steps(
-    key_selection: str, key_factor: float, length: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of tokens at which the sample grows, from 0, and its sizes from there."""
+def _size_table(
+    key_selection: str, key_factor: float, length: int, device: torch.device
+) -> Tensor:  # [length]
+    """Return the size of the sample for each number of tokens below a length."""
     config = JatConfig(PairGraph(key_selection=key_selection, key_factor=key_factor))
-    counts, last = range(length + 1), sample_size(config, length)
-    starts, sizes = [0], [0]
-    while sizes[-1] < last:
-        # The size never falls with n, so that a search finds where it grows.
-        starts.append(bisect_right(counts, sizes[-1], key=lambda n: sample_size(config, n)))
-        sizes.append(sample_size(config, starts[-1]))
-    return tuple(starts), tuple(sizes)
+    return torch.tensor([sample_size(config, count) for count in range(length)], device=device)
 
 
 def positions_of_ranks(

@@ -99,7 +99,7 @@ def causal_features(
             spread = torch.addcmul(before.spread, centred.mT, centred)
             own = squares_of(spread).unsqueeze(-1)
             squares = _where(number <= BLOCK, own, before.squares)
-            rest = spread, _where(number % BLOCK == 0, own, before.squares)
+            rest = [spread, _where(number % BLOCK == 0, own, before.squares)]
         else:
             squares, *rest = _squares_in_blocks(centred, number, before, in_order)
         complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own

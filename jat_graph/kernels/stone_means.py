@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jat_graph.kernels.compiling import Array, choose, parallel_loop, summing_loop
+from jat_graph.kernels.compiling import ANY_ORDER, Array, choose, loop
 
 if TYPE_CHECKING:
     import numba
@@ -108,7 +108,7 @@ def give_numba(
     return to_columns
 
 
-@parallel_loop
+@loop(parallel=True)
 def _share_out(
     scores: tuple[Array, Array, int, bool], x: Array, total: Array, degree: Array, means: Array
 ) -> None:
@@ -127,7 +127,7 @@ def _share_out(
                 degree[graph, tokens[i]] += links[i]
 
 
-@parallel_loop
+@loop(parallel=True)
 def _give_back(
     scores: tuple[Array, Array, int, bool],
     x: Array,
@@ -159,7 +159,7 @@ def _give_back(
                 to_columns[graph, stone, token] = to_link if side == 0 else -to_link
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _find(row: Array, least: float, side: int, hard: bool, tokens: Array, links: Array) -> int:
     """Write down who stands on a stone and how, and return how many do."""
     sign, number = row.dtype.type(1 - 2 * side), 0
@@ -172,7 +172,7 @@ def _find(row: Array, least: float, side: int, hard: bool, tokens: Array, links:
     return number
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _average(
     x: Array,
     tokens: Array,
@@ -194,13 +194,13 @@ def _average(
             mean[k] /= size
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _add(row: Array, factor: float, other: Array) -> None:
     for k in range(len(row)):
         row[k] += factor * other[k]
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _dots(a: Array, b: Array, c: Array, d: Array) -> Any:
     """Return a · b + c · d."""
     total = a.dtype.type(0)

@@ -38,10 +38,7 @@ class BlockedOperator(Operator):
         return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
 
     def vote_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield some queries and their votes ``[B, H, rows, L]``, counted anew each time.
-
-        Under a causal mask the columns after the last row of a block are left out.
-        """
+        """Yield some queries and their votes ``[B, H, rows, L]``, up to the last row if causal."""
         batch, heads, length, _ = self.shape
         height = max(1, BLOCK // max(1, batch * heads * length))
         for start in range(0, length, height):
@@ -55,7 +52,7 @@ class BlockedOperator(Operator):
             yield rows, votes
 
     def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the same as shares of the voting keys: blocks of rows of A."""
+        """Yield the same as shares of the voting keys, rows of A."""
         voters = self.pairs.voters().unsqueeze(-1)
         for rows, votes in self.vote_blocks():
             yield rows, votes.div_(voters[:, :, rows])
