@@ -16,11 +16,7 @@ from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 
 
-def select_keys(
-    config: JatConfig,
-    source: ScoreSource,
-    mask: TokenMask,
-) -> SelectedKeys:
+def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> SelectedKeys:
     """Choose the keys that vote.
 
     The number of entries depends on the padded length alone, so that nothing waits for the device;
@@ -46,10 +42,7 @@ def select_keys(
 
 
 def spaced_keys(
-    config: JatConfig,
-    mask: TokenMask,
-    shape: torch.Size,  # B, H, L
-    device: torch.device,
+    config: JatConfig, mask: TokenMask, shape: torch.Size, device: torch.device
 ) -> SelectedKeys:
     """Return the keys that vote whatever their scores: all of them, or every so many."""
     if reasons := unsupported_selection(config, mask):
@@ -77,34 +70,28 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
     graph, selection = config.graph, config.graph.key_selection
     fixed = selection == "all" or (selection == "strided" and graph.key_step is not None)
     rated = isinstance(graph, PairGraph) and graph.vote_rate is not None
-    reasons = []
-    if mask.causal and not fixed:
+    ahead = {}  # what may look at later tokens, and what to do instead
+    if not fixed:
         what = f"key_selection={selection!r}"
         what += " without key_step" if selection == "strided" else ""
-        reasons.append(
-            f"{what} looks at later tokens, which a causal model must not; "
-            "use key_selection='all', or 'strided' with key_step"
-        )
-    if mask.causal and rated:
-        reasons.append(
-            "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
-        )
-    if mask.pairs is not None and torch.compiler.is_compiling():
-        # A mask whose values nobody may look at.
-        ahead = ["vote_rate"] if rated else []
-        ahead += [] if fixed else [f"key_selection={selection!r}"]
-        reasons += [
-            f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; "
+        ahead[what] = "use key_selection='all', or 'strided' with key_step"
+    if rated:
+        ahead["vote_rate"] = "use a fixed threshold"
+    reasons = {
+        f"{what} looks at later tokens, which a causal model must not; {cure}": mask.causal
+        for what, cure in ahead.items()
+    }
+    if mask.pairs is not None and torch.compiler.is_compiling():  # nobody may look at its values
+        why = (
+            "could look ahead: torch.compile hides whether a mask [.., L, L] is causal; "
             "pass padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
-            for what in ahead
-        ]
+        )
+        reasons |= {f"{what} {why}": True for what in ahead}
     elif mask.pairs is not None:
         wanted = "a mask that is neither padding nor causal needs"
-        if selection != "all":
-            reasons.append(f"{wanted} key_selection='all', got {selection!r}")
-        if rated:
-            reasons.append(f"{wanted} a fixed threshold, got vote_rate")
-    return reasons
+        reasons[f"{wanted} key_selection='all', got {selection!r}"] = selection != "all"
+        reasons[f"{wanted} a fixed threshold, got vote_rate"] = rated
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def number_of_keys(config: JatConfig, count: int) -> int:
@@ -121,12 +108,8 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     return sample_size(config, count) if graph.num_keys is None else min(count, graph.num_keys)
 
 
-def numbers_of_keys(
-    config: JatConfig,
-    count: Tensor,  # Valid tokens n, any shape
-    length: int,  # The padded length, the largest n
-) -> Tensor:  # int64, as count
-    """Return U for each number of valid tokens, as :func:`number_of_keys` does for one."""
+def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
+    """Return U for each number of tokens up to a length, as :func:`number_of_keys` for one."""
     graph = config.graph
     if graph.key_selection == "all":
         return count

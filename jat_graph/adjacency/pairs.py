@@ -29,14 +29,9 @@ class PairAdjacency:
 
     @classmethod
     def of_heads(
-        cls,
-        config: JatConfig,  # over the heads at hand
-        query: Tensor,  # [B, H, L, D]
-        key: Tensor,  # [B, H, L, D]
-        scale: float,
-        mask: TokenMask,
+        cls, config: JatConfig, query: Tensor, key: Tensor, scale: float, mask: TokenMask
     ) -> PairAdjacency:
-        """Return the graph of queries and keys."""
+        """Return the graph of queries and keys ``[B, H, L, D]``; the config is of these heads."""
         if isinstance(config.graph, PairGraph) and config.graph.standardize:
             query, key = standard_features(query, key, scale, mask)
         return cls.of_scores(config, QueryKeyScores(query, key, scale), mask)

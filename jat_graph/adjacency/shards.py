@@ -50,11 +50,8 @@ class ShardScores(QueryKeyScores):
 
 
 def shard_features(
-    query: Tensor,  # [B, H, L_r, D]
-    key: Tensor,  # [B, H, L_r, D]
-    scale: float,
-    mask: TokenMask,
-) -> tuple[Tensor, Tensor]:  # [B, H, L_r, D] each
+    query: Tensor, key: Tensor, scale: float, mask: TokenMask
+) -> tuple[Tensor, Tensor]:  # [B, H, L_r, D], as all of them
     """Return queries and keys whose scaled products are the standard scores of all tokens.
 
     Two sums over all processes: the number of tokens with the means, D of each side, then the

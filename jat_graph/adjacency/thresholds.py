@@ -20,11 +20,7 @@ SAMPLED_TRIPLES = 16384
 
 
 def adaptive_threshold(
-    config: JatConfig,
-    rule: VoteRule,  # But for its ρ
-    source: ScoreSource,
-    keys: SelectedKeys,
-    mask: TokenMask,
+    config: JatConfig, rule: VoteRule, source: ScoreSource, keys: SelectedKeys, mask: TokenMask
 ) -> Tensor:  # [B, H]
     """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient.
 

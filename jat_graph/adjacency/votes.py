@@ -107,14 +107,12 @@ def _(limit: Tensor, norms: Tensor) -> Tensor:
 
 
 def sum_soft_votes(
-    rule: VoteRule,
-    scores: Tensor,  # Key scores, NaN where masked, [B, H, L, U]
-    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
-    rows: slice = slice(None),  # The queries i
+    rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
 ) -> Tensor:  # [B, H, rows, L]
-    """Sum soft votes over blocks of keys, computed again in backward instead of stored.
+    """Sum soft votes of what :meth:`VoteRule.settle` takes, for some queries i.
 
-    The sign gate stays hard; a masked score votes 0.
+    In blocks of keys, computed again in backward instead of stored. The sign gate stays hard; a
+    masked score votes 0.
     """
     batch, heads, length, num_keys = scores.shape
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike

@@ -57,8 +57,7 @@ def rank_tokens(columns: Tensor, limits: Tensor) -> Ranking:
         - **output:** two tensors ``[B, H, U, L]`` int32
 
     Reference:
-        Eq. 2 of the JAT paper, one key at a time; Mahadev & Peled, *Threshold Graphs and Related
-        Topics*, 1995.
+        Eq. 2 of the JAT paper, one key at a time; see :class:`Ranking`.
     """
     return Ranking(*_rank_tokens(columns.detach(), limits.detach()))
 

@@ -23,16 +23,14 @@ class StoneScores(NamedTuple):
     hard: bool  # whether every link is 1
 
 
-def share_out(
-    scores: StoneScores,
-    x: Tensor,  # [G, L, D]
-    total: Tensor,  # [G, L, D], to which Σ_j b_ij mean_j is added
-    degree: Tensor,  # [G, L], to which Σ_j b_ij is added
-) -> Tensor:  # [G, sides · U, D], stones of high scores first
-    """Return mean_j = Σ_i b_ij x_i / Σ_i b_ij, or 0, which every token takes of its stones."""
+def share_out(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -> Tensor:
+    """Return mean_j = Σ_i b_ij x_i / Σ_i b_ij, or 0: ``[G, sides · U, D]``, of high scores first.
+
+    Every token takes those of its stones: to ``total`` ``[G, L, D]`` Σ_j b_ij mean_j is added, and
+    to ``degree`` ``[G, L]`` Σ_j b_ij.
+    """
     # On CUDA torch does it as fast as anything.
-    share = choose(x.device, share_torch, share_numba, share_torch)
-    return share(scores, x, total, degree)
+    return choose(x.device, share_torch, share_numba, share_torch)(scores, x, total, degree)
 
 
 def give_back(
@@ -173,12 +171,8 @@ def _find(row: Array, least: float, side: int, hard: bool, tokens: Array, links:
 
 
 @loop(**ANY_ORDER)
-def _average(
-    x: Array,
-    tokens: Array,
-    links: Array,
-    mean: Array,  # zeros
-) -> None:
+def _average(x: Array, tokens: Array, links: Array, mean: Array) -> None:
+    """Write the weighted mean of some rows over zeros."""
     whole = len(tokens) // 4 * 4
     for i in range(0, whole, 4):  # the mean is read and written once for four tokens
         first, second, third, fourth = tokens[i : i + 4]

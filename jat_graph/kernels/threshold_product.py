@@ -32,8 +32,7 @@ def sum_joined(x: Tensor, ranking: Ranking) -> Tensor:
         - **output:** ``[B, H, L, D]``
 
     Reference:
-        Eq. 3 of the JAT paper times the number of voting keys; Mahadev & Peled, *Threshold Graphs
-        and Related Topics*, 1995.
+        Eq. 3 of the JAT paper times the number of voting keys; see :class:`Ranking`.
     """
     total: Tensor = _sum_joined(x, ranking.order, ranking.reach)
     return total

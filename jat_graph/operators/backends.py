@@ -102,24 +102,19 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
 
 
 def work_for(
-    config: JatConfig,
-    fixed: PairAdjacency | StoneIncidence,
-    width: int,
-    hops: int,  # products forward
-    backward: bool,  # whether gradients will flow
+    config: JatConfig, fixed: PairAdjacency | StoneIncidence, width: int, hops: int, backward: bool
 ) -> Workload:
-    """Return the work that the operator of a graph will do for propagation."""
+    """Return the work of so many products forward, and backward if gradients will flow."""
     batch, heads, length = fixed.source.shape
-    sides, linked = 1, None
     # Backward multiplies for the features, with stones for the links, too.
-    again = 1 if backward else 0
+    num_keys, linked, again = fixed.num_keys, None, int(backward)
     if isinstance(config.graph, StoneGraph):
-        sides = 2 if config.graph.sides == "both" else 1
+        num_keys *= 2 if config.graph.sides == "both" else 1
         linked, again = expected_share(config.graph), 2 * again
     return Workload(
         graphs=batch * heads,
         length=length,
-        num_keys=fixed.num_keys * sides,
+        num_keys=num_keys,
         width=width,
         products=hops * (1 + again),
         causal=fixed.mask.causal,

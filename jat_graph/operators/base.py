@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -194,3 +196,23 @@ class NormalizedOperator(Operator):
     def to_dense(self) -> Tensor:
         loops = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
         return (self.base.to_dense() + loops) * self.scale.mT * self.scale
+
+
+Product = Callable[[Tensor, bool], Tensor]  # of features, with a matrix or with its transpose
+
+
+def recompute(product: Product, x: Tensor, transposed: bool) -> Tensor:
+    """Multiply, and keep nothing for the backward pass but how to multiply by the transpose."""
+    result: Tensor = _Recomputed.apply(x, product, transposed)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, product: Product, transposed: bool) -> Tensor:
+        ctx.product, ctx.transposed = product, transposed
+        return product(x, transposed)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return recompute(ctx.product, grads[0], not ctx.transposed), None, None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.kernels import count_votes
-from jat_graph.operators.base import KEPT_KEYS, Operator
+from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
 
 class BlockedOperator(Operator):
@@ -58,32 +57,16 @@ class BlockedOperator(Operator):
             yield rows, votes.div_(voters[:, :, rows])
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        product: Tensor = _BlockedProduct.apply(x, self, False)  # type: ignore[no-untyped-call]
-        return product + diagonal * x
+        return recompute(self._product, x, False) + diagonal * x
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        product: Tensor = _BlockedProduct.apply(x, self, True)  # type: ignore[no-untyped-call]
-        return product + diagonal * x
+        return recompute(self._product, x, True) + diagonal * x
 
-
-class _BlockedProduct(torch.autograd.Function):
-    """A x or its transpose; the backward pass is the other one."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: BlockedOperator, transposed: bool) -> Tensor:
-        ctx.operator, ctx.transposed = operator, transposed
+    def _product(self, x: Tensor, transposed: bool) -> Tensor:
         product = torch.zeros_like(x)
-        for rows, weights in operator.row_blocks():
+        for rows, weights in self.row_blocks():
             if transposed:
                 product[:, :, : rows.stop] += weights.mT @ x[:, :, rows]
             else:
                 product[:, :, rows] = weights @ x[:, :, : rows.stop]
         return product
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (grad,) = grads
-        product: Tensor = _BlockedProduct.apply(  # type: ignore[no-untyped-call]
-            grad, ctx.operator, not ctx.transposed
-        )
-        return product, None, None

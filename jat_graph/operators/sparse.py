@@ -78,12 +78,8 @@ class SparseOperator(Operator):
         return torch.stack([source, target]), weight
 
 
-def csr_matrix(
-    edge_index: Tensor,  # [2, E], rows (source, target), by target, then source, none twice
-    edge_weight: Tensor,  # [E]
-    num_nodes: int,
-) -> Tensor:  # [N, N]
-    """Return a graph as PyG's ``adj_t``, a matrix whose rows are targets."""
+def csr_matrix(edge_index: Tensor, edge_weight: Tensor, num_nodes: int) -> Tensor:  # [N, N]
+    """Return edges, by target, then source, none twice, as PyG's ``adj_t``: rows are targets."""
     from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
 
     size = (num_nodes, num_nodes)
@@ -172,12 +168,8 @@ def _vote_blocks(adjacency: PairAdjacency, sums: Tensor) -> Blocks:
         yield rows, votes
 
 
-def _heaviest_pairs(
-    blocks: Blocks,
-    like: Tensor,  # [BH, L], in the dtype of the votes
-    number: int,  # of edges into each node
-) -> _Votes:
-    """Return those of the heaviest edges into each node."""
+def _heaviest_pairs(blocks: Blocks, like: Tensor, number: int) -> _Votes:
+    """Return those of so many of the heaviest edges into each node, of votes like ``[BH, L]``."""
     votes = like.new_zeros(*like.shape, number)
     sources = torch.zeros_like(votes, dtype=torch.long)
     # Into two tensors: small ones between blocks would keep the allocator from using them again.

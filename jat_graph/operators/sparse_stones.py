@@ -64,15 +64,11 @@ class SparseStoneOperator(Operator):
 
 
 class _SharedFeatures(torch.autograd.Function):
-    """B S⁻¹ Bᵀ x and the row sums of B; backward finds the links again."""
+    """B S⁻¹ Bᵀ x and the row sums of B, by queries and keys; backward finds the links again."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        query: Tensor,  # of the operator's scores, [B, H, L, D]
-        key: Tensor,
-        x: Tensor,  # [B, H, L, Dx]
-        operator: SparseStoneOperator,
+        ctx: Any, query: Tensor, key: Tensor, x: Tensor, operator: SparseStoneOperator
     ) -> tuple[Tensor, Tensor]:  # [B, H, L, Dx], [B, H, L, 1]
         flat = x.flatten(0, 1)
         total, degree = torch.zeros_like(flat), flat.new_zeros(flat.shape[:2])

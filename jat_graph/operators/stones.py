@@ -199,10 +199,8 @@ class ShardStoneOperator(StoneOperator):
 
 
 def running_product(
-    left: Tensor,  # [..., L, U]
-    right: Tensor,  # [..., L, U]
-    x: Tensor,  # [..., L, D]
-) -> Tensor:  # [..., L, D]
+    left: Tensor, right: Tensor, x: Tensor
+) -> Tensor:  # [..., L, U] twice; [..., L, D]
     """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time."""
     length = x.size(-2)
     left, right, blocks = (_in_blocks(y.flatten(0, -3)) for y in (left, right, x))

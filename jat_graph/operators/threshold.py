@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.kernels import rank_tokens, sum_joined
-from jat_graph.operators.base import KEPT_KEYS, Operator
+from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
 
 class ThresholdOperator(Operator):
@@ -53,7 +52,7 @@ class ThresholdOperator(Operator):
         # Votes for oneself are taken out of the diagonal, not subtracted from a sum.
         own = diagonal - self._self_votes / self._voters
         if self._kept is None:
-            joined = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
+            joined = recompute(lambda y, _: self._sum_joined(y), x, False)  # A is symmetric
         else:
             joined = self._sum_joined(x)
         return (own * x).addcdiv_(joined, self._voters)
@@ -69,18 +68,3 @@ class ThresholdOperator(Operator):
             return sum_joined(x, self._kept)
         blocks = self.pairs.column_blocks(BLOCK)
         return reduce(torch.add, (sum_joined(x, rank_tokens(*block)) for block in blocks))
-
-
-class _SymmetricProduct(torch.autograd.Function):
-    """Σ_j A_j x with rankings that are made again in backward; its own transpose."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: ThresholdOperator) -> Tensor:
-        ctx.operator = operator
-        return operator._sum_joined(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (grad,) = grads
-        product: Tensor = _SymmetricProduct.apply(grad, ctx.operator)  # type: ignore[no-untyped-call]
-        return product, None
