@@ -57,11 +57,7 @@ class QueryKeyScores:
 
 
 class MapScores:
-    """Scores read from a ready-made map.
-
-    Args:
-        scores: The map, ``[B, H, L, L]``, query by key.
-    """
+    """Scores read from a ready-made map ``[B, H, L, L]``, query by key."""
 
     def __init__(self, scores: Tensor) -> None:
         self.dtype = score_dtype(scores, scores)

@@ -23,11 +23,7 @@ from jat_graph.masks.tokens import TokenMask
 class ShardScores(QueryKeyScores):
     """Scores of some tokens of a sequence to keys of all of them: L is the length of the whole.
 
-    Args:
-        query: Queries of this shard ``[B, H, L_r, D]``.
-        key: Keys of this shard ``[B, H, L_r, D]``.
-        scale: Factor after the product.
-        shard: Which shard it is.
+    Queries and keys are given of the shard alone, ``[B, H, L_r, D]``.
     """
 
     def __init__(self, query: Tensor, key: Tensor, scale: float, shard: SequenceShard) -> None:

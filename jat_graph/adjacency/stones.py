@@ -36,12 +36,11 @@ class LinkRule:
         both = graph.sides == "both"
         return cls(threshold, graph.incidence, both, temperature, graph.self_weight)
 
-    def links(
-        self,
-        scores: Tensor,  # standard scores, [B, H, L, U]
-        visible: Tensor | None,  # which of them there are, [B|1, H|1, L|1, U], or None for all
-    ) -> Tensor:  # b, [B, H, L, U], or [B, H, L, 2U] with both sides
-        """Return the links of every token to every stone."""
+    def links(self, scores: Tensor, visible: Tensor | None) -> Tensor:  # [B, H, L, U], or 2U
+        """Return the links b of every token to every stone, by standard scores ``[B, H, L, U]``.
+
+        Some of them there may not be: ``visible`` ``[B|1, H|1, L|1, U]``, or None for all.
+        """
         columns = scores.mT  # the scores of one key lie together
         sides = (columns, -columns) if self.both_sides else (columns,)
         above = torch.stack(sides, dim=2).sub_(self.threshold.unsqueeze(2))

@@ -97,9 +97,7 @@ def triton_kernel(*do_not_specialize: str) -> Callable[[Callable[..., Any]], _Tr
 class _TritonKernel:
     """A function that Triton compiles when it is first launched."""
 
-    def __init__(
-        self, function: Callable[..., Any], *, do_not_specialize: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], do_not_specialize: tuple[str, ...]) -> None:
         self.function, self.do_not_specialize = function, do_not_specialize
 
     @cached_property

@@ -43,9 +43,8 @@ class SparseOperator(Operator):
         cls, pairs: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
     ) -> SparseOperator:
         """Count the votes in blocks of queries and keep the pairs that :func:`vote_edges` does."""
-        batch, heads, length = pairs.source.shape
         edges = vote_edges(pairs, min_weight, max_neighbors)
-        shape = torch.Size((batch, heads, length, length))
+        shape = torch.Size((*pairs.source.shape, pairs.source.shape[2]))
         return cls.of_edges(edges.edge_index, edges.edge_weight, shape)
 
     @classmethod
