@@ -37,7 +37,7 @@ class BlockedOperator(Operator):
         return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
 
     def vote_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield some queries and their votes ``[B, H, rows, L]``, up to the last row if causal."""
+        """Yield queries and their votes ``[B, H, rows, L]`` under any mask; a prefix if causal."""
         batch, heads, length, _ = self.shape
         height = max(1, BLOCK // max(1, batch * heads * length))
         for start in range(0, length, height):
