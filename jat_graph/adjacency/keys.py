@@ -16,11 +16,7 @@ from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 
 
-def select_keys(
-    config: JatConfig,
-    source: ScoreSource,
-    mask: TokenMask,
-) -> SelectedKeys:
+def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> SelectedKeys:
     """Choose the keys that vote.
 
     The number of entries depends on the padded length alone, so that nothing waits for the device;
@@ -28,41 +24,45 @@ def select_keys(
     """
     if config.graph.key_selection in ("all", "strided"):
         return spaced_keys(config, mask, source.shape, source.device)
-    _check_selection(config, mask)
-    everyone = torch.ones(1, 1, source.shape[2], dtype=torch.bool, device=source.device)
-    valid = everyone if mask.valid is None else mask.valid
+    if reasons := unsupported_selection(config, mask):
+        raise ValueError(reasons[0])
+    length, device = source.shape[2], source.device
+    everyone = torch.ones(1, 1, length, dtype=torch.bool, device=device)
     voting = everyone if mask.voting is None else mask.voting
-    measure = (_query_measure if config.graph.key_selection == "sampled_queries" else _key_measure)(
-        config, source, valid, valid.sum(-1, keepdim=True)
-    )
-    keys = _top_keys(config, measure.masked_fill(~voting, -torch.inf), voting)
-    return keys if mask.voting is not None else SelectedKeys(keys.index, None)
+    with torch.no_grad():
+        measure = _measure(config, source, everyone if mask.valid is None else mask.valid)
+    most = number_of_keys(config, length)  # it never falls with the number of tokens
+    # Ties go to the lower index.
+    order = measure.masked_fill(~voting, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    number = numbers_of_keys(config, voting.sum(-1, keepdim=True), length)
+    chosen = torch.arange(most, device=device) < number  # [B|1, H|1, U]
+    # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
+    index = order[..., :most].masked_fill(~chosen, length).sort(dim=-1).values
+    return SelectedKeys(index.clamp(max=length - 1), None if mask.voting is None else chosen)
 
 
 def spaced_keys(
-    config: JatConfig,
-    mask: TokenMask,
-    shape: torch.Size,  # B, H, L
-    device: torch.device,
+    config: JatConfig, mask: TokenMask, shape: torch.Size, device: torch.device
 ) -> SelectedKeys:
     """Return the keys that vote whatever their scores: all of them, or every so many."""
-    _check_selection(config, mask)
-    (batch, heads, length), voting = shape, mask.voting
+    if reasons := unsupported_selection(config, mask):
+        raise ValueError(reasons[0])
+    (batch, heads, length), voting, step = shape, mask.voting, config.graph.key_step
     if config.graph.key_selection == "all":
         return SelectedKeys(None, voting)
-    if voting is None and config.graph.key_step is not None:
-        index = torch.arange(0, length, config.graph.key_step, device=device)
+    if voting is None and step is not None:
+        index = torch.arange(0, length, step, device=device)
         return SelectedKeys(index.expand(batch, heads, -1), None)
     if voting is None:
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
-    keys = _strided_keys(config, voting, voting.sum(-1, keepdim=True), (batch, heads))
-    return keys if mask.voting is not None else SelectedKeys(keys.index, None)
-
-
-def _check_selection(config: JatConfig, mask: TokenMask) -> None:
-    reasons = unsupported_selection(config, mask)
-    if reasons:
-        raise ValueError(reasons[0])
+    count = voting.sum(-1, keepdim=True)
+    number = numbers_of_keys(config, count, length)
+    rank = torch.arange(number_of_keys(config, length), device=device)
+    # Valid ranks 0, s, 2s … for a fixed step s, or ⌊r·n/U⌋.
+    spaced = rank * count // number.clamp(min=1) if step is None else rank * step
+    index = positions_of_ranks(voting, spaced.expand(*count.shape[:2], -1))
+    valid = None if mask.voting is None else rank < number
+    return SelectedKeys(index.expand(batch, heads, -1), valid)
 
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
@@ -70,34 +70,28 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
     graph, selection = config.graph, config.graph.key_selection
     fixed = selection == "all" or (selection == "strided" and graph.key_step is not None)
     rated = isinstance(graph, PairGraph) and graph.vote_rate is not None
-    reasons = []
-    if mask.causal and not fixed:
+    ahead = {}  # what may look at later tokens, and what to do instead
+    if not fixed:
         what = f"key_selection={selection!r}"
         what += " without key_step" if selection == "strided" else ""
-        reasons.append(
-            f"{what} looks at later tokens, which a causal model must not; "
-            "use key_selection='all', or 'strided' with key_step"
-        )
-    if mask.causal and rated:
-        reasons.append(
-            "vote_rate looks at later tokens, which a causal model must not; use a fixed threshold"
-        )
-    if mask.pairs is not None and torch.compiler.is_compiling():
-        # A mask whose values nobody may look at.
-        ahead = ["vote_rate"] if rated else []
-        ahead += [] if fixed else [f"key_selection={selection!r}"]
-        reasons += [
-            f"{what} could look ahead: torch.compile hides whether a mask [.., L, L] is causal; "
+        ahead[what] = "use key_selection='all', or 'strided' with key_step"
+    if rated:
+        ahead["vote_rate"] = "use a fixed threshold"
+    reasons = {
+        f"{what} looks at later tokens, which a causal model must not; {cure}": mask.causal
+        for what, cure in ahead.items()
+    }
+    if mask.pairs is not None and torch.compiler.is_compiling():  # nobody may look at its values
+        why = (
+            "could look ahead: torch.compile hides whether a mask [.., L, L] is causal; "
             "pass padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
-            for what in ahead
-        ]
+        )
+        reasons |= {f"{what} {why}": True for what in ahead}
     elif mask.pairs is not None:
         wanted = "a mask that is neither padding nor causal needs"
-        if selection != "all":
-            reasons.append(f"{wanted} key_selection='all', got {selection!r}")
-        if rated:
-            reasons.append(f"{wanted} a fixed threshold, got vote_rate")
-    return reasons
+        reasons[f"{wanted} key_selection='all', got {selection!r}"] = selection != "all"
+        reasons[f"{wanted} a fixed threshold, got vote_rate"] = rated
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def number_of_keys(config: JatConfig, count: int) -> int:
@@ -106,80 +100,36 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
     ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
     """
-    if count == 0 or config.graph.key_selection == "all":
+    graph = config.graph
+    if count == 0 or graph.key_selection == "all":
         return count
-    if config.graph.key_step is not None:
-        return -(-count // config.graph.key_step)
-    if config.graph.num_keys is not None:
-        return min(count, config.graph.num_keys)
-    return sample_size(config, count)
+    if graph.key_step is not None:
+        return -(-count // graph.key_step)
+    return sample_size(config, count) if graph.num_keys is None else min(count, graph.num_keys)
 
 
-def numbers_of_keys(
-    config: JatConfig,
-    count: Tensor,  # Valid tokens n, any shape
-    length: int,  # The padded length, the largest n
-) -> Tensor:  # int64, as count
-    """Return U for each number of valid tokens, as :func:`number_of_keys` does for one."""
-    if config.graph.key_selection == "all":
+def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
+    """Return U for each number of tokens up to a length, as :func:`number_of_keys` for one."""
+    graph = config.graph
+    if graph.key_selection == "all":
         return count
-    if config.graph.key_step is not None:
-        return -(-count // config.graph.key_step)
-    if config.graph.num_keys is not None:
-        return count.clamp(max=config.graph.num_keys)
+    if graph.key_step is not None:
+        return -(-count // graph.key_step)
+    if graph.num_keys is not None:
+        return count.clamp(max=graph.num_keys)
     return sample_sizes(config, count, length)
 
 
-def _key_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
+def _measure(config: JatConfig, source: ScoreSource, valid: Tensor) -> Tensor:  # [B, H, L]
     """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries i (Eq. 8)."""
-    with torch.no_grad():
-        if config.graph.key_selection == "significance":
-            return source.significance(None, valid)
-        return source.significance(*_sample(config, source, valid, count))
-
-
-def _query_measure(config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor) -> Tensor:
-    """Return M_i = max_j X_ij − Σ_j X_ij / n over sampled keys j, as the released code does."""
-    with torch.no_grad():
-        position, seen = _sample(config, source, valid, count)
-        scores, hidden = source.columns(position), ~seen.unsqueeze(-2)
-        peak = scores.masked_fill(hidden, -torch.inf).amax(-1)
-        return peak - scores.masked_fill(hidden, 0.0).sum(-1) / count.clamp(min=1)
-
-
-def _sample(
-    config: JatConfig, source: ScoreSource, valid: Tensor, count: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return positions of sampled tokens, ``[B, H, s]``, and which of them count."""
-    batch, heads, _ = source.shape
+    selection, count = config.graph.key_selection, valid.sum(-1, keepdim=True)
+    if selection == "significance":
+        return source.significance(None, valid)
     position, seen = sampled_positions(config, valid, count)
-    return position.expand(batch, heads, -1), seen
-
-
-def _top_keys(config: JatConfig, measure: Tensor, valid: Tensor) -> SelectedKeys:
-    """Return the positions of the largest measures; ties go to the lower index."""
-    count = valid.sum(-1, keepdim=True)  # [B|1, H|1, 1]
-    length = valid.size(-1)
-    most = number_of_keys(config, length)  # it never falls with the number of tokens
-    order = measure.argsort(dim=-1, descending=True, stable=True)[..., :most]
-    rank = torch.arange(most, device=valid.device)
-    chosen = rank < numbers_of_keys(config, count, length)  # [B|1, H|1, U]
-    # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
-    index = order.masked_fill(~chosen, length).sort(dim=-1).values
-    return SelectedKeys(index.clamp(max=length - 1), chosen)
-
-
-def _strided_keys(
-    config: JatConfig, valid: Tensor, count: Tensor, shape: tuple[int, int]
-) -> SelectedKeys:
-    """Return valid ranks ⌊r·n/U⌋, or 0, s, 2s … for a fixed step s."""
-    length = valid.size(-1)
-    most = number_of_keys(config, length)  # it never falls with the number of tokens
-    rank = torch.arange(most, device=valid.device)
-    number = numbers_of_keys(config, count, length)
-    if config.graph.key_step is not None:
-        target = (rank * config.graph.key_step).expand(*count.shape[:2], -1)
-    else:
-        target = rank * count // number.clamp(min=1)
-    index = positions_of_ranks(valid, target)
-    return SelectedKeys(index.expand(*shape, -1), rank < number)
+    position = position.expand(*source.shape[:2], -1)
+    if selection == "sampled":
+        return source.significance(position, seen)
+    # M_i = max_j X_ij − Σ_j X_ij / n over sampled keys j, as the released code does.
+    scores, hidden = source.columns(position), ~seen.unsqueeze(-2)
+    peak = scores.masked_fill(hidden, -torch.inf).amax(-1)
+    return peak - scores.masked_fill(hidden, 0.0).sum(-1) / count.clamp(min=1)

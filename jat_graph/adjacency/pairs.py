@@ -12,7 +12,7 @@ from jat_graph.adjacency.keys import select_keys
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores, ScoreSource, SelectedKeys
 from jat_graph.adjacency.standard import standard_features, standard_map
 from jat_graph.adjacency.thresholds import adaptive_threshold
-from jat_graph.adjacency.votes import VoteRule
+from jat_graph.adjacency.votes import VoteRule, sum_soft_votes
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 
@@ -29,14 +29,9 @@ class PairAdjacency:
 
     @classmethod
     def of_heads(
-        cls,
-        config: JatConfig,  # over the heads at hand
-        query: Tensor,  # [B, H, L, D]
-        key: Tensor,  # [B, H, L, D]
-        scale: float,
-        mask: TokenMask,
+        cls, config: JatConfig, query: Tensor, key: Tensor, scale: float, mask: TokenMask
     ) -> PairAdjacency:
-        """Return the graph of queries and keys."""
+        """Return the graph of queries and keys ``[B, H, L, D]``; the config is of these heads."""
         if isinstance(config.graph, PairGraph) and config.graph.standardize:
             query, key = standard_features(query, key, scale, mask)
         return cls.of_scores(config, QueryKeyScores(query, key, scale), mask)
@@ -118,6 +113,11 @@ class PairAdjacency:
         off_diagonal = ~torch.eye(length, dtype=torch.bool, device=device)[None, None]
         allowed = self.mask.allowed(length, device)
         return off_diagonal if allowed is None else off_diagonal & allowed
+
+    def soft_votes(self) -> Tensor:  # [B, H, L, L]
+        """Return the sum of the soft votes on each pair, 0 where there is no edge."""
+        votes = sum_soft_votes(self.rule, *self.key_scores())
+        return votes.masked_fill(~self.edge_mask(), 0.0)
 
     def clear_masked(self, votes: Tensor, rows: slice) -> None:
         """Set hard votes ``[B, H, rows, L]`` to 0 on the diagonal, and where M says so.

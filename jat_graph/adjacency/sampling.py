@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from functools import cache
 
 import torch
@@ -25,12 +24,8 @@ def sample_size(config: JatConfig, count: int) -> int:
     return min(count, max(1, math.ceil(config.graph.key_factor * logarithm)))
 
 
-def sample_sizes(
-    config: JatConfig,
-    count: Tensor,  # Valid tokens n, any shape
-    length: int,  # The padded length, the largest n
-) -> Tensor:  # int64, as count
-    """Return the size of the sample for each number of tokens."""
+def sample_sizes(config: JatConfig, count: Tensor, length: int) -> Tensor:
+    """Return the size of the sample for each number of tokens, up to a length."""
     graph = config.graph
     sizes: Tensor = _sample_sizes(count, length, graph.key_selection, graph.key_factor)
     return sizes
@@ -39,9 +34,8 @@ def sample_sizes(
 @torch.library.custom_op("jat_graph::sample_sizes", mutates_args=())
 def _sample_sizes(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tensor:
     """Look up; an operator, because torch.compile traces no cache."""
-    starts, sizes = _size_steps(key_selection, key_factor, length)
-    step = torch.bucketize(count, torch.tensor(starts, device=count.device), right=True) - 1
-    return torch.tensor(sizes, device=count.device)[step]
+    # In a table for all lengths up to a power of two, so that there are few tables.
+    return _size_table(key_selection, key_factor, 1 << length.bit_length(), count.device)[count]
 
 
 @_sample_sizes.register_fake
@@ -50,25 +44,16 @@ def _(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tens
 
 
 @cache
-def _size_steps(
-    key_selection: str, key_factor: float, length: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of tokens at which the sample grows, from 0, and its sizes from there."""
+def _size_table(
+    key_selection: str, key_factor: float, length: int, device: torch.device
+) -> Tensor:  # [length]
+    """Return the size of the sample for each number of tokens below a length."""
     config = JatConfig(PairGraph(key_selection=key_selection, key_factor=key_factor))
-    counts, last = range(length + 1), sample_size(config, length)
-    starts, sizes = [0], [0]
-    while sizes[-1] < last:
-        # The size never falls with n, so that a search finds where it grows.
-        starts.append(bisect_right(counts, sizes[-1], key=lambda n: sample_size(config, n)))
-        sizes.append(sample_size(config, starts[-1]))
-    return tuple(starts), tuple(sizes)
+    return torch.tensor([sample_size(config, count) for count in range(length)], device=device)
 
 
-def positions_of_ranks(
-    valid: Tensor,  # Tokens that are not padding, [..., L] bool
-    rank: Tensor,  # Ranks from 0 among the valid tokens, [..., R]
-) -> Tensor:  # [..., R]
-    """Return where the valid tokens of some ranks are; anywhere if there is no such token."""
+def positions_of_ranks(valid: Tensor, rank: Tensor) -> Tensor:  # [..., L], [..., R]; [..., R]
+    """Return where the valid tokens of some ranks from 0 are; anywhere if there is no such one."""
     number = valid.cumsum(-1).contiguous()  # of the valid tokens up to here
     return torch.searchsorted(number, rank.contiguous() + 1).clamp(max=valid.size(-1) - 1)
 
@@ -95,13 +80,10 @@ def _(seed: int, size: int, purpose: int) -> Tensor:
     return torch.empty(size, dtype=torch.long)
 
 
-def sampled_positions(
-    config: JatConfig,
-    valid: Tensor,  # Tokens that are not padding, [B|1, H|1, L] bool
-    count: Tensor,  # Their number n, [B|1, H|1, 1]
-) -> tuple[Tensor, Tensor]:  # [B|1, H|1, S], and which of them count, bool
-    """Return the positions of sampled valid tokens, without replacement.
+def sampled_positions(config: JatConfig, valid: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Return positions of sampled valid tokens, ``[B|1, H|1, S]``, and which of them count.
 
+    Of ``valid`` ``[B|1, H|1, L]``, whose number is ``count`` n, without replacement.
     Each rank has a random number that depends on the seed alone; the smallest ones of the first n
     are taken, so that the sample depends on the seed and n.
     """

@@ -57,11 +57,7 @@ class QueryKeyScores:
 
 
 class MapScores:
-    """Scores read from a ready-made map.
-
-    Args:
-        scores: The map, ``[B, H, L, L]``, query by key.
-    """
+    """Scores read from a ready-made map ``[B, H, L, L]``, query by key."""
 
     def __init__(self, scores: Tensor) -> None:
         self.dtype = score_dtype(scores, scores)
@@ -150,17 +146,10 @@ def _rows(tensor: Tensor, index: Tensor) -> Tensor:
     return tensor.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, tensor.size(-1)))
 
 
-def attention_scores(
-    query: Tensor,  # Queries [..., L, D]
-    key: Tensor,  # Keys [..., U, D]
-    scale: float,
-) -> Tensor:  # [..., L, U]
-    """Return X = scale · Q Kᵀ in full precision: the one function every backend takes X from.
+def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Return X = scale · Q Kᵀ (Eq. 1), ``[..., L, U]``: where every backend takes X from.
 
     Autocast and TF32 are off around it, so that a vote does not depend on either.
-
-    Reference:
-        Eq. 1 of the JAT paper.
     """
     dtype = score_dtype(query, key)
     with full_precision(query.device):

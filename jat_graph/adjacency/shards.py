@@ -23,11 +23,7 @@ from jat_graph.masks.tokens import TokenMask
 class ShardScores(QueryKeyScores):
     """Scores of some tokens of a sequence to keys of all of them: L is the length of the whole.
 
-    Args:
-        query: Queries of this shard ``[B, H, L_r, D]``.
-        key: Keys of this shard ``[B, H, L_r, D]``.
-        scale: Factor after the product.
-        shard: Which shard it is.
+    Queries and keys are given of the shard alone, ``[B, H, L_r, D]``.
     """
 
     def __init__(self, query: Tensor, key: Tensor, scale: float, shard: SequenceShard) -> None:
@@ -50,11 +46,8 @@ class ShardScores(QueryKeyScores):
 
 
 def shard_features(
-    query: Tensor,  # [B, H, L_r, D]
-    key: Tensor,  # [B, H, L_r, D]
-    scale: float,
-    mask: TokenMask,
-) -> tuple[Tensor, Tensor]:  # [B, H, L_r, D] each
+    query: Tensor, key: Tensor, scale: float, mask: TokenMask
+) -> tuple[Tensor, Tensor]:  # [B, H, L_r, D], as all of them
     """Return queries and keys whose scaled products are the standard scores of all tokens.
 
     Two sums over all processes: the number of tokens with the means, D of each side, then the
@@ -63,7 +56,8 @@ def shard_features(
     assert mask.shard is not None
     dtype = score_dtype(query, key)
     if mask.causal:
-        before = _moments_before(query.to(dtype), key.to(dtype), mask.valid, mask.shard)
+        both = torch.stack([query.to(dtype), key.to(dtype)], dim=1)
+        before = _moments_before(both, mask.valid, mask.shard)
         return causal_features(query, key, scale, mask.valid, before)[:2]
     both = torch.stack([query.to(dtype), key.to(dtype)])  # [2, B, H, L_r, D]
     with torch.no_grad(), full_precision(query.device):
@@ -81,16 +75,11 @@ def shard_features(
 
 
 @torch.no_grad()
-def _moments_before(
-    query: Tensor,  # [B, H, L_r, D]
-    key: Tensor,  # [B, H, L_r, D]
-    valid: Tensor | None,  # [B|1, H|1, L_r]
-    shard: SequenceShard,
-) -> Moments:
-    """Return what the shards before this one leave behind."""
-    nothing, x = Moments.of_nothing(query), torch.stack([query, key], dim=1)
-    with full_precision(query.device):
-        inside = weights(valid, query)
+def _moments_before(x: Tensor, valid: Tensor | None, shard: SequenceShard) -> Moments:
+    """Return what earlier shards leave behind, by the features ``[B, 2, H, L_r, D]`` of each."""
+    nothing = Moments.of_nothing(x[:, 0])
+    with full_precision(x.device):
+        inside = weights(valid, x)
         number = shard.before(nothing.number + inside.sum((-1, -2), dtype=torch.long).unsqueeze(-1))
         total = shard.before((inside.unsqueeze(1) * x).sum(-2, keepdim=True))
         before = nothing._replace(number=number, total=total)

@@ -80,15 +80,37 @@ def causal_features(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, H, L, D]
     scale: float,
-    valid: Tensor | None,  # tokens that are no padding, [B|1, H|1, L]
+    valid: Tensor | None,  # tokens that are no padding, [B|1, H|1, L]; None if all are
     before: Moments | None = None,  # of earlier tokens
 ) -> tuple[Tensor, Tensor, Moments]:  # [B, H, L, D] each
-    """Return the same in causal order, for tokens that may come after others, and their moments."""
+    """Return the same in causal order, and what the next tokens need of these and earlier ones.
+
+    The deviation is that of all complete blocks before the token's own, within the first block that
+    of the tokens so far. Tokens are counted, not padding.
+    """
     dtype = score_dtype(query, key)
     query, key = query.to(dtype), key.to(dtype)
     with torch.no_grad(), full_precision(query.device):
-        means, inverse_deviation, after = causal_moments(query, key, scale, valid, before)
-    return (query - means[0]).mul_(inverse_deviation), key - means[1], after
+        in_order = valid is None and before is None  # they stand in their blocks as they come
+        before = Moments.of_nothing(query) if before is None else before
+        x = torch.stack([query, key], dim=1)
+        centred, means, number, total = centred_so_far(x, valid, before)
+        if x.size(-2) == 1:
+            spread = torch.addcmul(before.spread, centred.mT, centred)
+            own = squares_of(spread).unsqueeze(-1)
+            squares = _where(number <= BLOCK, own, before.squares)
+            rest = [spread, _where(number % BLOCK == 0, own, before.squares)]
+        else:
+            squares, *rest = _squares_in_blocks(centred, number, before, in_order)
+        complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own
+        count = torch.as_tensor(_where(number <= BLOCK, number, complete), dtype=dtype)
+        deviation = inverse(squares, count * scale**-1).unsqueeze(-1)
+        if isinstance(before.number, int) and valid is None:
+            last: Tensor | int = before.number + query.size(-2)
+        else:  # a copy, which does not keep the others
+            last = number[..., -1:].expand(len(query), -1, -1).clone()
+    after = Moments(last, total, *rest)
+    return (query - means[:, 0]).mul_(deviation), key - means[:, 1], after
 
 
 class Moments(NamedTuple):
@@ -107,36 +129,6 @@ class Moments(NamedTuple):
         return cls(0, total, spread, like.new_zeros(batch, heads, 1))
 
 
-def causal_moments(
-    query: Tensor,  # [B, H, L, D]
-    key: Tensor,  # [B, H, L, D]
-    scale: float,
-    valid: Tensor | None,  # tokens that are no padding, [B|1, H|1, L]; None if all are
-    before: Moments | None = None,
-) -> tuple[tuple[Tensor, Tensor], Tensor, Moments]:  # [B, H, L, D] each, [B, H, L, 1]
-    """Return means and inverse deviation of each token, and what the next tokens need of all.
-
-    The deviation is that of all complete blocks before the token's own, within the first block that
-    of the tokens so far. Tokens are counted, not padding.
-    """
-    in_order = valid is None and before is None  # they stand in their blocks as they come
-    before = Moments.of_nothing(query) if before is None else before
-    x = torch.stack([query, key], dim=1)
-    centred, means, number, total = centred_so_far(x, valid, before)
-    if x.size(-2) == 1:
-        squares, *rest = _next_squares(centred, number, before)
-    else:
-        squares, *rest = _squares_in_blocks(centred, number, before, in_order)
-    complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own
-    count = torch.as_tensor(_where(number <= BLOCK, number, complete), dtype=query.dtype)
-    deviation = inverse(squares, count * scale**-1).unsqueeze(-1)
-    if isinstance(before.number, int) and valid is None:
-        last: Tensor | int = before.number + query.size(-2)
-    else:  # a copy, which does not keep the others
-        last = number[..., -1:].expand(len(query), -1, -1).clone()
-    return (means[:, 0], means[:, 1]), deviation, Moments(last, total, *rest)
-
-
 def centred_so_far(
     x: Tensor,  # queries and keys, [B, 2, H, L, D]
     valid: Tensor | None,  # [B|1, H|1, L]
@@ -147,10 +139,14 @@ def centred_so_far(
     The number of one token where none is padding is an int, which no device must be asked for.
     """
     shown = None if valid is None else valid[:, None, ..., None]
-    number = before.number + _numbers(x, valid)  # of a token, from 1
+    length, number = x.size(-2), before.number + 1  # of each token, from 1
+    if valid is not None:
+        number = before.number + valid.cumsum(-1)
+    elif length > 1:
+        number = number + torch.arange(length, device=x.device)[None, None]
     count = number if isinstance(number, int) else number.clamp(min=1)[:, None, ..., None]
     own = x if shown is None else shown * x
-    if x.size(-2) == 1:
+    if length == 1:
         last = before.total + own
         means = last / count
     else:
@@ -161,14 +157,6 @@ def centred_so_far(
     counts = above_noise(centred, x)
     centred *= counts if shown is None else counts & shown
     return centred, means, number, last
-
-
-def _numbers(x: Tensor, valid: Tensor | None) -> Tensor | int:  # [B|1, H|1, L]
-    """Return the number of each token among these, from 1."""
-    if valid is not None:
-        return valid.cumsum(-1)
-    length = x.size(-2)
-    return 1 if length == 1 else torch.arange(1, length + 1, device=x.device)[None, None]
 
 
 def _where(condition: Any, yes: Any, no: Any) -> Any:
@@ -189,18 +177,6 @@ def _up_to_each(x: Tensor) -> Tensor:  # [B, 2, H, L, D]
     return sums.flatten(-3, -2)[..., :length, :]
 
 
-def _next_squares(
-    x: Tensor,  # centred, 0 for padding, [B, 2, H, 1, D]
-    number: Any,  # [B, H|1, 1], or an int
-    before: Moments,
-) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, 1], and both sums after it
-    """Return the sum of squared scores that one more token is measured by."""
-    spread = torch.addcmul(before.spread, x.mT, x)
-    own = squares_of(spread).unsqueeze(-1)
-    squares = _where(number <= BLOCK, own, before.squares)
-    return squares, spread, _where(number % BLOCK == 0, own, before.squares)
-
-
 def _squares_in_blocks(
     x: Tensor,  # centred, 0 for padding, [B, 2, H, L, D]
     number: Tensor,  # [B|1, H|1, L]
@@ -213,7 +189,12 @@ def _squares_in_blocks(
     blocks = _in_blocks(x, None if in_order else place)
     spreads = running_sums(blocks.mT @ blocks, 3).add_(before.spread.unsqueeze(3))
     squares = torch.cat([before.squares, squares_of(spreads)], dim=-1)  # of all before each block
-    first = _first_squares(blocks[:, :, :, 0], before).gather(-1, place.clamp(max=BLOCK - 1))
+    # In the first block the sum of the squared products of all tokens up to each.
+    (query, key), (queries, keys) = blocks[:, :, :, 0].unbind(1), before.spread.unbind(1)
+    own = (query @ key.mT).square().cumsum(-1).cumsum(-2).diagonal(dim1=-2, dim2=-1)
+    across = ((query @ keys) * query + (key @ queries) * key).sum(-1).cumsum(-1)
+    first = own + across + squares_of(before.spread).unsqueeze(-1)
+    first = first.gather(-1, place.clamp(max=BLOCK - 1))
     complete = (number[..., -1:] - done) // BLOCK  # blocks that become so
     return (
         torch.where(number <= BLOCK, first, squares.gather(-1, place // BLOCK)),
@@ -233,17 +214,6 @@ def _in_blocks(
         room = x.new_zeros(*shape, BLOCK * (1 + -(-length // BLOCK)), width)
         padded = room.scatter_add_(3, place[:, None, ..., None].expand_as(x), x)
     return padded.view(*shape, -1, BLOCK, width)
-
-
-def _first_squares(
-    x: Tensor,  # of the first block, [B, 2, H, BLOCK, D]
-    before: Moments,
-) -> Tensor:  # [B, H, BLOCK]
-    """Return the sum of the squared products of all tokens up to each."""
-    (query, key), (queries, keys) = x.unbind(1), before.spread.unbind(1)
-    own = (query @ key.mT).square().cumsum(-1).cumsum(-2).diagonal(dim1=-2, dim2=-1)
-    across = ((query @ keys) * query + (key @ queries) * key).sum(-1).cumsum(-1)
-    return own + across + squares_of(before.spread).unsqueeze(-1)
 
 
 def squares_of(spread: Tensor) -> Tensor:  # [B, 2, H, ..., D, D], [B, H, ...]

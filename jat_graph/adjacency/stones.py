@@ -32,20 +32,15 @@ class LinkRule:
         """Return the rule of the settings of a graph."""
         row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
         threshold = torch.tensor(row, dtype=source.dtype, device=source.device)
-        return cls(
-            threshold[None, :, None, None],
-            graph.incidence,
-            graph.sides == "both",
-            graph.soft_temperature or TEMPERATURE,
-            graph.self_weight,
-        )
+        threshold, temperature = threshold.view(1, -1, 1, 1), graph.soft_temperature or TEMPERATURE
+        both = graph.sides == "both"
+        return cls(threshold, graph.incidence, both, temperature, graph.self_weight)
 
-    def links(
-        self,
-        scores: Tensor,  # standard scores, [B, H, L, U]
-        visible: Tensor | None,  # which of them there are, [B|1, H|1, L|1, U], or None for all
-    ) -> Tensor:  # b, [B, H, L, U], or [B, H, L, 2U] with both sides
-        """Return the links of every token to every stone."""
+    def links(self, scores: Tensor, visible: Tensor | None) -> Tensor:  # [B, H, L, U], or 2U
+        """Return the links b of every token to every stone, by standard scores ``[B, H, L, U]``.
+
+        Some of them there may not be: ``visible`` ``[B|1, H|1, L|1, U]``, or None for all.
+        """
         columns = scores.mT  # the scores of one key lie together
         sides = (columns, -columns) if self.both_sides else (columns,)
         above = torch.stack(sides, dim=2).sub_(self.threshold.unsqueeze(2))
@@ -71,14 +66,9 @@ class StoneIncidence:
 
     @classmethod
     def of_heads(
-        cls,
-        config: JatConfig,  # over the heads at hand
-        query: Tensor,  # [B, H, L, D], or those of a shard
-        key: Tensor,  # [B, H, L, D]
-        scale: float,
-        mask: TokenMask,
+        cls, config: JatConfig, query: Tensor, key: Tensor, scale: float, mask: TokenMask
     ) -> StoneIncidence:
-        """Return how queries stand on keys."""
+        """Return how queries stand on keys ``[B, H, L, D]``, or those of a shard on all keys."""
         graph = config.graph
         assert isinstance(graph, StoneGraph)
         if mask.shard is not None:
@@ -101,9 +91,7 @@ class StoneIncidence:
 
     def scores(self, keys: slice = slice(None)) -> Tensor:  # [B, H, L, u]
         """Return standard scores to some stones, NaN where masked."""
-        every = slice(None)
-        scores = self.source.columns(self.keys.positions(keys, self.source))
-        visible = self.keys.visible(keys, every, self.mask.valid, self.mask, self.source)
+        scores, visible = self._columns(keys, slice(None))
         return scores if visible is None else scores.masked_fill(~visible, torch.nan)
 
     def links(self, rows: slice = slice(None)) -> Tensor:  # [B, H, rows, U], or 2U with both sides
@@ -111,10 +99,11 @@ class StoneIncidence:
 
         ``rows`` are those of which the source has queries.
         """
-        every = slice(None)
-        scores = self.source.columns(self.keys.positions(every, self.source))
-        visible = self.keys.visible(every, rows, self.mask.valid, self.mask, self.source)
-        return self.rule.links(scores, visible)
+        return self.rule.links(*self._columns(slice(None), rows))
+
+    def _columns(self, keys: slice, rows: slice) -> tuple[Tensor, Tensor | None]:
+        scores = self.source.columns(self.keys.positions(keys, self.source))
+        return scores, self.keys.visible(keys, rows, self.mask.valid, self.mask, self.source)
 
     def stones(self) -> tuple[Tensor, Tensor]:  # [B, H, m], [m]
         """Return the position of the key of each column of the links, and its side, 1 or -1."""

@@ -20,11 +20,7 @@ SAMPLED_TRIPLES = 16384
 
 
 def adaptive_threshold(
-    config: JatConfig,
-    rule: VoteRule,  # But for its ρ
-    source: ScoreSource,
-    keys: SelectedKeys,
-    mask: TokenMask,
+    config: JatConfig, rule: VoteRule, source: ScoreSource, keys: SelectedKeys, mask: TokenMask
 ) -> Tensor:  # [B, H]
     """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient.
 
@@ -33,34 +29,26 @@ def adaptive_threshold(
     """
     assert isinstance(config.graph, PairGraph)
     rate = config.graph.vote_rate or 0.0
+    *triples, pairless = _sampled_triples(config, source, mask)
+    left, right, voter = (t.expand(*source.shape[:2], -1) for t in triples)
+    products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
     with torch.no_grad():
-        products = _sampled_products(config, rule, source, keys, mask)
+        for block in keys.slices(source, BLOCK):
+            index = keys.positions(block, source)
+            scores = source.columns(index)
+            here = (voter >= block.start) & (voter < block.stop)
+            column = (voter - block.start).clamp(0, scores.size(3) - 1)
+            flat = scores.flatten(2)
+            x_left = flat.gather(2, left * scores.size(3) + column)
+            x_right = flat.gather(2, right * scores.size(3) + column)
+            norm = source.key_norms(index).gather(2, column) if rule.normalize_keys else None
+            products = torch.where(here, rule.product(x_left, x_right, norm), products)
+        products.masked_fill_(pairless, torch.inf)
         rank = max(1, math.ceil((1 - rate) * SAMPLED_TRIPLES))
         threshold = products.kthvalue(rank, dim=-1).values
         if not torch.compiler.is_compiling() and bool((threshold < 0).any()):
             warnings.warn(f"vote_rate={rate} asks for a threshold below 0; 0 is used", stacklevel=2)
     return threshold.clamp(min=0.0)
-
-
-def _sampled_products(
-    config: JatConfig, rule: VoteRule, source: ScoreSource, keys: SelectedKeys, mask: TokenMask
-) -> Tensor:  # [B, H, triples]
-    """Return the products as voted on of the sampled triples; +∞ where there is no pair."""
-    batch, heads, _ = source.shape
-    left, right, voter, pairless = _sampled_triples(config, source, mask)
-    left, right, voter = (t.expand(batch, heads, -1) for t in (left, right, voter))
-    products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
-    for block in keys.slices(source, BLOCK):
-        index = keys.positions(block, source)
-        scores = source.columns(index)
-        here = (voter >= block.start) & (voter < block.stop)
-        column = (voter - block.start).clamp(0, scores.size(3) - 1)
-        flat = scores.flatten(2)
-        x_left = flat.gather(2, left * scores.size(3) + column)
-        x_right = flat.gather(2, right * scores.size(3) + column)
-        norm = source.key_norms(index).gather(2, column) if rule.normalize_keys else None
-        products = torch.where(here, rule.product(x_left, x_right, norm), products)
-    return products.masked_fill(pairless, torch.inf)
 
 
 def _sampled_triples(

@@ -52,9 +52,18 @@ class VoteRule:
         scores: Tensor,  # Key scores, NaN where masked, [B, H, L, U]
         norms: Tensor | None = None,  # max(1, ‖K_j‖), [B, H, U], or None
     ) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
-        """Return columns and limits; a hard vote is a product within a column above its limit."""
-        columns = scores.mT
-        limits = vote_limits(self.threshold, norms, self.inclusive).expand(columns.shape[:3])
+        """Return columns and limits; a hard vote is a product within a column above its limit.
+
+        The limit is the largest product that is no vote, to the bit; below 0 where 0 votes.
+        """
+        columns, limits = scores.mT, self.threshold.unsqueeze(-1)
+        if self.inclusive:
+            limits = limits.nextafter(torch.full_like(limits, -torch.inf))
+        if norms is not None:
+            # Division by a norm and rounding keep the order of products: the votes are all those
+            # above some number, which is searched with the vote itself.
+            limits = limits.where(limits < 0, _largest_silent(limits.clamp(min=0), norms))
+        limits = limits.expand(columns.shape[:3])
         if self.same_sign_only:
             columns = columns.masked_fill(columns < 0, torch.nan)
         if self.same_sign_only and self.inclusive:
@@ -62,46 +71,6 @@ class VoteRule:
             all_vote = (limits < 0).unsqueeze(-1) & (columns >= 0)
             columns, limits = columns.masked_fill(all_vote, 1.0), limits.clamp(min=0.0)
         return columns, limits
-
-    def votes(self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor) -> Tensor:
-        """Return the hard votes of broadcast scores; NaN, a masked score, never votes."""
-        product = self.product(left, right, norm)
-        return product >= threshold if self.inclusive else product > threshold
-
-    def soft_votes(
-        self, left: Tensor, right: Tensor, norm: Tensor | None, threshold: Tensor
-    ) -> Tensor:
-        """Return the soft votes; the sign gate stays hard, a masked score votes 0."""
-        temperature = self.soft_temperature
-        if temperature is None:
-            raise ValueError("soft_temperature must be a number for soft votes, got None")
-        masked = left.isnan() | right.isnan()
-        if self.same_sign_only:
-            masked = masked | ((left < 0) & (right < 0))
-        # NaN must not reach the sigmoid, whose gradient would spread it.
-        product = left.nan_to_num() * right.nan_to_num()
-        product = product if norm is None else product / norm
-        votes = torch.sigmoid((product - threshold) / temperature)
-        return votes.masked_fill(masked, 0.0)
-
-
-def vote_limits(
-    threshold: Tensor,  # ρ, [B, H], at least 0
-    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
-    inclusive: bool,
-) -> Tensor:  # [B, H, U], or [B, H, 1] without norms; below 0 where a product of 0 votes
-    """Return the largest product of two scores that is no vote.
-
-    With it a hard vote is one comparison, ``X_ij * X_kj > limit``, to the bit: division by a norm
-    and rounding keep the order of products, so that the votes are all the products above some
-    number. It is searched with the vote itself.
-    """
-    limit = threshold.unsqueeze(-1)
-    if inclusive:
-        limit = limit.nextafter(torch.full_like(limit, -torch.inf))
-    if norms is None:
-        return limit
-    return torch.where(limit < 0, limit, _largest_silent(limit.clamp(min=0), norms))
 
 
 @torch.library.custom_op("jat_graph::largest_silent", mutates_args=())
@@ -138,23 +107,31 @@ def _(limit: Tensor, norms: Tensor) -> Tensor:
 
 
 def sum_soft_votes(
-    rule: VoteRule,
-    scores: Tensor,  # Key scores, NaN where masked, [B, H, L, U]
-    norms: Tensor | None,  # max(1, ‖K_j‖), [B, H, U], or None
-    rows: slice = slice(None),  # The queries i
+    rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
 ) -> Tensor:  # [B, H, rows, L]
-    """Sum soft votes over blocks of keys, computed again in backward instead of stored."""
+    """Sum soft votes of what :meth:`VoteRule.settle` takes, for some queries i.
+
+    In blocks of keys, computed again in backward instead of stored. The sign gate stays hard; a
+    masked score votes 0.
+    """
     batch, heads, length, num_keys = scores.shape
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
-    threshold = rule.threshold[..., None, None, None]
+    threshold, temperature = rule.threshold[..., None, None, None], rule.soft_temperature
+    assert temperature is not None
     number = len(range(*rows.indices(length)))
     block = max(1, BLOCK // max(1, batch * heads * number * length))
 
     # The running total stays outside: a checkpoint keeps its inputs, one L×L a block.
     def add_up(part: Tensor, norm: Tensor | None) -> Tensor:
-        norm = None if norm is None else norm[:, :, None, None, :]
         left, right = part[:, :, rows, None, :], part[:, :, None, :, :]
-        return rule.soft_votes(left, right, norm, threshold).sum(-1)
+        masked = left.isnan() | right.isnan()
+        if rule.same_sign_only:
+            masked = masked | ((left < 0) & (right < 0))
+        # NaN must not reach the sigmoid, whose gradient would spread it.
+        product = left.nan_to_num() * right.nan_to_num()
+        product = product if norm is None else product / norm[:, :, None, None, :]
+        votes = torch.sigmoid((product - threshold) / temperature)
+        return votes.masked_fill(masked, 0.0).sum(-1)
 
     total = scores.new_zeros(batch, heads, number, length)
     for start in range(0, num_keys, block):

@@ -16,42 +16,40 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
+HAS_TRITON = find_spec("triton") is not None  # torch for Windows has none
 
 
 def choose(device: torch.device, plain: Function, cpu: Function, cuda: Function) -> Function:
     """Return the form that runs on a device."""
     if device.type == "cpu":
         return cpu
-    return cuda if device.type == "cuda" and _triton_is_there() else plain
-
-
-@cache
-def _triton_is_there() -> bool:
-    return find_spec("triton") is not None  # torch for Windows has none
+    return cuda if device.type == "cuda" and HAS_TRITON else plain
 
 
 # --- numba ---------------------------------------------------------------------------------------
 
 
-def parallel_loop(function: Function) -> Function:
-    """Compile a function whose ``numba.prange`` loops run on as many threads as torch does."""
-    return cast(Function, _NumbaLoop(function, parallel=True))
+def loop(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function with numba, with IEEE arithmetic unless its options say otherwise.
+
+    Its ``numba.prange`` loops, if it is ``parallel``, run on as many threads as torch does. Other
+    compiled functions may call it.
+    """
+
+    def decorate(function: Function) -> Function:
+        return cast(Function, _NumbaLoop(function, options))
+
+    return decorate
 
 
-def loop(function: Function) -> Function:
-    """Compile a function that compiled functions call."""
-    return cast(Function, _NumbaLoop(function))
-
-
-def summing_loop(function: Function) -> Function:
-    """Compile a function that compiled functions call, whose sums may be taken in any order."""
-    return cast(Function, _NumbaLoop(function, fastmath={"contract", "reassoc"}))
+# Options of a function whose sums may be taken in any order.
+ANY_ORDER = {"fastmath": {"contract", "reassoc"}}
 
 
 class _NumbaLoop:
-    """A function that numba compiles at its first call; kept on disk, with IEEE arithmetic."""
+    """A function that numba compiles at its first call; kept on disk."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self.function, self.options = function, options
 
     @cached_property
@@ -99,9 +97,7 @@ def triton_kernel(*do_not_specialize: str) -> Callable[[Callable[..., Any]], _Tr
 class _TritonKernel:
     """A function that Triton compiles when it is first launched."""
 
-    def __init__(
-        self, function: Callable[..., Any], *, do_not_specialize: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], do_not_specialize: tuple[str, ...]) -> None:
         self.function, self.do_not_specialize = function, do_not_specialize
 
     @cached_property

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jat_graph.kernels.compiling import Array, ceil_div, choose, loop, parallel_loop, triton_kernel
+from jat_graph.kernels.compiling import Array, ceil_div, choose, loop, triton_kernel
 
 if TYPE_CHECKING:
     import numba
@@ -99,7 +99,7 @@ def count_numba(columns: Tensor, limits: Tensor, start: int, stop: int) -> Tenso
     return counts
 
 
-@parallel_loop
+@loop(parallel=True)
 def _count_blocks(
     columns: Array, limits: Array, counts: Array, start: int, symmetric: bool
 ) -> None:
@@ -116,7 +116,7 @@ def _count_blocks(
             _count_rows(score, limit, count, start, mirror * ROWS, symmetric)
 
 
-@loop
+@loop()
 def _count_rows(
     columns: Array, limits: Array, counts: Array, start: int, row: int, symmetric: bool
 ) -> None:
@@ -141,7 +141,7 @@ def _count_rows(
                 counts[k, r2], counts[k, r3] = counts[r2, k], counts[r3, k]
 
 
-@loop
+@loop()
 def _count_keys(
     columns: Array,
     limits: Array,
@@ -178,7 +178,7 @@ def _count_keys(
             c3[k] += _vote(x3 * x[k], p)
 
 
-@loop
+@loop()
 def _vote(product: np.floating, limit: np.floating) -> np.int32:
     return np.int32(VOTE) if product > limit else np.int32(0)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jat_graph.kernels.compiling import Array, ceil_div, choose, loop, parallel_loop, triton_kernel
+from jat_graph.kernels.compiling import Array, ceil_div, choose, loop, triton_kernel
 
 if TYPE_CHECKING:
     import numba
@@ -57,8 +57,7 @@ def rank_tokens(columns: Tensor, limits: Tensor) -> Ranking:
         - **output:** two tensors ``[B, H, U, L]`` int32
 
     Reference:
-        Eq. 2 of the JAT paper, one key at a time; Mahadev & Peled, *Threshold Graphs and Related
-        Topics*, 1995.
+        Eq. 2 of the JAT paper, one key at a time; see :class:`Ranking`.
     """
     return Ranking(*_rank_tokens(columns.detach(), limits.detach()))
 
@@ -118,7 +117,7 @@ def rank_numba(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     return order, reach
 
 
-@parallel_loop
+@loop(parallel=True)
 def _rank_keys(columns: Array, bits: Array, limits: Array, order: Array, reach: Array) -> None:
     graphs, num_keys, length = columns.shape
     for task in numba.prange(graphs * num_keys):
@@ -137,7 +136,7 @@ def _rank_keys(columns: Array, bits: Array, limits: Array, order: Array, reach: 
             _write(order[graph, key], reach[graph, key], sorted_tokens, values[:size], limit, right)
 
 
-@loop
+@loop()
 def _extremes(scores: Array) -> tuple[np.floating, np.floating]:
     """Return the lowest and the highest score, and at least 0 between them; NaN is no score."""
     low = high = scores.dtype.type(0)
@@ -147,7 +146,7 @@ def _extremes(scores: Array) -> tuple[np.floating, np.floating]:
     return low, high
 
 
-@loop
+@loop()
 def _take_part(
     scores: Array, bits: Array, peak: np.floating, limit: float, weakness: Array, tokens: Array
 ) -> int:
@@ -166,7 +165,7 @@ def _take_part(
     return size
 
 
-@loop
+@loop()
 def _sort(weakness: Array, tokens: Array, size: int) -> int:
     """Sort by weakness, equal ones by token; return in which of the two buffers the tokens are."""
     widest = weakness.dtype.type(0)
@@ -185,7 +184,7 @@ def _sort(weakness: Array, tokens: Array, size: int) -> int:
     return here
 
 
-@loop
+@loop()
 def _sort_digit(
     source: tuple[Array, Array], target: tuple[Array, Array], size: int, number: int, digit: int
 ) -> None:
@@ -206,7 +205,7 @@ def _sort_digit(
         sorted_tokens[free] = tokens[index]
 
 
-@loop
+@loop()
 def _write(
     order: Array, reach: Array, tokens: Array, values: Array, limit: float, right: bool
 ) -> None:

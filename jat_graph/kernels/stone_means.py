@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jat_graph.kernels.compiling import Array, choose, parallel_loop, summing_loop
+from jat_graph.kernels.compiling import ANY_ORDER, Array, choose, loop
 
 if TYPE_CHECKING:
     import numba
@@ -23,16 +23,14 @@ class StoneScores(NamedTuple):
     hard: bool  # whether every link is 1
 
 
-def share_out(
-    scores: StoneScores,
-    x: Tensor,  # [G, L, D]
-    total: Tensor,  # [G, L, D], to which Σ_j b_ij mean_j is added
-    degree: Tensor,  # [G, L], to which Σ_j b_ij is added
-) -> Tensor:  # [G, sides · U, D], stones of high scores first
-    """Return mean_j = Σ_i b_ij x_i / Σ_i b_ij, or 0, which every token takes of its stones."""
+def share_out(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -> Tensor:
+    """Return mean_j = Σ_i b_ij x_i / Σ_i b_ij, or 0: ``[G, sides · U, D]``, of high scores first.
+
+    Every token takes those of its stones: to ``total`` ``[G, L, D]`` Σ_j b_ij mean_j is added, and
+    to ``degree`` ``[G, L]`` Σ_j b_ij.
+    """
     # On CUDA torch does it as fast as anything.
-    share = choose(x.device, share_torch, share_numba, share_torch)
-    return share(scores, x, total, degree)
+    return choose(x.device, share_torch, share_numba, share_torch)(scores, x, total, degree)
 
 
 def give_back(
@@ -108,7 +106,7 @@ def give_numba(
     return to_columns
 
 
-@parallel_loop
+@loop(parallel=True)
 def _share_out(
     scores: tuple[Array, Array, int, bool], x: Array, total: Array, degree: Array, means: Array
 ) -> None:
@@ -127,7 +125,7 @@ def _share_out(
                 degree[graph, tokens[i]] += links[i]
 
 
-@parallel_loop
+@loop(parallel=True)
 def _give_back(
     scores: tuple[Array, Array, int, bool],
     x: Array,
@@ -159,7 +157,7 @@ def _give_back(
                 to_columns[graph, stone, token] = to_link if side == 0 else -to_link
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _find(row: Array, least: float, side: int, hard: bool, tokens: Array, links: Array) -> int:
     """Write down who stands on a stone and how, and return how many do."""
     sign, number = row.dtype.type(1 - 2 * side), 0
@@ -172,13 +170,9 @@ def _find(row: Array, least: float, side: int, hard: bool, tokens: Array, links:
     return number
 
 
-@summing_loop
-def _average(
-    x: Array,
-    tokens: Array,
-    links: Array,
-    mean: Array,  # zeros
-) -> None:
+@loop(**ANY_ORDER)
+def _average(x: Array, tokens: Array, links: Array, mean: Array) -> None:
+    """Write the weighted mean of some rows over zeros."""
     whole = len(tokens) // 4 * 4
     for i in range(0, whole, 4):  # the mean is read and written once for four tokens
         first, second, third, fourth = tokens[i : i + 4]
@@ -194,13 +188,13 @@ def _average(
             mean[k] /= size
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _add(row: Array, factor: float, other: Array) -> None:
     for k in range(len(row)):
         row[k] += factor * other[k]
 
 
-@summing_loop
+@loop(**ANY_ORDER)
 def _dots(a: Array, b: Array, c: Array, d: Array) -> Any:
     """Return a · b + c · d."""
     total = a.dtype.type(0)

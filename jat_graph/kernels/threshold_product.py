@@ -32,8 +32,7 @@ def sum_joined(x: Tensor, ranking: Ranking) -> Tensor:
         - **output:** ``[B, H, L, D]``
 
     Reference:
-        Eq. 3 of the JAT paper times the number of voting keys; Mahadev & Peled, *Threshold Graphs
-        and Related Topics*, 1995.
+        Eq. 3 of the JAT paper times the number of voting keys; see :class:`Ranking`.
     """
     total: Tensor = _sum_joined(x, ranking.order, ranking.reach)
     return total
@@ -70,27 +69,23 @@ BLOCK = 2**22  # elements of the running sums that are held at a time
 
 def add_joined_torch(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k: [G, L, D], two [G, U, L] -> [G, L, D]."""
-    total = torch.zeros_like(x)
-    step = max(1, BLOCK // max(1, x.numel()))
-    for start in range(0, order.size(1), step):
-        keys = slice(start, start + step)
-        total += _add_block(x, order[:, keys], reach[:, keys])
-    return total
-
-
-def _add_block(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     graphs, num_keys, length = order.shape
-    width = x.size(-1)
-    # Where no token is, is beyond everybody's reach.
-    index = order.clamp(min=0).long().unsqueeze(-1).expand(-1, -1, -1, width)
-    ranked = x.unsqueeze(1).expand(-1, num_keys, -1, -1).gather(2, index)
-    zero = ranked.new_zeros(graphs, num_keys, 1, width)
-    # Each side is summed from its strongest end, so that nothing is ever subtracted.
-    running = torch.cat([zero, ranked.cumsum(2), ranked.flip(2).cumsum(2)], dim=2)
-    end = torch.where(reach < 0, length - reach, reach).long()  # one zero for both sides
-    sums = running.gather(2, end.unsqueeze(-1).expand(-1, -1, -1, width))
-    sums.masked_fill_((reach == 0).unsqueeze(-1), 0.0)
-    return torch.zeros_like(ranked).scatter_add_(2, index, sums).sum(1)
+    width, total = x.size(-1), torch.zeros_like(x)
+    step = max(1, BLOCK // max(1, x.numel()))
+    for start in range(0, num_keys, step):
+        reaches = reach[:, start : start + step]
+        # Where no token is, is beyond everybody's reach.
+        tokens = order[:, start : start + step].clamp(min=0).long()
+        index = tokens.unsqueeze(-1).expand(-1, -1, -1, width)
+        ranked = x.unsqueeze(1).expand(-1, index.size(1), -1, -1).gather(2, index)
+        zero = ranked.new_zeros(graphs, index.size(1), 1, width)
+        # Each side is summed from its strongest end, so that nothing is ever subtracted.
+        running = torch.cat([zero, ranked.cumsum(2), ranked.flip(2).cumsum(2)], dim=2)
+        end = torch.where(reaches < 0, length - reaches, reaches).long()  # one zero for both sides
+        sums = running.gather(2, end.unsqueeze(-1).expand(-1, -1, -1, width))
+        sums.masked_fill_((reaches == 0).unsqueeze(-1), 0.0)
+        total += torch.zeros_like(ranked).scatter_add_(2, index, sums).sum(1)
+    return total
 
 
 # --- numba, in a file of its own -----------------------------------------------------------------

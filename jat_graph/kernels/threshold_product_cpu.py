@@ -16,7 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from jat_graph.kernels.compiling import Array, loop, parallel_loop
+from jat_graph.kernels.compiling import Array, loop
 
 # Features in a row: one cache line in float32.
 WIDTH = 16
@@ -37,7 +37,7 @@ def add_joined_numba(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     return total
 
 
-@parallel_loop
+@loop(parallel=True)
 def _add_joined(x: Array, order: Array, reach: Array, total: Array, scratch: Array) -> None:
     graphs, length, features = x.shape
     slices = (features + WIDTH - 1) // WIDTH
@@ -56,7 +56,7 @@ def _add_joined(x: Array, order: Array, reach: Array, total: Array, scratch: Arr
                 total[graph, token, feature] = sums[token, feature - first]
 
 
-@loop
+@loop()
 def _add_keys(rows: Array, order: Array, reach: Array, sums: Array) -> None:
     running = np.empty((HELD, WIDTH), rows.dtype)
     for key in range(len(order)):
@@ -64,7 +64,7 @@ def _add_keys(rows: Array, order: Array, reach: Array, sums: Array) -> None:
         _add_side(rows, order[key][::-1], reach[key][::-1], -1, running, sums)
 
 
-@loop
+@loop()
 def _add_side(
     rows: Array, order: Array, reach: Array, sign: int, running: Array, sums: Array
 ) -> None:

@@ -14,16 +14,17 @@ from jat_graph.adjacency.stones import StoneIncidence, expected_share
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import KEPT_KEYS, DenseOperator, Operator
+from jat_graph.operators.blocked import BlockedOperator
+from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.sparse_stones import SparseStoneOperator
 from jat_graph.operators.stones import StoneOperator
+from jat_graph.operators.threshold import ThresholdOperator
 
 # One matrix A or B may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
-# In nanoseconds: a vote, an entry of A, a multiplication by one entry and feature, ranking a token
-# for a key, one feature of a row. Of stones: an entry of B; finding out whether it is a link; a
-# multiplication by one link and feature.
-PRICES = ("vote", "entry", "multiply", "rank", "row", "incidence", "search", "link")
-
+# Prices in nanoseconds: a vote, an entry of A, a multiplication by one entry and feature, ranking a
+# token for a key, one feature of a row. Of stones: an entry of B (incidence); finding out whether
+# it is a link (search); a multiplication by one link and feature.
 # Read once, at import: torch.compile cannot trace the reading of a file.
 _TABLE = json.loads(files("jat_graph.operators").joinpath("costs.json").read_text("utf-8"))
 
@@ -75,18 +76,9 @@ def build_operator(
     if backend == "dense":
         return DenseOperator.of_pairs(fixed)
     graph = config.graph
-    # Each comes with its kernels, or with PyG, which nobody waits for who does not use it.
     if backend == "sparse" and isinstance(graph, PairGraph):
-        from jat_graph.operators.sparse import SparseOperator
-
         return SparseOperator.of_pairs(fixed, graph.min_weight, graph.max_neighbors)
-    if fixed.mask.causal:
-        from jat_graph.operators.blocked import BlockedOperator
-
-        return BlockedOperator(fixed)
-    from jat_graph.operators.threshold import ThresholdOperator
-
-    return ThresholdOperator(fixed)
+    return BlockedOperator(fixed) if fixed.mask.causal else ThresholdOperator(fixed)
 
 
 def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
@@ -110,24 +102,19 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
 
 
 def work_for(
-    config: JatConfig,
-    fixed: PairAdjacency | StoneIncidence,
-    width: int,
-    hops: int,  # products forward
-    backward: bool,  # whether gradients will flow
+    config: JatConfig, fixed: PairAdjacency | StoneIncidence, width: int, hops: int, backward: bool
 ) -> Workload:
-    """Return the work that the operator of a graph will do for propagation."""
+    """Return the work of so many products forward, and backward if gradients will flow."""
     batch, heads, length = fixed.source.shape
-    sides, linked = 1, None
     # Backward multiplies for the features, with stones for the links, too.
-    again = 1 if backward else 0
+    num_keys, linked, again = fixed.num_keys, None, int(backward)
     if isinstance(config.graph, StoneGraph):
-        sides = 2 if config.graph.sides == "both" else 1
+        num_keys *= 2 if config.graph.sides == "both" else 1
         linked, again = expected_share(config.graph), 2 * again
     return Workload(
         graphs=batch * heads,
         length=length,
-        num_keys=fixed.num_keys * sides,
+        num_keys=num_keys,
         width=width,
         products=hops * (1 + again),
         causal=fixed.mask.causal,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import full_precision
-from jat_graph.adjacency.votes import sum_soft_votes
 from jat_graph.kernels import count_votes
 
 # Keys up to which what is known of them is kept between products; beyond, it is made again.
@@ -114,8 +115,7 @@ class DenseOperator(Operator):
         """Count the votes for every pair: A of Eq. 3."""
         voters = pairs.voters().unsqueeze(-1)
         if pairs.rule.soft_temperature is not None:
-            votes = sum_soft_votes(pairs.rule, *pairs.key_scores())
-            return cls(votes.masked_fill(~pairs.edge_mask(), 0.0) / voters)
+            return cls(pairs.soft_votes() / voters)
         # In place: another L×L of every head would cost as much as some of the counting.
         shares = count_votes(*pairs.columns()).div_(voters)
         pairs.clear_masked(shares, slice(0, shares.size(-1)))
@@ -196,3 +196,23 @@ class NormalizedOperator(Operator):
     def to_dense(self) -> Tensor:
         loops = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
         return (self.base.to_dense() + loops) * self.scale.mT * self.scale
+
+
+Product = Callable[[Tensor, bool], Tensor]  # of features, with a matrix or with its transpose
+
+
+def recompute(product: Product, x: Tensor, transposed: bool) -> Tensor:
+    """Multiply, and keep nothing for the backward pass but how to multiply by the transpose."""
+    result: Tensor = _Recomputed.apply(x, product, transposed)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, product: Product, transposed: bool) -> Tensor:
+        ctx.product, ctx.transposed = product, transposed
+        return product(x, transposed)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return recompute(ctx.product, grads[0], not ctx.transposed), None, None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,36 +11,7 @@ from torch import Tensor
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.kernels import count_votes
-from jat_graph.operators.base import KEPT_KEYS, Operator
-
-
-class VoteRows:
-    """Hard votes on all pairs in blocks of queries, counted anew whenever they are gone through."""
-
-    def __init__(self, pairs: PairAdjacency) -> None:
-        self.pairs = pairs
-        with torch.no_grad():
-            self._kept = pairs.columns() if pairs.num_keys <= KEPT_KEYS else None
-
-    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield which queries, and their votes ``[B, H, rows, L]``.
-
-        Under a causal mask the columns after the last row of a block are left out.
-        """
-        batch, heads, length = self.pairs.source.shape
-        height = max(1, BLOCK // max(1, batch * heads * length))
-        for start in range(0, length, height):
-            rows = slice(start, min(start + height, length))
-            yield rows, self._count(rows)
-
-    @torch.no_grad()
-    def _count(self, rows: slice) -> Tensor:
-        end = rows.stop if self.pairs.mask.causal else self.pairs.source.shape[2]
-        blocks = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
-        counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in blocks)
-        votes = reduce(torch.add, counts)
-        self.pairs.clear_masked(votes, rows)
-        return votes
+from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
 
 class BlockedOperator(Operator):
@@ -59,45 +29,44 @@ class BlockedOperator(Operator):
         batch, heads, length = pairs.source.shape
         self.pairs, self.shape = pairs, torch.Size((batch, heads, length, length))
         self.dtype, self.device = pairs.source.dtype, pairs.source.device
-        self._votes = VoteRows(pairs)
+        with torch.no_grad():
+            self._kept = pairs.columns() if pairs.num_keys <= KEPT_KEYS else None
 
     @property
     def degree(self) -> Tensor:
         return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
 
+    def vote_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield queries and their votes ``[B, H, rows, L]`` under any mask; a prefix if causal."""
+        batch, heads, length, _ = self.shape
+        height = max(1, BLOCK // max(1, batch * heads * length))
+        for start in range(0, length, height):
+            rows = slice(start, min(start + height, length))
+            end = rows.stop if self.pairs.mask.causal else length
+            with torch.no_grad():
+                keys = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
+                counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in keys)
+                votes = reduce(torch.add, counts)
+                self.pairs.clear_masked(votes, rows)
+            yield rows, votes
+
     def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows without the columns after their last row, ``[B, H, rows, stop]``."""
+        """Yield the same as shares of the voting keys, rows of A."""
         voters = self.pairs.voters().unsqueeze(-1)
-        for rows, votes in self._votes:
+        for rows, votes in self.vote_blocks():
             yield rows, votes.div_(voters[:, :, rows])
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        product: Tensor = _BlockedProduct.apply(x, self, False)  # type: ignore[no-untyped-call]
-        return product + diagonal * x
+        return recompute(self._product, x, False) + diagonal * x
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        product: Tensor = _BlockedProduct.apply(x, self, True)  # type: ignore[no-untyped-call]
-        return product + diagonal * x
+        return recompute(self._product, x, True) + diagonal * x
 
-
-class _BlockedProduct(torch.autograd.Function):
-    """A x or its transpose; the backward pass is the other one."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: BlockedOperator, transposed: bool) -> Tensor:
-        ctx.operator, ctx.transposed = operator, transposed
+    def _product(self, x: Tensor, transposed: bool) -> Tensor:
         product = torch.zeros_like(x)
-        for rows, weights in operator.row_blocks():
+        for rows, weights in self.row_blocks():
             if transposed:
                 product[:, :, : rows.stop] += weights.mT @ x[:, :, rows]
             else:
                 product[:, :, rows] = weights @ x[:, :, : rows.stop]
         return product
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (grad,) = grads
-        product: Tensor = _BlockedProduct.apply(  # type: ignore[no-untyped-call]
-            grad, ctx.operator, not ctx.transposed
-        )
-        return product, None, None

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.votes import sum_soft_votes
 from jat_graph.operators.base import Operator
-from jat_graph.operators.blocked import VoteRows
+from jat_graph.operators.blocked import BlockedOperator
 
 if TYPE_CHECKING:
     from torch_geometric.typing import SparseTensor
@@ -44,9 +43,8 @@ class SparseOperator(Operator):
         cls, pairs: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
     ) -> SparseOperator:
         """Count the votes in blocks of queries and keep the pairs that :func:`vote_edges` does."""
-        batch, heads, length = pairs.source.shape
         edges = vote_edges(pairs, min_weight, max_neighbors)
-        shape = torch.Size((batch, heads, length, length))
+        shape = torch.Size((*pairs.source.shape, pairs.source.shape[2]))
         return cls.of_edges(edges.edge_index, edges.edge_weight, shape)
 
     @classmethod
@@ -79,12 +77,8 @@ class SparseOperator(Operator):
         return torch.stack([source, target]), weight
 
 
-def csr_matrix(
-    edge_index: Tensor,  # [2, E], rows (source, target), by target, then source, none twice
-    edge_weight: Tensor,  # [E]
-    num_nodes: int,
-) -> Tensor:  # [N, N]
-    """Return a graph as PyG's ``adj_t``, a matrix whose rows are targets."""
+def csr_matrix(edge_index: Tensor, edge_weight: Tensor, num_nodes: int) -> Tensor:  # [N, N]
+    """Return edges, by target, then source, none twice, as PyG's ``adj_t``: rows are targets."""
     from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
 
     size = (num_nodes, num_nodes)
@@ -133,51 +127,48 @@ def vote_edges(
     their target, ties to the lower source, or whose reverse is. The others are never stored.
     """
     voters = adjacency.voters().expand(adjacency.source.shape).flatten(0, 1)  # [BH, L]
+    # How many edges go into each node, and their votes.
     sums = torch.zeros(2, *voters.shape, dtype=torch.float64, device=voters.device)
-    blocks = _summed(_vote_blocks(adjacency), sums)
+    blocks = _vote_blocks(adjacency, sums)
     if max_neighbors is None:
-        found = [_numbered(pairs, voters, min_weight) for pairs in _all_pairs(blocks)]
+        found = []
+        for rows, block in blocks:
+            index = graph, row, source = block.nonzero(as_tuple=True)
+            pairs = _Votes(graph, source, row + rows.start, block[index])
+            found.append(_numbered(pairs, voters, min_weight))
         code, votes = (torch.cat(some) for some in zip(*found, strict=True))
     else:
         heavy = _heaviest_pairs(blocks, voters, min(max_neighbors, voters.size(1)))
         code, votes = _numbered(_both_ways(heavy, adjacency), voters, min_weight)
-    code, votes = _sorted_once(code, votes)
+    if not bool((code.diff() > 0).all()):  # as they are in one graph or block, if none was pruned
+        code, order = code.sort(stable=True)
+        fresh = code.diff(prepend=code.new_full((1,), -1)) > 0
+        code, votes = code[fresh], votes[order[fresh]]
     target, source = code.div(voters.numel(), rounding_mode="floor"), code % voters.numel()
-    edge_index, weight = torch.stack([source, target]), votes / voters.flatten()[target]
-    return Edges(edge_index, weight, *_dropped(sums, target, votes.detach(), voters))
+    kept = torch.stack([torch.ones_like(votes), votes.detach()]).double()
+    lost = sums.flatten(1).index_add(1, target, kept, alpha=-1).view_as(sums)
+    dropped = lost[0].sum(-1).long()
+    # Sums of soft votes are not exact: something may be left where nothing is lost.
+    dropped_weight = (lost[1] / voters).sum(-1).masked_fill(dropped == 0, 0.0)
+    weight = votes / voters.flatten()[target]
+    return Edges(torch.stack([source, target]), weight, dropped, dropped_weight)
 
 
-def _vote_blocks(adjacency: PairAdjacency) -> Blocks:
-    if adjacency.rule.soft_temperature is not None:
-        votes = sum_soft_votes(adjacency.rule, *adjacency.key_scores())
-        votes = votes.masked_fill(~adjacency.edge_mask(), 0.0)
-        yield slice(0, adjacency.source.shape[2]), votes.flatten(0, 1)
-        return
-    for rows, votes in VoteRows(adjacency):
-        yield rows, votes.flatten(0, 1)
-
-
-def _summed(blocks: Blocks, sums: Tensor) -> Blocks:
+def _vote_blocks(adjacency: PairAdjacency, sums: Tensor) -> Blocks:
     """Yield the blocks; write how many edges go into each node ``[2, BH, L]``, and their votes."""
+    if adjacency.rule.soft_temperature is None:
+        blocks = BlockedOperator(adjacency).vote_blocks()
+    else:
+        blocks = iter([(slice(0, adjacency.source.shape[2]), adjacency.soft_votes())])
     for rows, votes in blocks:
+        votes = votes.flatten(0, 1)
         sums[0, :, rows] = votes.detach().sign().sum(-1)
         sums[1, :, rows] = _groups(votes.detach()).sum(-1).sum(-1, dtype=torch.float64)
         yield rows, votes
 
 
-def _all_pairs(blocks: Blocks) -> Iterator[_Votes]:
-    """Yield all that have a vote, block by block."""
-    for rows, votes in blocks:
-        graph, row, source = votes.nonzero(as_tuple=True)
-        yield _Votes(graph, source, row + rows.start, votes[graph, row, source])
-
-
-def _heaviest_pairs(
-    blocks: Blocks,
-    like: Tensor,  # [BH, L], in the dtype of the votes
-    number: int,  # of edges into each node
-) -> _Votes:
-    """Return those of the heaviest edges into each node."""
+def _heaviest_pairs(blocks: Blocks, like: Tensor, number: int) -> _Votes:
+    """Return those of so many of the heaviest edges into each node, of votes like ``[BH, L]``."""
     votes = like.new_zeros(*like.shape, number)
     sources = torch.zeros_like(votes, dtype=torch.long)
     # Into two tensors: small ones between blocks would keep the allocator from using them again.
@@ -226,26 +217,3 @@ def _numbered(pairs: _Votes, voters: Tensor, min_weight: float) -> tuple[Tensor,
     first = pairs.graph * voters.size(1)
     code = (first + pairs.target) * voters.numel() + first + pairs.source
     return code[heavy], pairs.votes[heavy]
-
-
-def _sorted_once(code: Tensor, votes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edges in their order, each once."""
-    if bool((code.diff() > 0).all()):  # as they are where nothing was pruned, of one graph or block
-        return code, votes
-    code, order = code.sort(stable=True)
-    fresh = code.diff(prepend=code.new_full((1,), -1)) > 0
-    return code[fresh], votes[order[fresh]]
-
-
-def _dropped(
-    sums: Tensor,  # Edges into each node, and their votes [2, BH, L]
-    target: Tensor,  # of the edges that are kept, [E]
-    votes: Tensor,
-    voters: Tensor,  # [BH, L]
-) -> tuple[Tensor, Tensor]:  # [BH] each
-    """Return how many edges each graph has lost, and their weight."""
-    kept = torch.stack([torch.ones_like(votes), votes]).double()
-    lost = sums.flatten(1).index_add(1, target, kept, alpha=-1).view_as(sums)
-    edges = lost[0].sum(-1).long()
-    # Sums of soft votes are not exact: something may be left where nothing is lost.
-    return edges, (lost[1] / voters).sum(-1).masked_fill(edges == 0, 0.0)

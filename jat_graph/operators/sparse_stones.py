@@ -43,41 +43,32 @@ class SparseStoneOperator(Operator):
             yield keys.positions(some, source), StoneScores(columns, threshold, *form)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        shared, degree = self._share(x)
-        loops = self._loops(degree)
-        product = torch.addcmul(shared, loops, x) / (degree + loops)
+        shared, loops, total = self._share(x)
+        product = torch.addcmul(shared, loops, x) / total
         return product + diagonal * x if diagonal else product
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        _, degree = self._share(x[..., :1])
-        loops = self._loops(degree)
-        weighted = x / (degree + loops)
+        _, loops, total = self._share(x[..., :1])
+        weighted = x / total
         return self._share(weighted)[0] + loops * weighted + diagonal * x
 
-    def _share(self, x: Tensor) -> tuple[Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1]
-        """Return B S⁻¹ Bᵀ x, and the row sums of B."""
+    def _share(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1] each
+        """Return B S⁻¹ Bᵀ x, the self-loops, and the row sums of B with them."""
         source = self.incidence.source
-        shared: tuple[Tensor, Tensor] = _SharedFeatures.apply(  # type: ignore[no-untyped-call]
+        shared, degree = _SharedFeatures.apply(  # type: ignore[no-untyped-call]
             source.query, source.key, x.contiguous(), self
         )
-        return shared
-
-    def _loops(self, degree: Tensor) -> Tensor:
-        if self.self_weight == 0:
-            return (degree == 0).to(self.dtype)
-        return torch.full_like(degree, self.self_weight)
+        alone = (degree == 0).to(self.dtype)
+        loops = alone if self.self_weight == 0 else torch.full_like(alone, self.self_weight)
+        return shared, loops, degree + loops
 
 
 class _SharedFeatures(torch.autograd.Function):
-    """B S⁻¹ Bᵀ x and the row sums of B; backward finds the links again."""
+    """B S⁻¹ Bᵀ x and the row sums of B, by queries and keys; backward finds the links again."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        query: Tensor,  # of the operator's scores, [B, H, L, D]
-        key: Tensor,
-        x: Tensor,  # [B, H, L, Dx]
-        operator: SparseStoneOperator,
+        ctx: Any, query: Tensor, key: Tensor, x: Tensor, operator: SparseStoneOperator
     ) -> tuple[Tensor, Tensor]:  # [B, H, L, Dx], [B, H, L, 1]
         flat = x.flatten(0, 1)
         total, degree = torch.zeros_like(flat), flat.new_zeros(flat.shape[:2])

@@ -49,7 +49,7 @@ class StoneOperator(Operator):
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
-        shares = self.links / without_zeros(_sizes(self.links.mT, self.causal)).mT
+        shares = self.links / _sizes(self.links.mT, self.causal).mT
         if self.causal:  # the other way, time runs backward
             flipped = (y.flip(-2) for y in (self.links, shares, weighted))
             shared = running_product(*flipped).flip(-2)
@@ -59,17 +59,14 @@ class StoneOperator(Operator):
 
 
 class _Product(torch.autograd.Function):
-    """P x, and a backward pass that takes each of the large tensors once."""
+    """P x of weights (D + εI)⁻¹ and loops ε; backward takes each of the large tensors once.
+
+    Links are ``[G, L, U]``, features ``[G, L, D]``, weights and loops ``[G, L, 1]``.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        links: Tensor,  # [G, L, U]
-        x: Tensor,  # [G, L, D]
-        weight: Tensor,  # (D + εI)⁻¹, [G, L, 1]
-        loops: Tensor,  # ε, [G, L, 1]
-    ) -> Tensor:  # [G, L, D]
-        sizes = without_zeros(_sizes(links.mT, False))  # [G, U, 1]
+    def forward(ctx: Any, links: Tensor, x: Tensor, weight: Tensor, loops: Tensor) -> Tensor:
+        sizes = _sizes(links.mT, False)  # [G, U, 1]
         means = (links.mT @ x).div_(sizes)
         y = (links @ means).addcmul_(loops, x).mul_(weight)
         ctx.save_for_backward(links, x, weight, loops, sizes, means, y)
@@ -93,22 +90,16 @@ class _Product(torch.autograd.Function):
 
 
 class _CausalProduct(torch.autograd.Function):
-    """P x in causal order, a block of tokens at a time; backward computes the blocks again.
+    """The same in causal order, a block of tokens at a time; backward computes the blocks again.
 
     Within a block by its square of weights; what came before it stands in one sum for each stone.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        links: Tensor,  # [G, L, U]
-        x: Tensor,  # [G, L, D]
-        weight: Tensor,  # (D + εI)⁻¹, [G, L, 1]
-        loops: Tensor,  # ε, [G, L, 1]
-    ) -> Tensor:  # [G, L, D]
+    def forward(ctx: Any, links: Tensor, x: Tensor, weight: Tensor, loops: Tensor) -> Tensor:
         y = loops * x
         for some in _graphs(links, x):
-            shares = links[some] / without_zeros(_sizes(links[some].mT, True)).mT
+            shares = links[some] / _sizes(links[some].mT, True).mT
             y[some] += running_product(shares, links[some], x[some])
         y *= weight
         ctx.save_for_backward(links, x, weight, loops, y)
@@ -134,21 +125,17 @@ def refuse_second_derivatives() -> None:
         raise RuntimeError("stones have first derivatives only, got create_graph=True")
 
 
-def _causal_gradients(
-    links: Tensor,  # [G, L, U]
-    x: Tensor,  # [G, L, D]
-    grad: Tensor,  # [G, L, D]
-) -> tuple[Tensor, Tensor]:  # of x and of the links
+def _causal_gradients(links: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of Σ_j b_ij / s_ij Σ_{k ≤ i} b_kj x_k, s the running sizes."""
     # The links of a stone lie together, and so do what is made of them here.
     length, columns = links.size(-2), links.mT
-    sizes = without_zeros(_sizes(columns, True))
+    sizes = _sizes(columns, True)
     shares = columns / sizes
-    right, left, x, grad = (in_blocks(y) for y in (links, shares.mT, x, grad))
+    right, left, x, grad = (_in_blocks(y) for y in (links, shares.mT, x, grad))
     inside = (grad @ x.mT).tril_()
     to_shares, to_links = right.mT @ inside.mT, left.mT @ inside  # [G, blocks, U, BLOCK]
-    to_shares[:, 1:] += _sums(right, x)[:, :-1] @ grad[:, 1:].mT
-    shared = _sums(left, grad, backward=True)[:, 1:]
+    to_shares[:, 1:] += running_sums(right.mT @ x, 1)[:, :-1] @ grad[:, 1:].mT
+    shared = running_sums(left.mT @ grad, 1, backward=True)[:, 1:]
     to_links[:, :-1] += shared @ x[:, :-1].mT
     to_x = (left @ right.mT).tril_().mT @ grad
     to_x[:, :-1] += right[:, :-1] @ shared
@@ -197,7 +184,7 @@ class ShardStoneOperator(StoneOperator):
         weighted = x * self.weight
         if self.causal:
             stones, links = self.links.size(-1), self.begun.links
-            shares = (links / without_zeros(_sizes(links.mT, True)).mT)[:, :, stones:]
+            shares = (links / _sizes(links.mT, True).mT)[:, :, stones:]
             own = self.begun.rmatmul(F.pad(x, (0, 0, stones, 0)))[:, :, stones:]
             return own + self.links @ self.shard.after(shares.mT @ weighted) + diagonal * x
         ones = torch.ones_like(x[..., :1])
@@ -212,28 +199,18 @@ class ShardStoneOperator(StoneOperator):
 
 
 def running_product(
-    left: Tensor,  # [..., L, U]
-    right: Tensor,  # [..., L, U]
-    x: Tensor,  # [..., L, D]
-) -> Tensor:  # [..., L, D]
+    left: Tensor, right: Tensor, x: Tensor
+) -> Tensor:  # [..., L, U] twice; [..., L, D]
     """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time."""
     length = x.size(-2)
-    left, right, blocks = (in_blocks(y.flatten(0, -3)) for y in (left, right, x))
+    left, right, blocks = (_in_blocks(y.flatten(0, -3)) for y in (left, right, x))
     product = (left @ right.mT).tril() @ blocks
-    product[:, 1:] += left[:, 1:] @ _sums(right, blocks)[:, :-1]
+    # What came before a block stands in one sum for each stone.
+    product[:, 1:] += left[:, 1:] @ running_sums(right.mT @ blocks, 1)[:, :-1]
     return product.flatten(1, 2)[:, :length].reshape(x.shape)
 
 
-def _sums(
-    links: Tensor,  # [G, blocks, BLOCK, U]
-    x: Tensor,  # [G, blocks, BLOCK, D]
-    backward: bool = False,
-) -> Tensor:  # [G, blocks, U, D]
-    """Return each stone's sum over all blocks up to each, or from it on."""
-    return running_sums(links.mT @ x, 1, backward)
-
-
-def in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
+def _in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
     """Return blocks of tokens, the last one filled up with zeros."""
     missing = -x.size(-2) % BLOCK
     padded = F.pad(x, (0, 0, 0, missing)) if missing else x
@@ -249,8 +226,8 @@ def _graphs(links: Tensor, x: Tensor) -> list[slice]:
 
 
 def _sizes(columns: Tensor, causal: bool) -> Tensor:  # [..., U, L], or [..., U, 1]
-    """Return how much stands on each stone, so far if causal, by the transposed links."""
-    return columns.cumsum(-1) if causal else columns.sum(-1, keepdim=True)
+    """Return how much stands on each stone, so far if causal, to divide by."""
+    return without_zeros(columns.cumsum(-1) if causal else columns.sum(-1, keepdim=True))
 
 
 def without_zeros(sizes: Tensor) -> Tensor:

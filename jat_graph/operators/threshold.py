@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
-from jat_graph.kernels import Ranking, rank_tokens, sum_joined
-from jat_graph.operators.base import KEPT_KEYS, Operator
+from jat_graph.kernels import rank_tokens, sum_joined
+from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
 
 class ThresholdOperator(Operator):
@@ -53,7 +52,7 @@ class ThresholdOperator(Operator):
         # Votes for oneself are taken out of the diagonal, not subtracted from a sum.
         own = diagonal - self._self_votes / self._voters
         if self._kept is None:
-            joined = _SymmetricProduct.apply(x, self)  # type: ignore[no-untyped-call]
+            joined = recompute(lambda y, _: self._sum_joined(y), x, False)  # A is symmetric
         else:
             joined = self._sum_joined(x)
         return (own * x).addcdiv_(joined, self._voters)
@@ -61,36 +60,11 @@ class ThresholdOperator(Operator):
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._matmul(x, diagonal)
 
-    def _rankings(self) -> Iterator[Ranking]:
-        """Yield the rankings of all keys, of a block of them at a time."""
-        if self._kept is not None:
-            yield self._kept
-            return
-        with torch.no_grad():
-            for block in self.pairs.column_blocks(BLOCK):
-                yield rank_tokens(*block)
-
     def _sum_joined(self, x: Tensor) -> Tensor:
         """Return Σ_j Σ_k 1[j joins (i, k)] x_k over nodes k, the token itself included."""
         if self._nodes is not None:
             x = x * self._nodes
-        rankings = self._rankings()
-        total = sum_joined(x, next(rankings))
-        for ranking in rankings:
-            total = total + sum_joined(x, ranking)
-        return total
-
-
-class _SymmetricProduct(torch.autograd.Function):
-    """Σ_j A_j x with rankings that are made again in backward; its own transpose."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: ThresholdOperator) -> Tensor:
-        ctx.operator = operator
-        return operator._sum_joined(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (grad,) = grads
-        product: Tensor = _SymmetricProduct.apply(grad, ctx.operator)  # type: ignore[no-untyped-call]
-        return product, None
+        if self._kept is not None:
+            return sum_joined(x, self._kept)
+        blocks = self.pairs.column_blocks(BLOCK)
+        return reduce(torch.add, (sum_joined(x, rank_tokens(*block)) for block in blocks))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph.adjacency.standard import BLOCK, Moments, causal_moments
+from jat_graph.adjacency.standard import BLOCK, Moments, causal_features
 from tests.oracles import standard_scores
 
 SCALE = 0.4
@@ -25,15 +25,15 @@ def drawn_tokens(draw, longest=3 * BLOCK):
 
 
 def in_chunks(query, key, valid, ends):
-    """Return the means and the deviation of each token, chunk by chunk, and what is left behind."""
+    """Return the standard features of each token, chunk by chunk, and what is left behind."""
     found, before, start = [], None, 0
     for end in ends:
         rows = slice(start, end)
         shown = None if valid is None else valid[..., rows]
-        means, deviation, before = causal_moments(
+        *features, before = causal_features(
             query[:, :, rows], key[:, :, rows], SCALE, shown, before
         )
-        found.append((*means, deviation))
+        found.append(features)
         start = end
     return [torch.cat(parts, dim=2) for parts in zip(*found, strict=True)], before
 
@@ -49,9 +49,9 @@ def test_chunks_give_what_the_whole_gives(tokens, data):
     some = data.draw(st.sets(st.integers(1, length), max_size=4))
     one_by_one = data.draw(st.integers(0, length))
     ends = sorted({*some, *range(max(1, length - one_by_one), length + 1)})
-    (*means, deviation), after = in_chunks(query, key, valid, ends)
-    whole_means, whole_deviation, whole_after = causal_moments(query, key, SCALE, valid)
-    for got, wanted in zip((*means, deviation), (*whole_means, whole_deviation), strict=True):
+    features, after = in_chunks(query, key, valid, ends)
+    *whole, whole_after = causal_features(query, key, SCALE, valid)
+    for got, wanted in zip(features, whole, strict=True):
         assert_close(seen(got, valid), seen(wanted, valid), atol=1e-10, rtol=1e-10)
     assert_close(after, whole_after, atol=1e-10, rtol=1e-10)
 
@@ -59,10 +59,8 @@ def test_chunks_give_what_the_whole_gives(tokens, data):
 @given(tokens=drawn_tokens(BLOCK + 9))
 def test_tokens_one_by_one_are_the_oracles(tokens):
     query, key, valid = tokens
-    (query_means, key_means, deviation), _ = in_chunks(
-        query, key, valid, range(1, query.size(2) + 1)
-    )
-    scores = SCALE * (query - query_means) @ (key - key_means).mT * deviation
+    (own_query, own_key), _ = in_chunks(query, key, valid, range(1, query.size(2) + 1))
+    scores = SCALE * own_query @ own_key.mT
     shown = None if valid is None else valid[:, 0].expand(len(query), -1)
     wanted = standard_scores(query, key, SCALE, shown, causal=True)
     pairs = torch.ones_like(scores).tril()
@@ -74,7 +72,7 @@ def test_tokens_one_by_one_are_the_oracles(tokens):
 @given(length=st.integers(1, 200))
 def test_what_is_left_behind_does_not_grow_with_the_tokens(length):
     query, key = torch.randn(2, 1, 2, length, 3)
-    number, *after = causal_moments(query, key, SCALE, None)[2]
+    number, *after = causal_features(query, key, SCALE, None)[2]
     assert number == length
     assert [part.shape for part in after] == [part.shape for part in Moments.of_nothing(query)[1:]]
     for part in after:

@@ -6,10 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jat_graph.adjacency.votes
-from jat_graph.adjacency.votes import VoteRule, sum_soft_votes, vote_limits
+from jat_graph.adjacency.votes import VoteRule, sum_soft_votes
 from jat_graph.kernels import count_votes
 from tests.adjacency.ballots import ballots, brute_force
 from tests.support import random_tensors
+
+
+def hard_votes(rule, *scored):
+    """Whether products of scores reach ρ, by the definition."""
+    product = rule.product(*scored)
+    rho = rule.threshold.unsqueeze(-1)
+    return product >= rho if rule.inclusive else product > rho
 
 
 @given(ballot=ballots())
@@ -34,15 +41,15 @@ def test_a_limit_is_the_largest_product_that_is_no_vote(dtype, threshold, inclus
     generator = torch.Generator().manual_seed(seed)
     norms = 1 + 9 * torch.rand(1, 2, 5, generator=generator, dtype=dtype)
     rho = torch.full((1, 2), threshold, dtype=dtype)
-    limit = vote_limits(rho, norms, inclusive)
-    plain = vote_limits(rho, None, inclusive).expand_as(norms)
+    rule, scores = VoteRule(rho, inclusive), torch.zeros(1, 2, 1, 5, dtype=dtype)
+    limit, plain = (rule.settle(scores, divisor)[1] for divisor in (norms, None))
     above = torch.full_like(limit, math.inf)
     for limits, divisor in ((limit, norms), (plain, None)):
-        product, rule = torch.stack([limits, limits.nextafter(above)]), VoteRule(rho, inclusive)
-        votes = rule.votes(product, torch.ones_like(product), divisor, rho.unsqueeze(-1))
+        product = torch.stack([limits, limits.nextafter(above)])
+        votes = hard_votes(rule, product, torch.ones_like(product), divisor)
         if threshold == 0 and inclusive:
             assert (limits < 0).all()
-            assert rule.votes(*torch.zeros(2, 1, 2, 5), divisor, rho.unsqueeze(-1)).all()
+            assert hard_votes(rule, *torch.zeros(2, 1, 2, 5), divisor).all()
         else:
             assert not votes[0].any()
             assert votes[1].all() or (threshold == math.inf and not inclusive)
@@ -57,8 +64,8 @@ def test_a_product_of_zero_votes_where_neither_score_is_negative():
     scores = torch.tensor([[-2.0, -2.0, 0.0, 1e-30], [-1.0, 0.0, 3.0, 1e-30]])[None, None]
     rule = VoteRule(torch.zeros(1, 1), inclusive=True, same_sign_only=True)
     columns, limits = rule.settle(scores)
-    pairs = scores[0, 0, 0], scores[0, 0, 1], None, rule.threshold[0]
-    assert rule.votes(*pairs).tolist() == [False, False, True, True]
+    votes = hard_votes(rule, scores[0, 0, 0], scores[0, 0, 1], None)
+    assert votes.flatten().tolist() == [False, False, True, True]
     products = columns[..., 0] * columns[..., 1]
     assert (products > limits).tolist() == [[[False, False, True, True]]]
 
