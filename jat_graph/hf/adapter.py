@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from jat_graph.attention.heads import JumpStrength
+from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import KindConfigs, LayerHeads
@@ -179,7 +184,12 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
-    base, modules = _attached_modules(model, attachment)
+    owners = (part for part in model.modules() if vars(part).get(ROOT_ATTRIBUTE) is attachment)
+    base: Any = next(owners, None)
+    if base is None:
+        name = type(model).__name__
+        raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
+    modules = [module for module in base.modules() if layer_state(module)]
     for kind in [kind for kind in attachment.configs if config_class in (None, kind.config_class)]:
         for module in modules:
             state: LayerState = getattr(module, STATE_ATTRIBUTE)
@@ -243,6 +253,35 @@ def attached_config(model: nn.Module) -> JatConfig | None:
     return None if attachment is None else attachment.configs.get(JumpLayer)
 
 
+def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
+    """Return what jump heads have learned: strengths and layers of PyG, by their names."""
+    return {
+        f"{path}.{name}": tensor.detach()
+        for path, module in model.named_modules()
+        if isinstance(module, JumpStrength | HeadLayers)
+        for name, tensor in module.state_dict(keep_vars=True).items()
+    }
+
+
+def attach_again(
+    model: nn.Module,
+    config: JatConfig | None,
+    learned: Mapping[str, Tensor],
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Give a model the jump heads of another config, or none; what they have learned stays."""
+    given: Any = next((m.layers for m in model.modules() if isinstance(m, HeadLayers)), None)
+    if attached_config(model) is not None:
+        detach(model, JatConfig)
+    if config is not None:
+        own = given is not None and config.conv == EXTERNAL
+        attach(model, config, tokenizer, (lambda _: deepcopy(given)) if own else None)
+    for name, tensor in learned_by_heads(model).items():
+        if name in learned and learned[name].shape == tensor.shape:
+            with torch.no_grad():
+                tensor.copy_(learned[name])
+
+
 def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     """Return the settings with a layer of PyG, which only jump heads can have."""
     if not isinstance(config, JatConfig) or (conv is None and config.conv is None):
@@ -273,19 +312,6 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     return attachment
 
 
-def _attached_modules(
-    model: nn.Module, attachment: Attachment
-) -> tuple[PreTrainedModel, list[nn.Module]]:
-    """Return the attached model and its attention modules; it must be there whole."""
-    for base in model.modules():
-        if vars(base).get(ROOT_ATTRIBUTE) is attachment:
-            assert isinstance(base, PreTrainedModel)
-            states = ((module, layer_state(module)) for module in base.modules())
-            return base, [m for m, state in states if state and state.attachment is attachment]
-    name = type(model).__name__
-    raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
-
-
 def _check_together(
     base: PreTrainedModel,
     attachment: Attachment,
@@ -294,9 +320,9 @@ def _check_together(
     config: Any,
 ) -> None:
     """Refuse heads that those of other kinds leave no room for."""
-    if _attached_modules(base, attachment)[0] is not base:
+    if vars(base).get(ROOT_ATTRIBUTE) is not attachment:
         name = type(base).__name__
-        raise ValueError(f"model must be the one with the other heads, got a {name} around it")
+        raise ValueError(f"model must be the one with the other heads, got a {name}")
     for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))

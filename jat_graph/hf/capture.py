@@ -108,16 +108,12 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
     layers: list[CapturedLayer] = []
 
     def record(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
+        found = {layer.layer: layer for layer in layers}
         for heads in kinds:
             if isinstance(heads, JumpLayer):
-                layer = _captured(heads, inputs)
-                numbers = [earlier.layer for earlier in layers]
-                if layer.layer in numbers:
-                    at = numbers.index(layer.layer)
-                    layers[at] = _joined(layers[at], layer)
-                else:
-                    layers.append(layer)
-                    layers.sort(key=lambda layer: layer.layer)
+                layer, earlier = _captured(heads, inputs), found.get(heads.index)
+                found[heads.index] = layer if earlier is None else _joined(earlier, layer)
+        layers[:] = (found[number] for number in sorted(found))
 
     previous, attachment.recorder = attachment.recorder, record
     try:
@@ -131,11 +127,18 @@ def _captured(jump: JumpLayer, inputs: AttentionInputs) -> CapturedLayer:
     inputs.check_whole("the scores of capture_scores")
     inputs, heads = inputs.repeat_keys(), list(jump.heads)
     query, key = (x[:, heads].detach() for x in (inputs.query, inputs.key))
-    mask, strength = inputs.token_mask().select_heads(jump.heads), jump.learned(inputs.module)
-    strength = None if strength is None else strength.detach().clone()
-    conv = getattr(inputs.module, "jump_conv", None)
-    seen = (query, key, jump.config, mask, inputs.scale, strength, conv)
-    return CapturedLayer(jump.index, jump.heads, *seen)
+    strength = jump.learned(inputs.module)
+    return CapturedLayer(
+        jump.index,
+        jump.heads,
+        query,
+        key,
+        jump.config,
+        inputs.token_mask().select_heads(jump.heads),
+        inputs.scale,
+        None if strength is None else strength.detach().clone(),
+        getattr(inputs.module, "jump_conv", None),
+    )
 
 
 def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:

@@ -16,8 +16,6 @@ from jat_graph.hf.state import heads_of
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from jat_graph.attention.external_graphs import Graph
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -65,7 +63,16 @@ def using_graphs(
     if attachment is None or config is None or config.graph.kind != "pairs":
         got = "none" if config is None else f"graph={config.graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
-    graphs = graphs if word_ids is None else _token_graphs(graphs, word_ids)
+    if word_ids is not None:
+        from jat_graph.graphs.words import token_graph  # PyG takes seconds to load
+
+        words: Any = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
+        got = len(words) if isinstance(words, list | tuple) else type(words).__name__
+        if got != len(word_ids):
+            raise ValueError(
+                f"graphs must be one of words for each of {len(word_ids)} sequences, got {got}"
+            )
+        graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
     previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
     if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
         raise ValueError("using_graphs must be left before another thread enters it, got two in it")
@@ -77,15 +84,3 @@ def using_graphs(
     finally:
         remove_hooks(hooks)
         attachment.graphs, attachment.graphs_thread = previous
-
-
-def _token_graphs(graphs: Any, word_ids: Sequence[Sequence[int | None]]) -> list[Data]:
-    graphs = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
-    got = len(graphs) if isinstance(graphs, list | tuple) else type(graphs).__name__
-    if got != len(word_ids):
-        raise ValueError(
-            f"graphs must be one of words for each of {len(word_ids)} sequences, got {got}"
-        )
-    from jat_graph.graphs.words import token_graph  # PyG takes seconds to load
-
-    return [token_graph(graph, words) for graph, words in zip(graphs, word_ids, strict=True)]

@@ -47,19 +47,8 @@ class TripletConfig(LayerConfig):
         check_integer("seed", self.seed, least=0)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
-        """Return the triplet heads of a layer, its last ones.
-
-        Args:
-            num_heads: Heads of the layer.
-
-        Returns:
-            Indices from 0.
-
-        Raises:
-            ValueError: If the layer has not as many.
-        """
-        if num_heads < self.heads:
-            raise ValueError(f"heads must be at most {num_heads}, got {self.heads}")
+        """Return the triplet heads of a layer, its last ones."""
+        check_integer("heads", self.heads, least=3, below=num_heads + 1)
         return tuple(range(num_heads - self.heads, num_heads))
 
 
@@ -118,17 +107,21 @@ class TripletLayer(LayerHeads):
         if self.config.pairs == "partner":
             flat = inputs.module.key2(inputs.hidden)  # type: ignore[operator]
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
-        query, key, value = inputs.query, inputs.key, inputs.value
-        mask, name = inputs.token_mask(), type(inputs.module).__name__
+        name, mask = type(inputs.module).__name__, inputs.token_mask()
+        features = (inputs.query, inputs.key, inputs.value)
         if mask.causal or mask.pairs is not None or mask.bias is not None:
             raise ValueError(
                 f"{name} must have a mask of padding only for triplet heads, got one of pairs"
             )
-        if not query.shape == key.shape == value.shape:
-            shapes = [list(x.shape) for x in (query, key, value)]
+        if not inputs.query.shape == inputs.key.shape == inputs.value.shape:
+            shapes = [list(x.shape) for x in features]
             raise ValueError(f"triplet heads of {name} need tensors of one shape, got {shapes}")
-        valid = None if mask.valid is None else mask.valid[:, 0].expand(len(query), -1)
-        rule: dict[str, Any] = {"pairs": self.config.pairs, "seed": self.config.seed + self.index}
-        rule |= {"mask": valid, "dropout_p": inputs.dropout}
-        output = triplet_heads(query, key, value, second_key, **rule)
+        output = triplet_heads(
+            *features,
+            second_key,
+            pairs=self.config.pairs,
+            seed=self.config.seed + self.index,
+            mask=None if mask.valid is None else mask.valid[:, 0].expand(len(inputs.query), -1),
+            dropout_p=inputs.dropout,
+        )
         return [HeadOutput(tuple(range(len(self.heads))), output)]
