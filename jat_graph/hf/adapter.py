@@ -18,7 +18,7 @@ from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import KindConfigs, LayerHeads
-from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
 from jat_graph.hf.state import (
     KINDS,
     NAMES,
@@ -151,7 +151,7 @@ def find_attachment(model: nn.Module) -> Attachment | None:
     attachment = next(found, None)
     if attachment is not None:
         return attachment
-    for base in (part for part in model.modules() if isinstance(part, PreTrainedModel)):
+    for base in model_parts(model):
         configs = saved_configs(base.config)
         if configs and base.config._attn_implementation in NAMES:
             check_without_weights(configs, type(base).__name__)

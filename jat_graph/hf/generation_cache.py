@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicLayer
 
 from jat_graph.attention.propagation import Past, new_past
 from jat_graph.masks.tokens import TokenMask, split_additive
@@ -46,47 +46,36 @@ class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.past.change_batch(lambda x: x[indices])
 
 
-FOLLOWED = (DynamicLayer, JumpCacheLayer)
-
-
-def own_cache(cache: Cache) -> Cache:
-    """Return the cache of self-attention, which an encoder-decoder model keeps beside another."""
-    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-
-
 def keeps_all_tokens(cache: Cache, module: Any) -> bool:
     """Tell whether a cache keeps the keys of all tokens as they are, and on their device."""
-    cache = own_cache(cache)
-    return type(cache.layers[module.layer_idx]) in FOLLOWED and not cache.offloading
+    followed = type(cache.layers[module.layer_idx]) in (DynamicLayer, JumpCacheLayer)
+    return followed and not cache.offloading
 
 
-def cache_layer(cache: Cache, module: Any) -> DynamicLayer:
-    """Return the layer of a cache that an attention module has just filled."""
-    layer = own_cache(cache).layers[module.layer_idx]
+def check_cache(cache: Cache, module: Any) -> None:
+    """Refuse a cache that does not keep all tokens as they are."""
     if not keeps_all_tokens(cache, module):
-        cache = own_cache(cache)
-        kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
+        kind = type(cache.layers[module.layer_idx]).__name__
+        kind += ", offloaded" if cache.offloading else ""
         raise ValueError(
             "jump heads and patterns generate with transformers.DynamicCache only, got a "
             f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or no cache"
         )
-    return layer  # type: ignore[no-any-return]
 
 
 def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int) -> Past:
     """Return what the earlier tokens in a cache left behind for a layer's jump heads."""
-    layer = cache_layer(cache, module)
+    check_cache(cache, module)
+    layer: Any = cache.layers[module.layer_idx]
     before = layer.get_seq_length() - num_new
     if not isinstance(layer, JumpCacheLayer) or (before == 0 and layer.owner != owner):
-        layer = JumpCacheLayer(layer, owner)
-        own_cache(cache).layers[module.layer_idx] = layer
+        cache.layers[module.layer_idx] = layer = JumpCacheLayer(layer, owner)
     if layer.past.length != before or layer.owner != owner:
         raise ValueError(
             f"the cache holds {before} tokens that came without these jump heads, or under a mask "
             "that is neither causal nor padding; fill a new one, or pass use_cache=False"
         )
-    past: Past = layer.past
-    return past
+    return layer.past
 
 
 def mask_with_past(

@@ -14,8 +14,8 @@ from transformers.integrations.sdpa_attention import repeat_kv
 
 from jat_graph.attention.propagation import Past
 from jat_graph.hf.generation_cache import (
-    cache_layer,
     causal_rows,
+    check_cache,
     keeps_all_tokens,
     mask_with_past,
     past_tokens,
@@ -54,10 +54,8 @@ class AttentionInputs:
     def check_whole(self, what: str) -> None:
         """Refuse the queries of the last tokens alone."""
         if not self.is_whole:
-            raise ValueError(
-                f"{what} need the queries of all tokens: pass use_cache=False "
-                f"(got {self.sizes[0]} queries for {self.sizes[1]} keys)"
-            )
+            got = "got {} queries for {} keys".format(*self.sizes)
+            raise ValueError(f"{what} need the queries of all tokens: pass use_cache=False ({got})")
 
     def repeat_keys(self) -> AttentionInputs:
         """Return them with each head of keys and values repeated for its group of queries."""
@@ -76,8 +74,7 @@ class AttentionInputs:
         """
         cache = self.cache
         if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
-            if not self.is_whole:
-                self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
+            self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
             return None, self.token_mask()
         past = past_tokens(cache, self.module, owner, self.query.size(2))
         if self.is_whole:
@@ -108,7 +105,7 @@ class AttentionInputs:
         else:
             valid = None if shown is None else shown.any(-2)
             if self.cache is not None:
-                cache_layer(self.cache, self.module)  # others hold keys that are not there yet
+                check_cache(self.cache, self.module)  # others hold keys that are not there yet
             window = getattr(self.module.config, "sliding_window", None)
             # Outside of a window of the model's own, tokens would pass for padding.
             if shown is not None and window is not None and keys > window:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from jat_graph.files import read_object
-from jat_graph.hf.adapter import (
-    attach_saved,
-    find_attachment,
-    new_parameters,
-    with_layers,
-)
+from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
 from jat_graph.hf.kinds import KindConfigs
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.saving import warn_of_unused_settings
@@ -99,9 +93,8 @@ def _adapter_file(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> 
     at_hand = isinstance(auto_class, torch.nn.Module)
     if not at_hand and Path(path, "config.json").is_file():
         return None
-    known = inspect.signature(find_adapter_config_file).parameters
-    options = {name: value for name, value in kwargs.items() if name in known}
-    found: str | None = find_adapter_config_file(str(path), **options)
+    where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
+    found: str | None = find_adapter_config_file(str(path), **where)
     if at_hand and found is None:
         raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
     return found
@@ -125,9 +118,7 @@ def _load_adapter(
     if not isinstance(base, torch.nn.Module):
         name = fields.get("base_model_name_or_path")
         if not name:
-            raise ValueError(
-                f"{path} names no base model; from_pretrained(MODEL, FOLDER) takes one"
-            )
+            raise ValueError(f"{path} names no base model; from_pretrained(MODEL, FOLDER) does")
         if saved_configs(_config_of(name, kwargs)):
             base = from_pretrained(base, name, conv=conv, **kwargs)
         elif configs:

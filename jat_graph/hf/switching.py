@@ -105,14 +105,11 @@ def remove_hooks(handles: list[RemovableHandle]) -> None:
 
 def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
     """Return every configuration in a model with its attention; SDPA where that is ours by name."""
-    configs: dict[int, PreTrainedConfig] = {}
-    waiting: list[Any] = [part.config for part in model_parts(base)]
-    while waiting:
-        config = waiting.pop()
-        if config is not None and id(config) not in configs:
-            configs[id(config)] = config
-            waiting.extend(getattr(config, name, None) for name in config.sub_configs)
-    names = ((config, config._attn_implementation) for config in configs.values())
+    configs: list[Any] = [part.config for part in model_parts(base)]
+    for config in configs:  # which grows by their parts
+        parts = (getattr(config, name, None) for name in config.sub_configs)
+        configs += [part for part in parts if part is not None]
+    names = ((config, config._attn_implementation) for config in configs)
     return [(config, "sdpa" if name in NAMES else name) for config, name in names]
 
 
