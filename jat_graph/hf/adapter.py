@@ -17,7 +17,7 @@ from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import KindConfigs, LayerHeads
+from jat_graph.hf.kinds import KindConfigs, LayerHeads, ModuleHeads
 from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
 from jat_graph.hf.state import (
     KINDS,
@@ -124,13 +124,15 @@ def _attach(
 ) -> None:
     """Give a model heads of a kind that it does not have, beside others or alone."""
     found = attention_modules(base)
-    inserted = kind.in_modules(found, config, conv)
+    inserted = kind.in_modules(found, config)
     if attachment is not None:
         _check_together(base, attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
-    learned = new_parameters(inserted)  # drawn before the model changes, should there be no room
+    learned = new_parameters(
+        inserted, conv
+    )  # drawn before the model changes, should there be no room
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
         attachment = switch_on(model, base, found, inserted, kind.word)
@@ -291,12 +293,12 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     return with_conv(config, conv)
 
 
-def new_parameters(inserted: dict[nn.Module, LayerHeads]) -> list[tuple[nn.Module, str, Any]]:
+def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
     return [
         (module, name, build())
         for module, heads in inserted.items()
-        for name, build in heads.parameters(module).items()
+        for name, build in heads.parameters(module, conv).items()
         if not hasattr(module, name)
     ]
 
@@ -315,7 +317,7 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
 def _check_together(
     base: PreTrainedModel,
     attachment: Attachment,
-    inserted: dict[nn.Module, LayerHeads],
+    inserted: ModuleHeads,
     kind: type[LayerHeads],
     config: Any,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads
+from jat_graph.hf.kinds import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
 
 RULES = ("gfsa", "ppr")
 
@@ -102,7 +102,7 @@ class FilterLayer(LayerHeads):
         """Tell whether each head has weights of its own."""
         return config.rule == "gfsa"
 
-    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the weights, less those of the base, if there are any."""
         like = next(module.parameters())
         dtype = like.dtype if like.is_floating_point() else torch.float32

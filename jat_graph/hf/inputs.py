@@ -74,7 +74,8 @@ class AttentionInputs:
         """
         cache = self.cache
         if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
-            self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
+            if not self.is_whole:
+                self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
             return None, self.token_mask()
         past = past_tokens(cache, self.module, owner, self.query.size(2))
         if self.is_whole:

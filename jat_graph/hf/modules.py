@@ -24,13 +24,8 @@ class AttentionModule:
     """An attention module that goes through transformers' attention interface."""
 
     name: str  # its path in the model
-    module: nn.Module
+    module: Any
     left_alone: str | None  # why it stays on stock attention; None if it can jump
-
-    @property
-    def config(self) -> Any:
-        """The configuration that names its attention function; layers share it."""
-        return self.module.config
 
     @property
     def is_causal(self) -> bool:
@@ -43,14 +38,13 @@ class AttentionModule:
         names = ("num_heads", "num_attention_heads", "n_heads", "n_head")
         numbers = (getattr(self.module, name, None) for name in names)
         number = next((number for number in numbers if isinstance(number, int)), None)
-        return int(self.config.num_attention_heads if number is None else number)
+        return int(self.module.config.num_attention_heads if number is None else number)
 
 
-def head_size(module: nn.Module) -> int:
+def head_size(module: Any) -> int:
     """Return the number of features of a head of an attention module."""
     sizes = (getattr(module, name, None) for name in ("head_dim", "attention_head_size"))
-    config: Any = module.config
-    default = config.hidden_size // config.num_attention_heads
+    default = module.config.hidden_size // module.config.num_attention_heads
     return next((size for size in sizes if isinstance(size, int)), default)
 
 
@@ -88,7 +82,7 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
 
 def serves_several_layers(modules: list[AttentionModule]) -> bool:
     """Tell whether the modules are fewer than the layers because layers share them (ALBERT)."""
-    config = modules[0].config
+    config = modules[0].module.config
     return hasattr(config, "num_hidden_groups") and len(modules) < config.num_hidden_layers
 
 

@@ -133,7 +133,7 @@ def start_layer(module: nn.Module) -> LayerState:
 
 def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> LayerHeads | None:
     """Return the heads of a kind in a module; None where its layer has none."""
-    module, settings = entry.module, entry.config
+    module, settings = entry.module, entry.module.config
     index: Any = getattr(module, "layer_idx", None)
     # Triplets have a seed of their own in each layer, and a table has thresholds.
     alike = isinstance(config, JatConfig) and not isinstance(config.graph.threshold, tuple)

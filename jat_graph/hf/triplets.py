@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads
+from jat_graph.hf.kinds import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
 from jat_graph.hf.modules import AttentionModule
 
 
@@ -76,7 +75,7 @@ class TripletLayer(LayerHeads):
         """Tell whether keys come together with partners."""
         return config.pairs == "partner"
 
-    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the layer of second keys, if there is one."""
         return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
 
