@@ -13,15 +13,13 @@ from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, 
 from jat_graph.hf.kinds import KindConfigs
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.saving import warn_of_unused_settings
-from jat_graph.hf.state import HEADS_FILE, NAME, NAMES, saved_configs
+from jat_graph.hf.state import ADAPTER_NOTE, HEADS_FILE, NAME, NAMES, saved_configs
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
 
 ADAPTER_OPTIONS = ("adapter_name", "is_trainable")
 HUB_OPTIONS = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
-# Where version 0.1 of this library kept them, among the adapter's own settings.
-OLD_KEY = "jump heads: load it with jat_graph.from_pretrained"
 
 
 def from_pretrained(
@@ -112,8 +110,8 @@ def _load_adapter(
     beside = cached_file(
         str(path), HEADS_FILE, _raise_exceptions_for_missing_entries=False, **where
     )
-    old = fields.pop(OLD_KEY, {})
-    configs = saved_configs(old if beside is None else read_object(beside, "settings of heads"))
+    noted = fields.pop(ADAPTER_NOTE, {})
+    configs = saved_configs(noted if beside is None else read_object(beside, "settings of heads"))
     options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
     if not isinstance(base, torch.nn.Module):
         name = fields.get("base_model_name_or_path")

@@ -13,17 +13,17 @@ from typing import Any
 from torch import nn
 
 from jat_graph.attention.heads import neighbours
-from jat_graph.files import write_text
+from jat_graph.files import read_object, write_text
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.modules import model_parts, transformer_of
-from jat_graph.hf.state import HEADS_FILE, heads_of, saved_configs
+from jat_graph.hf.state import ADAPTER_NOTE, HEADS_FILE, heads_of, saved_configs
 
 _NO_BREAK = "\u00a0"  # a space that textwrap leaves
 CARD_FILE = "README.md"
 NOTE = """\
 Where `jat_graph.hf` is imported, transformers and sentence-transformers load heads without weights
 of their own, too; elsewhere they say "not supported", or load `"sdpa"`, without the heads."""
-ADAPTER_NOTE = """\
+NOTE_OF_ADAPTER = """\
 This loads the base model, attaches the heads and adds the adapter; PEFT alone leaves them out."""
 # By which a card is known that may be replaced: whoever writes another one leaves it out.
 _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
@@ -91,18 +91,21 @@ def save_heads(model: nn.Module, folder: str | Path) -> None:
 
     Args:
         model: A model of transformers with heads of ours, or a PEFT model around one.
-        folder: Where it was saved. An adapter gets a ``jat_config.json``, and both a README.md.
+        folder: Where it was saved. An adapter gets a ``jat_config.json``, and a setting of its own
+            by which PEFT warns where it loads the adapter alone; both get a README.md.
 
     Raises:
         ValueError: If the model has no heads of ours.
     """
     settings, path = _settings(model), Path(folder, CARD_FILE)
-    adapter = Path(folder, "adapter_config.json").is_file()
-    if adapter:
+    adapter = Path(folder, "adapter_config.json")
+    if adapter.is_file():
         write_text(Path(folder, HEADS_FILE), json.dumps(settings, indent=2) + "\n")
+        noted = read_object(adapter, "settings of an adapter") | {ADAPTER_NOTE: settings}
+        write_text(adapter, json.dumps(noted, indent=2) + "\n")
     found = path.read_text(encoding="utf-8", errors="replace") if path.exists() else _MARK
     if _MARK in found or all(line in found for line in _EMPTY):
-        write_text(path, model_card_text(model, adapter=adapter))
+        write_text(path, model_card_text(model, adapter=adapter.is_file()))
 
 
 def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
@@ -125,7 +128,7 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
         title=f"{what}{name} with heads of jat_graph",
         summary=summary(base),
         architecture=name,
-        note=ADAPTER_NOTE if adapter else NOTE,
+        note=NOTE_OF_ADAPTER if adapter else NOTE,
         settings=json.dumps(settings, indent=2),
         mark=_MARK,
     )
