@@ -51,22 +51,21 @@ def attach(
     """Give some heads of a pretrained transformer jump self-attention, in place.
 
     A learned strength, as with ``JatConfig.stones()``, is a module ``strength`` beside queries and
-    keys, whose ``theta`` ``[3, hops, jump heads]`` begins at 0: until one of them is not, the model
-    is its base, bit for bit. It is saved and loaded with the model, and with a LoRA adapter by
-    ``modules_to_save=["strength"]``, if that comes after it. Layers are numbered from 0 in the
-    order of ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
-    Cross-attention, and attention with a learned position bias (T5), stays as it is; everything
-    that does not jump runs on SDPA. With grouped keys (Llama) a jump head is a query head. A causal
-    model generates with ``DynamicCache``; other caches raise. ``config.pattern`` limits where every
-    self-attention module reads its scores. One model may have heads of several kinds, attached one
-    after the other, if no head is to be of two, and nothing is limited to a pattern.
+    keys, whose ``theta`` ``[3, hops, jump heads]`` begins at 0, where the model is its base, bit
+    for bit. It is saved and loaded with the model, and with a later LoRA adapter by
+    ``modules_to_save=["strength"]``. Layers are numbered from 0 in the order of
+    ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
+    Cross-attention, and attention with a learned position bias (T5), stays as it is; what does not
+    jump runs on SDPA. With grouped keys (Llama) a jump head is a query head. A causal model
+    generates with ``DynamicCache`` only. ``config.pattern`` limits where every self-attention
+    module reads its scores. Heads of several kinds are attached one after the other, if no head is
+    to be of two, and nothing is limited to a pattern.
 
     Args:
         model: A model of transformers, or a PEFT model around one.
         config: The settings, of one kind of heads.
-        tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: a tokenizer,
-            whose marks of beginning, end and padding are never stones, and which changes nothing
-            with pairs; or token ids. (default: None)
+        tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: token ids, or
+            with stones a tokenizer's marks of beginning, end and padding. (default: None)
         conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it, or
             a factory that takes the size of a head and gives a module, called as ``conv(x,
             edge_index, edge_weight)``, with stones ``conv(x, hyperedge_index, link_weight)``; x are

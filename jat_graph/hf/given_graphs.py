@@ -35,9 +35,9 @@ def using_graphs(
         model: A model with jump heads on pairs, or a wrapper around it.
         graphs: A for the sequences of the batch, in any form that :func:`jat_graph.jump_attention`
             takes as ``graph``, or a list of a PyG ``Data`` for each.
-        word_ids: The word of each token, or None, for each sequence, as ``encoding.word_ids(i)`` of
-            a tokenizer says, for a list or ``Batch`` of graphs of words;
-            :func:`jat_graph.graphs.token_graph` says how. (default: None, nodes are tokens)
+        word_ids: For a list or ``Batch`` of graphs of words: each sequence's
+            ``encoding.word_ids(i)``, for :func:`jat_graph.graphs.token_graph`.
+            (default: None, nodes are tokens)
 
     Yields:
         The same model.

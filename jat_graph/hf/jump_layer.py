@@ -134,8 +134,16 @@ class JumpLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        if not inputs.is_whole:
-            self._refuse_last_tokens(inputs)
+        graph, pairs = self.config.graph, isinstance(self.config.graph, PairGraph)
+        # What cannot be generated with a cache: it needs the queries of all tokens.
+        if inputs.external is not None:
+            inputs.check_whole("jump heads on graphs from outside")
+        if self.config.conv is not None:
+            inputs.check_whole("jump heads with layers of PyG")
+        if pairs and self.config.strength is not None:
+            inputs.check_whole("jump heads with strengths on pairs")
+        if pairs and (graph.min_weight or graph.max_neighbors):
+            inputs.check_whole("jump heads on pruned pairs")
         past, mask = inputs.past_and_mask(self)
         external = inputs.external
         if external is not None:
@@ -152,18 +160,6 @@ class JumpLayer(LayerHeads):
             external=external,
             layers=getattr(inputs.module, "jump_conv", None),
         )
-
-    def _refuse_last_tokens(self, inputs: AttentionInputs) -> None:
-        """Refuse to generate with a cache what needs the queries of all tokens."""
-        graph, pairs = self.config.graph, isinstance(self.config.graph, PairGraph)
-        reasons = {
-            "on graphs from outside": inputs.external is not None,
-            "with layers of PyG": self.config.conv is not None,
-            "with strengths on pairs": pairs and self.config.strength is not None,
-            "on pruned pairs": pairs and (graph.min_weight or graph.max_neighbors),
-        }
-        for what in (what for what, holds in reasons.items() if holds):
-            inputs.check_whole(f"jump heads {what}")
 
 
 def _spread(values: Iterable[float]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from jat_graph.files import read_object
 from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
@@ -31,8 +32,7 @@ def from_pretrained(
         auto_class: ``AutoModel`` or one of its kind, or a model class of transformers. For an
             adapter also the base model itself, with or without those heads.
         path: Folder, or name on the Hub, of a model, or of an adapter of PEFT.
-        conv: What makes the layers of PyG of its jump heads, where it was saved with such that no
-            settings can build. (default: None)
+        conv: What makes its layers of PyG, where no settings can build them. (default: None)
         kwargs: Arguments of ``auto_class.from_pretrained``; ``attn_implementation`` is what
             :func:`detach` goes back to, ``"sdpa"`` by default. For an adapter ``is_trainable`` and
             ``adapter_name`` as well.
@@ -63,7 +63,12 @@ def from_pretrained(
             f"from_pretrained takes a class of transformers and a folder, as in from_pretrained("
             f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
         )
-    adapter = _adapter_file(auto_class, path, kwargs)
+    at_hand, adapter = isinstance(auto_class, torch.nn.Module), None
+    if at_hand or not Path(path, "config.json").is_file():  # a model's folder may hold one, too
+        where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
+        adapter = find_adapter_config_file(str(path), **where)
+    if at_hand and adapter is None:
+        raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
     if adapter is not None:
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
     saved = saved_configs(_config_of(path, kwargs))
@@ -82,20 +87,6 @@ def from_pretrained(
     model = loaded[0] if isinstance(loaded, tuple) else loaded
     attach_saved(model, configs, conv)
     return loaded
-
-
-def _adapter_file(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> str | None:
-    """Return where an adapter's settings are; None for a model, whose folder may hold one, too."""
-    from transformers.utils.peft_utils import find_adapter_config_file
-
-    at_hand = isinstance(auto_class, torch.nn.Module)
-    if not at_hand and Path(path, "config.json").is_file():
-        return None
-    where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
-    found: str | None = find_adapter_config_file(str(path), **where)
-    if at_hand and found is None:
-        raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
-    return found
 
 
 def _load_adapter(

@@ -100,28 +100,22 @@ def resize_position_embeddings(
         raise ValueError(f"max_length must be at least {longest}, got {max_length}")
     configs = {id(table.part.config): (table.part.config, table.length) for table in tables}
     for table in tables:
-        _enlarge(table, max_length)
+        rows, first, old = table.rows, table.first, table.rows.num_embeddings
+        order = torch.arange(first + max_length, device=rows.weight.device)
+        order = torch.where(order < first, order, (order - first) % table.length + first)
+        rows.weight = nn.Parameter(rows.weight.detach()[order], rows.weight.requires_grad)
+        rows.num_embeddings = len(order)
+        for name in COUNTERS:
+            counter = getattr(table.owner, name, None)
+            if isinstance(counter, Tensor) and counter.size(-1) == old:
+                counts = torch.arange(len(order), device=counter.device, dtype=counter.dtype)
+                counts = counts if name == "position_ids" else torch.zeros_like(counts)
+                setattr(table.owner, name, counts.unsqueeze(0))
     for config, length in configs.values():
         config.max_position_embeddings += max_length - length
     if tokenizer is not None:
         tokenizer.model_max_length = max_length
     return model
-
-
-def _enlarge(table: PositionTable, length: int) -> None:
-    """Repeat the rows of the tokens until there are enough."""
-    rows, first = table.rows, table.first
-    old = rows.num_embeddings
-    order = torch.arange(first + length, device=rows.weight.device)
-    order = torch.where(order < first, order, (order - first) % table.length + first)
-    rows.weight = nn.Parameter(rows.weight.detach()[order], rows.weight.requires_grad)
-    rows.num_embeddings = len(order)
-    for name in COUNTERS:
-        counter = getattr(table.owner, name, None)
-        if isinstance(counter, Tensor) and counter.size(-1) == old:
-            counts = torch.arange(len(order), device=counter.device, dtype=counter.dtype)
-            counts = counts if name == "position_ids" else torch.zeros_like(counts)
-            setattr(table.owner, name, counts.unsqueeze(0))
 
 
 def most_positions(config: PreTrainedConfig) -> int | None:

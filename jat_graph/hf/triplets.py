@@ -76,27 +76,28 @@ class TripletLayer(LayerHeads):
         return config.pairs == "partner"
 
     def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
-        """Return the layer of second keys, if there is one."""
-        return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
+        """Return the layer of second keys, drawn as the model drew its own, if there is one."""
+        settings: Any = module.config
+
+        def second_keys() -> nn.Module:
+            width, like = settings.hidden_size, next(module.parameters())
+            size = width // self.num_heads * len(self.heads)
+            std = getattr(settings, "initializer_range", 0.02)
+            # On "meta" nothing is drawn, so that the global state stays as it is.
+            key2 = nn.Linear(width, size, device="meta", dtype=like.dtype)
+            key2 = key2.to_empty(device=like.device)
+            generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
+            drawn = torch.empty(size, width, device="cpu").normal_(std=std, generator=generator)
+            with torch.no_grad():
+                key2.weight.copy_(drawn)
+                key2.bias.zero_()
+            return key2
+
+        return {"key2": second_keys} if self.learns(self.config) else {}
 
     def describe(self, module: nn.Module) -> str:
         """Return how their keys come together."""
         return f"pairs {self.config.pairs}"
-
-    def _second_keys(self, module: nn.Module) -> nn.Linear:
-        """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""
-        settings: Any = module.config
-        width, like = settings.hidden_size, next(module.parameters())
-        size = width // self.num_heads * len(self.heads)
-        # On "meta" nothing is drawn, so that the global state stays as it is.
-        key2 = nn.Linear(width, size, device="meta", dtype=like.dtype).to_empty(device=like.device)
-        generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
-        std = getattr(settings, "initializer_range", 0.02)
-        drawn = torch.empty(key2.weight.shape, device="cpu").normal_(std=std, generator=generator)
-        with torch.no_grad():
-            key2.weight.copy_(drawn)
-            key2.bias.zero_()
-        return key2
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read, three features of all of them at a time."""
