@@ -125,13 +125,14 @@ def _attach(
     found = attention_modules(base)
     inserted = kind.in_modules(found, config)
     if attachment is not None:
-        _check_together(base, attachment, inserted, kind, config)
+        if vars(base).get(ROOT_ATTRIBUTE) is not attachment:
+            name = type(base).__name__
+            raise ValueError(f"model must be the one with the other heads, got a {name}")
+        _check_room(attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
-    learned = new_parameters(
-        inserted, conv
-    )  # drawn before the model changes, should there be no room
+    learned = new_parameters(inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
         attachment = switch_on(model, base, found, inserted, kind.word)
@@ -147,11 +148,9 @@ def _attach(
 
 def find_attachment(model: nn.Module) -> Attachment | None:
     """Return what the attention modules of a model share, heads that came by name attached."""
-    states = (layer_state(module) for module in model.modules())
-    found = (state.attachment for state in states if state and not state.attachment.by_name)
-    attachment = next(found, None)
-    if attachment is not None:
-        return attachment
+    for state in filter(None, map(layer_state, model.modules())):
+        if not state.attachment.by_name:
+            return state.attachment
     for base in model_parts(model):
         configs = saved_configs(base.config)
         if configs and base.config._attn_implementation in NAMES:
@@ -313,17 +312,8 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     return attachment
 
 
-def _check_together(
-    base: PreTrainedModel,
-    attachment: Attachment,
-    inserted: ModuleHeads,
-    kind: type[LayerHeads],
-    config: Any,
-) -> None:
+def _check_room(attachment: Attachment, inserted: ModuleHeads, kind: Any, config: Any) -> None:
     """Refuse heads that those of other kinds leave no room for."""
-    if vars(base).get(ROOT_ATTRIBUTE) is not attachment:
-        name = type(base).__name__
-        raise ValueError(f"model must be the one with the other heads, got a {name}")
     for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -127,18 +126,11 @@ def _captured(jump: JumpLayer, inputs: AttentionInputs) -> CapturedLayer:
     inputs.check_whole("the scores of capture_scores")
     inputs, heads = inputs.repeat_keys(), list(jump.heads)
     query, key = (x[:, heads].detach() for x in (inputs.query, inputs.key))
-    strength = jump.learned(inputs.module)
-    return CapturedLayer(
-        jump.index,
-        jump.heads,
-        query,
-        key,
-        jump.config,
-        inputs.token_mask().select_heads(jump.heads),
-        inputs.scale,
-        None if strength is None else strength.detach().clone(),
-        getattr(inputs.module, "jump_conv", None),
-    )
+    mask, strength = inputs.token_mask().select_heads(jump.heads), jump.learned(inputs.module)
+    strength = None if strength is None else strength.detach().clone()
+    conv = getattr(inputs.module, "jump_conv", None)
+    seen = (query, key, jump.config, mask, inputs.scale, strength, conv)
+    return CapturedLayer(jump.index, jump.heads, *seen)
 
 
 def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
@@ -153,20 +145,14 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
     if first.mask.causal != second.mask.causal:
         raise ValueError("capture_scores cannot join a causal and a bidirectional call of a layer")
 
-    def joined(name: str, fill: float) -> Any:
+    masks: dict[str, Tensor] = {}
+    for name, fill in {"valid": 1, "pairs": 1, "bias": 0, "excluded": 0}.items():
         parts = [getattr(layer.mask, name) for layer in both]
         known = [part for part in parts if part is not None]
-        if not known:
-            return None
-        heads, shape = max(part.size(1) for part in known), known[0].shape[2:]
-        filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
-        sizes = [len(layer.query) for layer in both]
-        return torch.cat([p.expand(b, heads, *shape) for p, b in zip(filled, sizes, strict=True)])
-
-    fills = {"valid": 1, "pairs": 1, "bias": 0, "excluded": 0}
-    return replace(
-        first,
-        query=torch.cat([layer.query for layer in both]),
-        key=torch.cat([layer.key for layer in both]),
-        mask=replace(first.mask, **{name: joined(name, fill) for name, fill in fills.items()}),
-    )
+        if known:  # the other call, which has no such mask, is as if it were filled
+            heads, shape = max(part.size(1) for part in known), known[0].shape[2:]
+            filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
+            sizes = [(len(layer.query), heads, *shape) for layer in both]
+            masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])
+    query, key = (torch.cat([getattr(layer, n) for layer in both]) for n in ("query", "key"))
+    return replace(first, query=query, key=key, mask=replace(first.mask, **masks))

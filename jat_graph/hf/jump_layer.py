@@ -148,18 +148,10 @@ class JumpLayer(LayerHeads):
         external = inputs.external
         if external is not None:
             external = read_graph(external, inputs.query, mask, self.heads)
-        return head_groups(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            self.jumping,
-            mask=mask,
-            scale=inputs.scale,
-            strength=self.learned(inputs.module),
-            past=past,
-            external=external,
-            layers=getattr(inputs.module, "jump_conv", None),
-        )
+        options = {"mask": mask, "scale": inputs.scale, "past": past, "external": external}
+        options["strength"] = self.learned(inputs.module)
+        options["layers"] = getattr(inputs.module, "jump_conv", None)
+        return head_groups(inputs.query, inputs.key, inputs.value, self.jumping, **options)
 
 
 def _spread(values: Iterable[float]) -> str:
