@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -145,7 +146,7 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
     if first.mask.causal != second.mask.causal:
         raise ValueError("capture_scores cannot join a causal and a bidirectional call of a layer")
 
-    masks: dict[str, Tensor] = {}
+    masks: dict[str, Any] = {}
     for name, fill in {"valid": 1, "pairs": 1, "bias": 0, "excluded": 0}.items():
         parts = [getattr(layer.mask, name) for layer in both]
         known = [part for part in parts if part is not None]

@@ -67,11 +67,11 @@ def using_graphs(
         from jat_graph.graphs.words import token_graph  # PyG takes seconds to load
 
         words: Any = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
-        got = len(words) if isinstance(words, list | tuple) else type(words).__name__
-        if got != len(word_ids):
-            raise ValueError(
-                f"graphs must be one of words for each of {len(word_ids)} sequences, got {got}"
-            )
+        known = isinstance(words, list | tuple)
+        if not known or len(words) != len(word_ids):
+            wanted = f"one of words for each of {len(word_ids)} sequences"
+            found = len(words) if known else type(words).__name__
+            raise ValueError(f"graphs must be {wanted}, got {found}")
         graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
     previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
     if previous[1] not in (None, thread):  # one thread is inside, and may go deeper

@@ -215,7 +215,8 @@ def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int) -> Past:
             f"the cache holds {before} tokens that came without these jump heads, or under a mask "
             "that is neither causal nor padding; fill a new one, or pass use_cache=False"
         )
-    return layer.past
+    past: Past = layer.past
+    return past
 
 
 def mask_with_past(

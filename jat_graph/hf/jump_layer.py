@@ -134,7 +134,7 @@ class JumpLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        graph, pairs = self.config.graph, isinstance(self.config.graph, PairGraph)
+        pairs = self.config.graph if isinstance(self.config.graph, PairGraph) else None
         # What cannot be generated with a cache: it needs the queries of all tokens.
         if inputs.external is not None:
             inputs.check_whole("jump heads on graphs from outside")
@@ -142,7 +142,7 @@ class JumpLayer(LayerHeads):
             inputs.check_whole("jump heads with layers of PyG")
         if pairs and self.config.strength is not None:
             inputs.check_whole("jump heads with strengths on pairs")
-        if pairs and (graph.min_weight or graph.max_neighbors):
+        if pairs and (pairs.min_weight or pairs.max_neighbors):
             inputs.check_whole("jump heads on pruned pairs")
         past, mask = inputs.past_and_mask(self)
         external = inputs.external
