@@ -115,10 +115,8 @@ class FilterLayer(LayerHeads):
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
-        theta = self._theta(module)
-        if theta is not None:
-            return strength_is_zero(theta)
-        return self.config.order == 1 and self.config.restart == 0
+        theta, plain = self._theta(module), self.config.order == 1 and self.config.restart == 0
+        return plain if theta is None else strength_is_zero(theta)
 
     def _theta(self, module: Any) -> Tensor | None:
         return module.filter() if self.learns(self.config) else None
