@@ -36,7 +36,7 @@ def load_model(
 
     from jat_graph.config import JatConfig
     from jat_graph.hf import attached_config, from_pretrained
-    from jat_graph.hf.changing import attach_again, learned_by_heads
+    from jat_graph.hf.adapter import attach_again, learned_by_heads
 
     offline: dict[str, Any] = {"local_files_only": True} if Path(path).is_dir() else {}
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

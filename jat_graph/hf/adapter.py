@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from jat_graph.attention.heads import JumpStrength
+from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
+from jat_graph.config_fields import EXTERNAL
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import KindConfigs, LayerHeads
-from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.kinds import KindConfigs, LayerHeads, ModuleHeads
+from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
 from jat_graph.hf.state import (
     KINDS,
     NAMES,
@@ -46,22 +51,21 @@ def attach(
     """Give some heads of a pretrained transformer jump self-attention, in place.
 
     A learned strength, as with ``JatConfig.stones()``, is a module ``strength`` beside queries and
-    keys, whose ``theta`` ``[3, hops, jump heads]`` begins at 0: until one of them is not, the model
-    is its base, bit for bit. It is saved and loaded with the model, and with a LoRA adapter by
-    ``modules_to_save=["strength"]``, if that comes after it. Layers are numbered from 0 in the
-    order of ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
-    Cross-attention, and attention with a learned position bias (T5), stays as it is; everything
-    that does not jump runs on SDPA. With grouped keys (Llama) a jump head is a query head. A causal
-    model generates with ``DynamicCache``; other caches raise. ``config.pattern`` limits where every
-    self-attention module reads its scores. One model may have heads of several kinds, attached one
-    after the other, if no head is to be of two, and nothing is limited to a pattern.
+    keys, whose ``theta`` ``[3, hops, jump heads]`` begins at 0, where the model is its base, bit
+    for bit. It is saved and loaded with the model, and with a later LoRA adapter by
+    ``modules_to_save=["strength"]``. Layers are numbered from 0 in the order of
+    ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
+    Cross-attention, and attention with a learned position bias (T5), stays as it is; what does not
+    jump runs on SDPA. With grouped keys (Llama) a jump head is a query head. A causal model
+    generates with ``DynamicCache`` only. ``config.pattern`` limits where every self-attention
+    module reads its scores. Heads of several kinds are attached one after the other, if no head is
+    to be of two, and nothing is limited to a pattern.
 
     Args:
         model: A model of transformers, or a PEFT model around one.
         config: The settings, of one kind of heads.
-        tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: a tokenizer,
-            whose marks of beginning, end and padding are never stones, and which changes nothing
-            with pairs; or token ids. (default: None)
+        tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: token ids, or
+            with stones a tokenizer's marks of beginning, end and padding. (default: None)
         conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it, or
             a factory that takes the size of a head and gives a module, called as ``conv(x,
             edge_index, edge_weight)``, with stones ``conv(x, hyperedge_index, link_weight)``; x are
@@ -119,13 +123,17 @@ def _attach(
 ) -> None:
     """Give a model heads of a kind that it does not have, beside others or alone."""
     found = attention_modules(base)
-    inserted = kind.in_modules(found, config, conv)
+    inserted = kind.in_modules(found, config)
     if attachment is not None:
-        _check_together(base, attachment, inserted, kind, config)
+        root: Attachment | None = vars(base).get(ROOT_ATTRIBUTE)
+        if root is not attachment:
+            name = type(base).__name__
+            raise ValueError(f"model must be the one with the other heads, got a {name}")
+        _check_room(attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
-    learned = new_parameters(inserted)  # drawn before the model changes, should there be no room
+    learned = new_parameters(inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
         attachment = switch_on(model, base, found, inserted, kind.word)
@@ -141,12 +149,10 @@ def _attach(
 
 def find_attachment(model: nn.Module) -> Attachment | None:
     """Return what the attention modules of a model share, heads that came by name attached."""
-    states = (layer_state(module) for module in model.modules())
-    found = (state.attachment for state in states if state and not state.attachment.by_name)
-    attachment = next(found, None)
-    if attachment is not None:
-        return attachment
-    for base in (part for part in model.modules() if isinstance(part, PreTrainedModel)):
+    for state in filter(None, map(layer_state, model.modules())):
+        if not state.attachment.by_name:
+            return state.attachment
+    for base in model_parts(model):
         configs = saved_configs(base.config)
         if configs and base.config._attn_implementation in NAMES:
             check_without_weights(configs, type(base).__name__)
@@ -179,7 +185,12 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
-    base, modules = _attached_modules(model, attachment)
+    owners = (part for part in model.modules() if vars(part).get(ROOT_ATTRIBUTE) is attachment)
+    base: Any = next(owners, None)
+    if base is None:
+        name = type(model).__name__
+        raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
+    modules = [module for module in base.modules() if layer_state(module)]
     for kind in [kind for kind in attachment.configs if config_class in (None, kind.config_class)]:
         for module in modules:
             state: LayerState = getattr(module, STATE_ATTRIBUTE)
@@ -243,6 +254,35 @@ def attached_config(model: nn.Module) -> JatConfig | None:
     return None if attachment is None else attachment.configs.get(JumpLayer)
 
 
+def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
+    """Return what jump heads have learned: strengths and layers of PyG, by their names."""
+    return {
+        f"{path}.{name}": tensor.detach()
+        for path, module in model.named_modules()
+        if isinstance(module, JumpStrength | HeadLayers)
+        for name, tensor in module.state_dict(keep_vars=True).items()
+    }
+
+
+def attach_again(
+    model: nn.Module,
+    config: JatConfig | None,
+    learned: Mapping[str, Tensor],
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Give a model the jump heads of another config, or none; what they have learned stays."""
+    given: Any = next((m.layers for m in model.modules() if isinstance(m, HeadLayers)), None)
+    if attached_config(model) is not None:
+        detach(model, JatConfig)
+    if config is not None:
+        own = given is not None and config.conv == EXTERNAL
+        attach(model, config, tokenizer, (lambda _: deepcopy(given)) if own else None)
+    for name, tensor in learned_by_heads(model).items():
+        if name in learned and learned[name].shape == tensor.shape:
+            with torch.no_grad():
+                tensor.copy_(learned[name])
+
+
 def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     """Return the settings with a layer of PyG, which only jump heads can have."""
     if not isinstance(config, JatConfig) or (conv is None and config.conv is None):
@@ -252,12 +292,12 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     return with_conv(config, conv)
 
 
-def new_parameters(inserted: dict[nn.Module, LayerHeads]) -> list[tuple[nn.Module, str, Any]]:
+def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
     return [
         (module, name, build())
         for module, heads in inserted.items()
-        for name, build in heads.parameters(module).items()
+        for name, build in heads.parameters(module, conv).items()
         if not hasattr(module, name)
     ]
 
@@ -273,30 +313,8 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     return attachment
 
 
-def _attached_modules(
-    model: nn.Module, attachment: Attachment
-) -> tuple[PreTrainedModel, list[nn.Module]]:
-    """Return the attached model and its attention modules; it must be there whole."""
-    for base in model.modules():
-        if vars(base).get(ROOT_ATTRIBUTE) is attachment:
-            assert isinstance(base, PreTrainedModel)
-            states = ((module, layer_state(module)) for module in base.modules())
-            return base, [m for m, state in states if state and state.attachment is attachment]
-    name = type(model).__name__
-    raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
-
-
-def _check_together(
-    base: PreTrainedModel,
-    attachment: Attachment,
-    inserted: dict[nn.Module, LayerHeads],
-    kind: type[LayerHeads],
-    config: Any,
-) -> None:
+def _check_room(attachment: Attachment, inserted: ModuleHeads, kind: Any, config: Any) -> None:
     """Refuse heads that those of other kinds leave no room for."""
-    if _attached_modules(base, attachment)[0] is not base:
-        name = type(base).__name__
-        raise ValueError(f"model must be the one with the other heads, got a {name} around it")
     for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))

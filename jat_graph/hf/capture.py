@@ -108,16 +108,12 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
     layers: list[CapturedLayer] = []
 
     def record(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
+        found = {layer.layer: layer for layer in layers}
         for heads in kinds:
             if isinstance(heads, JumpLayer):
-                layer = _captured(heads, inputs)
-                numbers = [earlier.layer for earlier in layers]
-                if layer.layer in numbers:
-                    at = numbers.index(layer.layer)
-                    layers[at] = _joined(layers[at], layer)
-                else:
-                    layers.append(layer)
-                    layers.sort(key=lambda layer: layer.layer)
+                layer, earlier = _captured(heads, inputs), found.get(heads.index)
+                found[heads.index] = layer if earlier is None else _joined(earlier, layer)
+        layers[:] = (found[number] for number in sorted(found))
 
     previous, attachment.recorder = attachment.recorder, record
     try:
@@ -150,20 +146,14 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
     if first.mask.causal != second.mask.causal:
         raise ValueError("capture_scores cannot join a causal and a bidirectional call of a layer")
 
-    def joined(name: str, fill: float) -> Any:
+    masks: dict[str, Any] = {}
+    for name, fill in {"valid": 1, "pairs": 1, "bias": 0, "excluded": 0}.items():
         parts = [getattr(layer.mask, name) for layer in both]
         known = [part for part in parts if part is not None]
-        if not known:
-            return None
-        heads, shape = max(part.size(1) for part in known), known[0].shape[2:]
-        filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
-        sizes = [len(layer.query) for layer in both]
-        return torch.cat([p.expand(b, heads, *shape) for p, b in zip(filled, sizes, strict=True)])
-
-    fills = {"valid": 1, "pairs": 1, "bias": 0, "excluded": 0}
-    return replace(
-        first,
-        query=torch.cat([layer.query for layer in both]),
-        key=torch.cat([layer.key for layer in both]),
-        mask=replace(first.mask, **{name: joined(name, fill) for name, fill in fills.items()}),
-    )
+        if known:  # the other call, which has no such mask, is as if it were filled
+            heads, shape = max(part.size(1) for part in known), known[0].shape[2:]
+            filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
+            sizes = [(len(layer.query), heads, *shape) for layer in both]
+            masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])
+    query, key = (torch.cat([getattr(layer, n) for layer in both]) for n in ("query", "key"))
+    return replace(first, query=query, key=key, mask=replace(first.mask, **masks))

@@ -25,33 +25,25 @@ def keep_graphs() -> tuple[AbstractContextManager[Any], AbstractContextManager[A
         The context of the forward pass, and that of the computation in backward.
     """
     kept: list[tuple[Any, Any]] = []
-    return _Keep(kept), _HandOut(kept)
+    return _Graphs(kept, hands_out=False), _Graphs(kept, hands_out=True)
 
 
-class _Keep(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keep what the library's operators give: a copy, because the caller may write to it."""
+class _Graphs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keep what the library's operators give, or hand it out, in its order, in their place."""
 
-    def __init__(self, kept: list[tuple[Any, Any]]) -> None:
+    def __init__(self, kept: list[tuple[Any, Any]], hands_out: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.kept = kept
+        self.kept, self.hands_out = kept, hands_out
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        output = func(*args, **(kwargs or {}))
-        if func.namespace == NAMESPACE:
-            self.kept.append((func, tree_map_only(Tensor, Tensor.clone, output)))
-        return output
-
-
-class _HandOut(_Keep):  # type: ignore[no-untyped-call]
-    """Hand out what was kept, in its order, in place of the operators."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func.namespace != NAMESPACE:
-            return func(*args, **(kwargs or {}))
+        ours = func.namespace == NAMESPACE
+        if not (ours and self.hands_out):
+            output = func(*args, **(kwargs or {}))
+            if ours:  # a copy, because the caller may write to it
+                self.kept.append((func, tree_map_only(Tensor, Tensor.clone, output)))
+            return output
         if not self.kept:
             raise RuntimeError(
                 "keep_graphs keeps the graphs of a forward pass for one backward pass; "

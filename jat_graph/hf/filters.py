@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads
+from jat_graph.hf.kinds import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
 
 RULES = ("gfsa", "ppr")
 
@@ -103,23 +102,24 @@ class FilterLayer(LayerHeads):
         """Tell whether each head has weights of its own."""
         return config.rule == "gfsa"
 
-    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the weights, less those of the base, if there are any."""
         like = next(module.parameters())
         dtype = like.dtype if like.is_floating_point() else torch.float32
-        theta = partial(torch.zeros, 3, len(self.heads), device=like.device, dtype=dtype)
-        learns = self.learns(self.config)
-        return {"filter": lambda: JumpStrength(nn.Parameter(theta()))} if learns else {}
+
+        def weights() -> nn.Module:
+            zeros = torch.zeros(3, len(self.heads), device=like.device, dtype=dtype)
+            return JumpStrength(nn.Parameter(zeros))
+
+        return {"filter": weights} if self.learns(self.config) else {}
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
-        theta = self._theta(module)
-        if theta is None:
-            return self.config.order == 1 and self.config.restart == 0
-        return strength_is_zero(theta)
+        theta, plain = self._theta(module), self.config.order == 1 and self.config.restart == 0
+        return plain if theta is None else strength_is_zero(theta)
 
-    def _theta(self, module: nn.Module) -> Tensor | None:
-        return module.filter() if self.learns(self.config) else None  # type: ignore[operator]
+    def _theta(self, module: Any) -> Tensor | None:
+        return module.filter() if self.learns(self.config) else None
 
     def describe(self, module: nn.Module) -> str:
         """Return the rule, and how far the weights are from the base's."""
@@ -132,15 +132,13 @@ class FilterLayer(LayerHeads):
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read: some attention calls, and nothing L×L."""
         inputs.check_whole("filter heads")
-        attn_mask, is_causal = inputs.sdpa_mask(None)
-        query, key, value = inputs.query, inputs.key, inputs.value
+        mask, causal = inputs.sdpa_mask(None)
 
         def read(x: Tensor) -> Tensor:
-            rates: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
-            x = x.to(value.dtype)
+            x, dropout, scale = x.to(inputs.value.dtype), inputs.dropout, inputs.scale
             return F.scaled_dot_product_attention(
-                query, key, x, attn_mask, is_causal=is_causal, **rates
+                inputs.query, inputs.key, x, mask, dropout, causal, scale=scale
             )
 
-        output = filter_heads(read, value, self.config, self._theta(inputs.module))
+        output = filter_heads(read, inputs.value, self.config, self._theta(inputs.module))
         return [HeadOutput(self.heads, output)]

@@ -16,8 +16,6 @@ from jat_graph.hf.state import heads_of
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from jat_graph.attention.external_graphs import Graph
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -37,9 +35,9 @@ def using_graphs(
         model: A model with jump heads on pairs, or a wrapper around it.
         graphs: A for the sequences of the batch, in any form that :func:`jat_graph.jump_attention`
             takes as ``graph``, or a list of a PyG ``Data`` for each.
-        word_ids: The word of each token, or None, for each sequence, as ``encoding.word_ids(i)`` of
-            a tokenizer says, for a list or ``Batch`` of graphs of words;
-            :func:`jat_graph.graphs.token_graph` says how. (default: None, nodes are tokens)
+        word_ids: For a list or ``Batch`` of graphs of words: each sequence's
+            ``encoding.word_ids(i)``, for :func:`jat_graph.graphs.token_graph`.
+            (default: None, nodes are tokens)
 
     Yields:
         The same model.
@@ -65,7 +63,16 @@ def using_graphs(
     if attachment is None or config is None or config.graph.kind != "pairs":
         got = "none" if config is None else f"graph={config.graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
-    graphs = graphs if word_ids is None else _token_graphs(graphs, word_ids)
+    if word_ids is not None:
+        from jat_graph.graphs.words import token_graph  # PyG takes seconds to load
+
+        words: Any = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
+        known = isinstance(words, list | tuple)
+        if not known or len(words) != len(word_ids):
+            wanted = f"one of words for each of {len(word_ids)} sequences"
+            found = len(words) if known else type(words).__name__
+            raise ValueError(f"graphs must be {wanted}, got {found}")
+        graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
     previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
     if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
         raise ValueError("using_graphs must be left before another thread enters it, got two in it")
@@ -77,15 +84,3 @@ def using_graphs(
     finally:
         remove_hooks(hooks)
         attachment.graphs, attachment.graphs_thread = previous
-
-
-def _token_graphs(graphs: Any, word_ids: Sequence[Sequence[int | None]]) -> list[Data]:
-    graphs = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
-    got = len(graphs) if isinstance(graphs, list | tuple) else type(graphs).__name__
-    if got != len(word_ids):
-        raise ValueError(
-            f"graphs must be one of words for each of {len(word_ids)} sequences, got {got}"
-        )
-    from jat_graph.graphs.words import token_graph  # PyG takes seconds to load
-
-    return [token_graph(graph, words) for graph, words in zip(graphs, word_ids, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
@@ -79,6 +79,8 @@ def hand_inputs(
         return args, kwargs
     hidden = args[0] if args else kwargs.get("hidden_states")
     cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
+    if isinstance(cache, EncoderDecoderCache):
+        cache = cache.self_attention_cache
     return args, {**kwargs, INPUTS: (hidden, cache)}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,19 +13,13 @@ from jat_graph.adjacency.keys import unsupported_selection
 from jat_graph.attention.external_graphs import read_graph
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
-from jat_graph.attention.propagation import (
-    head_groups,
-    strength_is_zero,
-)
+from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadParts, LayerHeads
+from jat_graph.hf.kinds import Builders, HeadParts, LayerHeads, ModuleHeads
 from jat_graph.hf.modules import AttentionModule, head_size
 from jat_graph.masks.tokens import TokenMask
-
-if TYPE_CHECKING:
-    from jat_graph.nn.head_layers import ConvFactory
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,6 @@ class JumpLayer(LayerHeads):
     """The jump heads of one attention module."""
 
     config: JatConfig
-    conv: ConvFactory | None = field(default=None, compare=False, repr=False)  # as attach got it
     jumping: JumpHeads = field(init=False, compare=False, repr=False)  # among themselves
     fixed: bool = field(init=False, compare=False, repr=False)  # whether some jump at any rate
     learning: bool = field(init=False, compare=False, repr=False)  # whether a strength is learned
@@ -50,9 +43,7 @@ class JumpLayer(LayerHeads):
         object.__setattr__(self, "learning", LEARNED in strengths)
 
     @classmethod
-    def in_modules(
-        cls, modules: list[AttentionModule], config: JatConfig, conv: ConvFactory | None = None
-    ) -> dict[nn.Module, LayerHeads]:
+    def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
         """Return the jump heads of each module, which have rows of their own in a table."""
         made, table = super().in_modules(modules, config), config.graph.threshold
         if isinstance(table, tuple) and len(table) != len(made):
@@ -60,7 +51,7 @@ class JumpLayer(LayerHeads):
                 f"threshold table must have {len(made)} rows, one for each jump layer, "
                 f"got {len(table)}"
             )
-        return {module: replace(jump, conv=conv) for module, jump in made.items()}  # type: ignore[call-arg]
+        return made
 
     @classmethod
     def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> JumpLayer:
@@ -80,7 +71,7 @@ class JumpLayer(LayerHeads):
         """Tell whether a strength is learned, or a layer of PyG may learn."""
         return config.conv is not None or any(LEARNED in triple for triple in config.strengths())
 
-    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
+    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the strengths, if they are learned, and layers of PyG, in the module's dtype."""
         like = next(module.parameters())
         dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
@@ -96,7 +87,7 @@ class JumpLayer(LayerHeads):
             # Drawn on the CPU, from a seed of their own.
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 torch.manual_seed(self.config.seed + self.index)
-                made = build_layers(self.config, self.conv, head_size(module))
+                made = build_layers(self.config, conv, head_size(module))
             return made.to(like.device, dtype)
 
         made = {"strength": strength} if self.learning else {}
@@ -109,69 +100,58 @@ class JumpLayer(LayerHeads):
         strength = self.learned(module)
         return strength is None or strength_is_zero(strength)
 
-    def learned(self, module: nn.Module) -> Tensor | None:
+    def learned(self, module: Any) -> Tensor | None:
         """Return the strengths that a module has learned; None if there is nothing to learn."""
-        return module.strength() if self.learning else None  # type: ignore[operator]
+        return module.strength() if self.learning else None
 
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
-        return _describe(self.config, self.learned(module))
+        config, graph, learned = self.config, self.config.graph, self.learned(module)
+        conv, weights = config.conv, config.hop_weights
+        if isinstance(graph, PairGraph) and graph.vote_rate is not None:
+            rule = f"vote rate {graph.vote_rate:g}"
+        else:
+            row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
+            rule = f"threshold {_spread(row)}"
+        words = [graph.kind, rule]
+        words += [f"{graph.key_selection} keys"] if graph.key_selection != "all" else []
+        words += [f"layer {conv if isinstance(conv, str) else conv['layer']}"] if conv else []
+        words += [f"within {config.pattern}"] if config.pattern is not None else []
+        if config.strength is None:
+            groups = weights.values() if isinstance(weights, dict) else (weights,)
+            rows = (", ".join(f"{weight:g}" for weight in group) for group in groups)
+            return ", ".join([*words, "hop weights " + " or ".join(f"({row})" for row in rows)])
+        words += ["learned"] if learned is not None else []
+        for side, name in enumerate(("queries", "keys", "values")):
+            hops = [
+                _spread(learned[side, hop].tolist())
+                if learned is not None and triple[side] == LEARNED
+                else f"{triple[side]:g}"
+                for hop, triple in enumerate(config.strengths())
+            ]
+            words.append(f"{name} {', then '.join(hops)}")
+        return ", ".join(words)
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        if not inputs.is_whole:
-            self._refuse_last_tokens(inputs)
+        pairs = self.config.graph if isinstance(self.config.graph, PairGraph) else None
+        # What cannot be generated with a cache: it needs the queries of all tokens.
+        if inputs.external is not None:
+            inputs.check_whole("jump heads on graphs from outside")
+        if self.config.conv is not None:
+            inputs.check_whole("jump heads with layers of PyG")
+        if pairs and self.config.strength is not None:
+            inputs.check_whole("jump heads with strengths on pairs")
+        if pairs and (pairs.min_weight or pairs.max_neighbors):
+            inputs.check_whole("jump heads on pruned pairs")
         past, mask = inputs.past_and_mask(self)
         external = inputs.external
         if external is not None:
             external = read_graph(external, inputs.query, mask, self.heads)
-        query, key, value = inputs.query, inputs.key, inputs.value
-        options = {"past": past, "external": external, "mask": mask, "scale": inputs.scale}
+        options = {"mask": mask, "scale": inputs.scale, "past": past, "external": external}
+        options["strength"] = self.learned(inputs.module)
         options["layers"] = getattr(inputs.module, "jump_conv", None)
-        strength: Any = self.learned(inputs.module)
-        return head_groups(query, key, value, self.jumping, strength=strength, **options)
-
-    def _refuse_last_tokens(self, inputs: AttentionInputs) -> None:
-        """Refuse to generate with a cache what needs the queries of all tokens."""
-        graph, strength = self.config.graph, self.config.strength
-        pairs = isinstance(graph, PairGraph)
-        pruned = isinstance(graph, PairGraph) and (graph.min_weight or graph.max_neighbors)
-        reasons = {
-            "on graphs from outside": inputs.external is not None,
-            "with layers of PyG": self.config.conv is not None,
-            "with strengths on pairs": pairs and strength is not None,
-            "on pruned pairs": pruned,
-        }
-        for what in (what for what, holds in reasons.items() if holds):
-            inputs.check_whole(f"jump heads {what}")
-
-
-def _describe(config: JatConfig, learned: Tensor | None) -> str:  # [3, hops, H]
-    """Return what jump heads go along, and how far; ``config`` is over them."""
-    graph, conv, weights = config.graph, config.conv, config.hop_weights
-    if isinstance(graph, PairGraph) and graph.vote_rate is not None:
-        rule = f"vote rate {graph.vote_rate:g}"
-    else:
-        row = graph.threshold[0] if isinstance(graph.threshold, tuple) else (graph.threshold,)
-        rule = f"threshold {_spread(row)}"
-    words = [graph.kind, rule]
-    words += [f"{graph.key_selection} keys"] if graph.key_selection != "all" else []
-    words += [f"layer {conv if isinstance(conv, str) else conv['layer']}"] if conv else []
-    words += [f"within {config.pattern}"] if config.pattern is not None else []
-    if config.strength is None:
-        groups = weights.values() if isinstance(weights, dict) else (weights,)
-        rows = (", ".join(f"{weight:g}" for weight in group) for group in groups)
-        return ", ".join([*words, "hop weights " + " or ".join(f"({row})" for row in rows)])
-    words += ["learned"] if learned is not None else []
-    for side, name in enumerate(("queries", "keys", "values")):
-        hops = [
-            _spread(learned[side, hop].tolist())
-            if learned is not None and triple[side] == LEARNED
-            else f"{triple[side]:g}"
-            for hop, triple in enumerate(config.strengths())
-        ]
-        words.append(f"{name} {', then '.join(hops)}")
-    return ", ".join(words)
+        return head_groups(inputs.query, inputs.key, inputs.value, self.jumping, **options)
 
 
 def _spread(values: Iterable[float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from torch import Tensor, nn
@@ -22,7 +22,9 @@ class HeadOutput(NamedTuple):
     output: Tensor  # [B, len(heads), Lq, Dv]
 
 
+Builders: TypeAlias = Mapping[str, Callable[[], nn.Module]]  # of what a module gets to learn
 HeadParts: TypeAlias = Sequence[HeadGroup | HeadOutput]
+ModuleHeads: TypeAlias = "dict[nn.Module, LayerHeads]"
 KindConfigs: TypeAlias = "dict[type[LayerHeads], Any]"  # the settings of each kind of heads
 
 
@@ -42,9 +44,7 @@ class LayerHeads(ABC):
     on_features: ClassVar[bool] = True
 
     @classmethod
-    def in_modules(
-        cls, modules: list[AttentionModule], config: Any, conv: Any = None
-    ) -> dict[nn.Module, LayerHeads]:
+    def in_modules(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
         """Return the heads of each module that gets some; what needs no input is checked."""
         found = [entry for entry in modules if entry.left_alone is None]
         if config.layers is not None and serves_several_layers(found):
@@ -69,7 +69,7 @@ class LayerHeads(ABC):
         """Tell whether all of them are ordinary heads, by the settings or what they learned."""
         return False
 
-    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module | nn.Parameter]]:
+    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return what the module gets to learn with these heads: by name, what makes it."""
         return {}
 
@@ -105,8 +105,7 @@ class LayerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings in JSON's types."""
-        settings = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return settings | {"layers": None if self.layers is None else list(self.layers)}
+        return asdict(self) | {"layers": None if self.layers is None else list(self.layers)}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> Self:

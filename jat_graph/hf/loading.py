@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from jat_graph.files import read_object
-from jat_graph.hf.adapter import (
-    attach_saved,
-    find_attachment,
-    new_parameters,
-    with_layers,
-)
+from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
 from jat_graph.hf.kinds import KindConfigs
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.saving import warn_of_unused_settings
-from jat_graph.hf.state import HEADS_FILE, NAME, NAMES, saved_configs
+from jat_graph.hf.state import ADAPTER_NOTE, HEADS_FILE, NAME, NAMES, saved_configs
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
 
 ADAPTER_OPTIONS = ("adapter_name", "is_trainable")
 HUB_OPTIONS = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
-# Where version 0.1 of this library kept them, among the adapter's own settings.
-OLD_KEY = "jump heads: load it with jat_graph.from_pretrained"
 
 
 def from_pretrained(
@@ -39,8 +32,7 @@ def from_pretrained(
         auto_class: ``AutoModel`` or one of its kind, or a model class of transformers. For an
             adapter also the base model itself, with or without those heads.
         path: Folder, or name on the Hub, of a model, or of an adapter of PEFT.
-        conv: What makes the layers of PyG of its jump heads, where it was saved with such that no
-            settings can build. (default: None)
+        conv: What makes its layers of PyG, where no settings can build them. (default: None)
         kwargs: Arguments of ``auto_class.from_pretrained``; ``attn_implementation`` is what
             :func:`detach` goes back to, ``"sdpa"`` by default. For an adapter ``is_trainable`` and
             ``adapter_name`` as well.
@@ -71,7 +63,12 @@ def from_pretrained(
             f"from_pretrained takes a class of transformers and a folder, as in from_pretrained("
             f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
         )
-    adapter = _adapter_file(auto_class, path, kwargs)
+    at_hand, adapter = isinstance(auto_class, torch.nn.Module), None
+    if at_hand or not Path(path, "config.json").is_file():  # a model's folder may hold one, too
+        where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
+        adapter = find_adapter_config_file(str(path), **where)
+    if at_hand and adapter is None:
+        raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
     if adapter is not None:
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
     saved = saved_configs(_config_of(path, kwargs))
@@ -92,21 +89,6 @@ def from_pretrained(
     return loaded
 
 
-def _adapter_file(auto_class: Any, path: str | Path, kwargs: dict[str, Any]) -> str | None:
-    """Return where an adapter's settings are; None for a model, whose folder may hold one, too."""
-    from transformers.utils.peft_utils import find_adapter_config_file
-
-    at_hand = isinstance(auto_class, torch.nn.Module)
-    if not at_hand and Path(path, "config.json").is_file():
-        return None
-    known = inspect.signature(find_adapter_config_file).parameters
-    options = {name: value for name, value in kwargs.items() if name in known}
-    found: str | None = find_adapter_config_file(str(path), **options)
-    if at_hand and found is None:
-        raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
-    return found
-
-
 def _load_adapter(
     base: Any, path: str | Path, file: str, conv: ConvFactory | None, kwargs: dict[str, Any]
 ) -> Any:
@@ -119,15 +101,13 @@ def _load_adapter(
     beside = cached_file(
         str(path), HEADS_FILE, _raise_exceptions_for_missing_entries=False, **where
     )
-    old = fields.pop(OLD_KEY, {})
-    configs = saved_configs(old if beside is None else read_object(beside, "settings of heads"))
+    noted = fields.pop(ADAPTER_NOTE, {})
+    configs = saved_configs(noted if beside is None else read_object(beside, "settings of heads"))
     options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
     if not isinstance(base, torch.nn.Module):
         name = fields.get("base_model_name_or_path")
         if not name:
-            raise ValueError(
-                f"{path} names no base model; from_pretrained(MODEL, FOLDER) takes one"
-            )
+            raise ValueError(f"{path} names no base model; from_pretrained(MODEL, FOLDER) does")
         if saved_configs(_config_of(name, kwargs)):
             base = from_pretrained(base, name, conv=conv, **kwargs)
         elif configs:
@@ -180,8 +160,7 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            heads = kind.in_modules(found, config, conv)
-            for module, name, made in new_parameters(heads):
+            for module, name, made in new_parameters(kind.in_modules(found, config), conv):
                 setattr(module, name, made)
                 brought.append((module, name))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,8 @@ class AttentionModule:
     """An attention module that goes through transformers' attention interface."""
 
     name: str  # its path in the model
-    module: nn.Module
+    module: Any
     left_alone: str | None  # why it stays on stock attention; None if it can jump
-
-    @property
-    def config(self) -> Any:
-        """The configuration that names its attention function; layers share it."""
-        return self.module.config
 
     @property
     def is_causal(self) -> bool:
@@ -41,19 +36,15 @@ class AttentionModule:
     def num_heads(self) -> int:
         """Number of query heads."""
         names = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-        numbers = [getattr(self.module, name, None) for name in names]
-        numbers.append(getattr(self.config, "num_attention_heads", None))
-        for number in numbers:
-            if isinstance(number, int):
-                return number
-        raise ValueError(f"{self.name} must say its number of heads, got {numbers[-1]!r}")
+        numbers = (getattr(self.module, name, None) for name in names)
+        number = next((number for number in numbers if isinstance(number, int)), None)
+        return int(self.module.config.num_attention_heads if number is None else number)
 
 
-def head_size(module: nn.Module) -> int:
+def head_size(module: Any) -> int:
     """Return the number of features of a head of an attention module."""
     sizes = (getattr(module, name, None) for name in ("head_dim", "attention_head_size"))
-    config: Any = module.config
-    default = config.hidden_size // config.num_attention_heads
+    default = module.config.hidden_size // module.config.num_attention_heads
     return next((size for size in sizes if isinstance(size, int)), default)
 
 
@@ -68,7 +59,7 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
     """Return the modules that go through the attention interface, in ``named_modules`` order."""
-    parts = list(model_parts(model))
+    parts = model_parts(model)
     found: list[AttentionModule] = []
     for name, module in model.named_modules():
         code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
@@ -85,22 +76,19 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
         reason = why_left_alone(module, name) if on_sdpa else NO_SDPA
         found.append(AttentionModule(name, module, reason))
     if not any(entry.left_alone is None for entry in found):
-        reason = _why_none(model, found)
-        raise ValueError(f"{type(model).__name__} cannot have jump heads: {reason}")
+        raise ValueError(f"{type(model).__name__} cannot have jump heads: {_why(model, found)}")
     return found
 
 
 def serves_several_layers(modules: list[AttentionModule]) -> bool:
     """Tell whether the modules are fewer than the layers because layers share them (ALBERT)."""
-    config = modules[0].config
+    config = modules[0].module.config
     return hasattr(config, "num_hidden_groups") and len(modules) < config.num_hidden_layers
 
 
-def model_parts(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """Yield the model and every model of transformers inside it."""
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            yield module
+def model_parts(model: nn.Module) -> list[PreTrainedModel]:
+    """Return every model of transformers in a model, itself first."""
+    return [module for module in model.modules() if isinstance(module, PreTrainedModel)]
 
 
 def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Module]:
@@ -137,14 +125,10 @@ def why_left_alone(module: nn.Module, name: str = "") -> str | None:
     return "it adds a position bias to its scores" if "position_bias" in parameters else None
 
 
-def _why_none(model: PreTrainedModel, found: list[AttentionModule]) -> str:
-    reasons = {
-        f"{type(entry.module).__name__} is left alone, because {why}": None
-        for entry in found
-        if (why := entry.left_alone) != CROSS
-    }
-    if reasons:
-        return "; ".join(reasons)
+def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
+    alone = {type(e.module).__name__: e.left_alone for e in found if e.left_alone != CROSS}
+    if alone:
+        return "; ".join(f"{name} is left alone, because {why}" for name, why in alone.items())
     attention = {module for module in model.modules() if "Attention" in type(module).__name__}
     # The inmost ones compute it; others are blocks around them.
     inmost = [module for module in attention if not attention & set(list(module.modules())[1:])]

@@ -50,38 +50,19 @@ class PositionTable:
         past = 0 if cache is None else cache.get_seq_length()
         if tokens is None or tokens.size(1) + past <= self.length or torch.compiler.is_compiling():
             return
-        names = ("position_ids", "input_ids", "attention_mask")
-        positions, ids, mask = (given.get(name) for name in names)
+        positions, ids, mask = map(given.get, ("position_ids", "input_ids", "attention_mask"))
         wanted = past + tokens.size(1) + self.first
         if positions is not None:
             wanted = int(positions.max()) + 1 + self.offset
         elif self.rows.padding_idx is not None and ids is not None:
             wanted = past + int((ids != self.rows.padding_idx).sum(-1).max()) + self.first
-        elif (
-            mask is not None and "attention_mask" in signature(self.rows.forward).parameters
-        ):  # OPT
-            wanted = int(mask.sum(-1).max()) + self.first
+        elif mask is not None and "attention_mask" in signature(self.rows.forward).parameters:
+            wanted = int(mask.sum(-1).max()) + self.first  # OPT
         if wanted > self.rows.num_embeddings:
             raise ValueError(
                 f"{type(self.part).__name__} has learned positions for {self.length} tokens, "
                 f"got {wanted - self.first}; jat_graph.hf.resize_position_embeddings makes room"
             )
-
-    def enlarge(self, length: int) -> None:
-        """Repeat the rows of the tokens until there are enough."""
-        old = self.rows.num_embeddings
-        order = torch.arange(self.first + length, device=self.rows.weight.device)
-        tokens = (order - self.first) % self.length + self.first
-        order = torch.where(order < self.first, order, tokens)
-        weight = self.rows.weight
-        self.rows.weight = nn.Parameter(weight.detach()[order], weight.requires_grad)
-        self.rows.num_embeddings = len(order)
-        for name in COUNTERS:
-            counter = getattr(self.owner, name, None)
-            if isinstance(counter, Tensor) and counter.size(-1) == old:
-                counts = torch.arange(len(order), device=counter.device, dtype=counter.dtype)
-                counts = counts if name == "position_ids" else torch.zeros_like(counts)
-                setattr(self.owner, name, counts.unsqueeze(0))
 
 
 def resize_position_embeddings(
@@ -119,7 +100,17 @@ def resize_position_embeddings(
         raise ValueError(f"max_length must be at least {longest}, got {max_length}")
     configs = {id(table.part.config): (table.part.config, table.length) for table in tables}
     for table in tables:
-        table.enlarge(max_length)
+        rows, first, old = table.rows, table.first, table.rows.num_embeddings
+        order = torch.arange(first + max_length, device=rows.weight.device)
+        order = torch.where(order < first, order, (order - first) % table.length + first)
+        rows.weight = nn.Parameter(rows.weight.detach()[order], rows.weight.requires_grad)
+        rows.num_embeddings = len(order)
+        for name in COUNTERS:
+            counter = getattr(table.owner, name, None)
+            if isinstance(counter, Tensor) and counter.size(-1) == old:
+                counts = torch.arange(len(order), device=counter.device, dtype=counter.dtype)
+                counts = counts if name == "position_ids" else torch.zeros_like(counts)
+                setattr(table.owner, name, counts.unsqueeze(0))
     for config, length in configs.values():
         config.max_position_embeddings += max_length - length
     if tokenizer is not None:
@@ -136,7 +127,7 @@ def most_positions(config: PreTrainedConfig) -> int | None:
 def position_tables(model: PreTrainedModel) -> Iterator[PositionTable]:
     """Yield the learned position tables of a model that its configuration counts."""
     seen: set[nn.Module] = set()
-    for part in reversed(list(model_parts(model))):  # the innermost first
+    for part in reversed(model_parts(model)):  # the innermost first
         number = most_positions(part.config)
         for owner in part.modules():
             for name, rows in owner.named_children():

@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import neighbours
-from jat_graph.files import write_text
+from jat_graph.files import read_object, write_text
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.modules import transformer_of
-from jat_graph.hf.state import HEADS_FILE, heads_of, saved_configs
+from jat_graph.hf.modules import model_parts, transformer_of
+from jat_graph.hf.state import ADAPTER_NOTE, HEADS_FILE, heads_of, saved_configs
 
-WIDTH = 80  # of a terminal
 _NO_BREAK = "\u00a0"  # a space that textwrap leaves
 CARD_FILE = "README.md"
 NOTE = """\
 Where `jat_graph.hf` is imported, transformers and sentence-transformers load heads without weights
 of their own, too; elsewhere they say "not supported", or load `"sdpa"`, without the heads."""
-ADAPTER_NOTE = """\
+NOTE_OF_ADAPTER = """\
 This loads the base model, attaches the heads and adds the adapter; PEFT alone leaves them out."""
 # By which a card is known that may be replaced: whoever writes another one leaves it out.
 _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
@@ -33,7 +31,10 @@ _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
 _EMPTY = ("# Model Card for Model ID", "[More Information Needed]")
 _TEXT = """\
 ---
-{header}
+library_name: {library}
+tags:
+- jat_graph
+- jump-self-attention
 ---
 
 # {title}
@@ -90,18 +91,21 @@ def save_heads(model: nn.Module, folder: str | Path) -> None:
 
     Args:
         model: A model of transformers with heads of ours, or a PEFT model around one.
-        folder: Where it was saved. An adapter gets a ``jat_config.json``, and both a README.md.
+        folder: Where it was saved. An adapter gets a ``jat_config.json``, and a setting of its own
+            by which PEFT warns where it loads the adapter alone; both get a README.md.
 
     Raises:
         ValueError: If the model has no heads of ours.
     """
     settings, path = _settings(model), Path(folder, CARD_FILE)
-    adapter = Path(folder, "adapter_config.json").is_file()
-    if adapter:
+    adapter = Path(folder, "adapter_config.json")
+    if adapter.is_file():
         write_text(Path(folder, HEADS_FILE), json.dumps(settings, indent=2) + "\n")
+        noted = read_object(adapter, "settings of an adapter") | {ADAPTER_NOTE: settings}
+        write_text(adapter, json.dumps(noted, indent=2) + "\n")
     found = path.read_text(encoding="utf-8", errors="replace") if path.exists() else _MARK
     if _MARK in found or all(line in found for line in _EMPTY):
-        write_text(path, model_card_text(model, adapter=adapter))
+        write_text(path, model_card_text(model, adapter=adapter.is_file()))
 
 
 def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
@@ -117,18 +121,14 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
     Raises:
         ValueError: If the model has no heads of ours.
     """
-    from huggingface_hub import ModelCardData
-
     settings, base = _settings(model), transformer_of(model)
-    library, what = ("peft", "An adapter of PEFT for a ") if adapter else ("transformers", "A ")
-    tags = ["jat_graph", "jump-self-attention"]
-    header: str = ModelCardData(library_name=library, tags=tags).to_yaml()
+    name, what = type(base).__name__, "An adapter of PEFT for a " if adapter else "A "
     return _TEXT.format(
-        header=header.strip(),
-        title=f"{what}{type(base).__name__} with heads of jat_graph",
+        library="peft" if adapter else "transformers",
+        title=f"{what}{name} with heads of jat_graph",
         summary=summary(base),
-        architecture=type(base).__name__,
-        note=ADAPTER_NOTE if adapter else NOTE,
+        architecture=name,
+        note=NOTE_OF_ADAPTER if adapter else NOTE,
         settings=json.dumps(settings, indent=2),
         mark=_MARK,
     )
@@ -136,9 +136,8 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
 
 def _settings(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model's heads, by kind."""
-    attachment = find_attachment(model)
+    attachment, name = find_attachment(model), type(model).__name__
     if attachment is None:
-        name = type(model).__name__
         raise ValueError(f"model must have heads of jat_graph to save, got a {name}")
     return {kind.name: config.to_dict() for kind, config in attachment.configs.items()}
 
@@ -175,22 +174,20 @@ def summary(model: nn.Module) -> str:
     off = "" if attachment.enabled else " (switched off)"
     lines = [f"{name} has heads of jat_graph{off}"]
     wrapper = textwrap.TextWrapper(
-        WIDTH, "  ", "    ", break_on_hyphens=False, break_long_words=False
+        80, "  ", 4 * " ", break_on_hyphens=False, break_long_words=False
     )
     for line, alike in groupby(layers, key=layers.__getitem__):
         indices = tuple(alike)
         row = f"layer{'s' if len(indices) > 1 else ''} {_numbers(indices)}: {line}"
         # Spaces within brackets are none that a line may break at.
-        lines += wrapper.wrap(
-            re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), row)
-        )
+        row = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), row)
+        lines += wrapper.wrap(row)
     return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def warn_of_unused_settings(model: nn.Module) -> None:
     """Warn of a model that was loaded without the heads that its configuration is about."""
-    parts = (part for part in model.modules() if isinstance(part, PreTrainedModel))
-    part = next((part for part in parts if saved_configs(part.config)), None)
+    part = next((part for part in model_parts(model) if saved_configs(part.config)), None)
     if part is not None and find_attachment(model) is None:
         warnings.warn(
             f"{type(part).__name__} was saved with heads of jat_graph, and runs without "

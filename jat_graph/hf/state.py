@@ -27,6 +27,8 @@ NAMES = (NAME, SAVED_NAME, "triplet")  # folders of before hold the last one
 STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
 HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
+# Among the adapter's own settings, too, which PEFT alone names in a warning, as it knows no such.
+ADAPTER_NOTE = "jump heads: load it with jat_graph.from_pretrained"
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 
 
@@ -133,7 +135,7 @@ def start_layer(module: nn.Module) -> LayerState:
 
 def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> LayerHeads | None:
     """Return the heads of a kind in a module; None where its layer has none."""
-    module, settings = entry.module, entry.config
+    module, settings = entry.module, entry.module.config
     index: Any = getattr(module, "layer_idx", None)
     # Triplets have a seed of their own in each layer, and a table has thresholds.
     alike = isinstance(config, JatConfig) and not isinstance(config.graph.threshold, tuple)

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from jat_graph.hf.interface import hand_inputs, start_forward
-from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.kinds import ModuleHeads
 from jat_graph.hf.modules import AttentionModule, model_parts, takes_any_argument
 from jat_graph.hf.positions import position_tables
 from jat_graph.hf.state import (
@@ -29,7 +29,7 @@ def switch_on(
     model: nn.Module,
     base: PreTrainedModel,
     found: list[AttentionModule],
-    inserted: dict[nn.Module, LayerHeads],
+    inserted: ModuleHeads,
     word: str,
 ) -> Attachment:
     """Give a model our attention function, without any heads yet, or leave it as it was."""
@@ -41,7 +41,7 @@ def switch_on(
         off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
         _restore([(config, name) for config, name in implementations if id(config) in off])
         for entry in found:
-            if entry.module in inserted and entry.config._attn_implementation != NAME:
+            if entry.module in inserted and entry.module.config._attn_implementation != NAME:
                 raise ValueError(
                     f"{type(base).__name__} cannot have {word} heads: transformers cannot "
                     f"change the attention of {type(entry.module).__name__}"
@@ -54,7 +54,7 @@ def switch_on(
     setattr(base, ROOT_ATTRIBUTE, attachment)
     hooks: list[tuple[nn.Module, Any]] = []
     for entry in found:
-        if entry.config._attn_implementation == NAME:
+        if entry.module.config._attn_implementation == NAME:
             setattr(entry.module, STATE_ATTRIBUTE, LayerState(attachment, entry.left_alone is None))
             hands_on = takes_any_argument(type(entry.module))
             hooks.append((entry.module, partial(hand_inputs, hands_on)))
@@ -105,14 +105,11 @@ def remove_hooks(handles: list[RemovableHandle]) -> None:
 
 def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
     """Return every configuration in a model with its attention; SDPA where that is ours by name."""
-    configs: dict[int, PreTrainedConfig] = {}
-    waiting: list[Any] = [part.config for part in model_parts(base)]
-    while waiting:
-        config = waiting.pop()
-        if config is not None and id(config) not in configs:
-            configs[id(config)] = config
-            waiting.extend(getattr(config, name, None) for name in config.sub_configs)
-    names = ((config, config._attn_implementation) for config in configs.values())
+    configs: list[Any] = [part.config for part in model_parts(base)]
+    for config in configs:  # which grows by their parts
+        parts = (getattr(config, name, None) for name in config.sub_configs)
+        configs += [part for part in parts if part is not None]
+    names = ((config, config._attn_implementation) for config in configs)
     return [(config, "sdpa" if name in NAMES else name) for config, name in names]
 
 

@@ -66,15 +66,18 @@ class _Forward(threading.local):
     rounds: int = 0  # calls of the last layer that are to come
     used: bool = False  # whether a layer was given it
 
+    def begin(self, known: bool, excluded: Tensor | None, rounds: int) -> None:
+        """Forget earlier forwards."""
+        self.known, self.excluded, self.rounds, self.used = known, excluded, rounds, False
+
 
 _forward = _Forward()
 
 
 def _start(rounds: int, module: PreTrainedModel, args: Any, kwargs: Mapping[str, Any]) -> None:
-    """Forget earlier forwards, and note inputs that have no ids."""
+    """Begin a forward, and note inputs that have no ids."""
     without = module.main_input_name != "input_ids" or kwargs.get("inputs_embeds") is not None
-    _forward.known, _forward.excluded, _forward.rounds = without, None, rounds
-    _forward.used = False
+    _forward.begin(without, None, rounds)
 
 
 def _look_up(tokens: tuple[int, ...], rounds: int, module: Any, args: Any, kwargs: Any) -> None:
@@ -83,8 +86,7 @@ def _look_up(tokens: tuple[int, ...], rounds: int, module: Any, args: Any, kwarg
     ids = args[0] if args else kwargs["input"]
     # Token by token, for a tensor of them would have to be sent to the device.
     excluded = reduce(torch.logical_or, (ids == token for token in tokens)).flatten(0, -2)
-    _forward.known, _forward.excluded, _forward.rounds = True, excluded, rounds
-    _forward.used = False
+    _forward.begin(True, excluded, rounds)
 
 
 def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -95,8 +97,7 @@ def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -
             "input_ids, and attach heads after its embeddings were changed"
         )
     excluded, _forward.used = _forward.excluded, True
-    if last:  # the next forward may be one of embeddings, of which no hook knows
-        _forward.rounds -= 1
-        if _forward.rounds == 0:
-            _forward.known, _forward.excluded = False, None
+    _forward.rounds -= last
+    if _forward.rounds == 0:  # the next forward may be one of embeddings, of which no hook knows
+        _forward.begin(False, None, 0)
     return args, {**kwargs, ARGUMENT: excluded}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 
 from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, HeadParts, LayerConfig, LayerHeads
+from jat_graph.hf.kinds import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
 from jat_graph.hf.modules import AttentionModule
 
 
@@ -47,19 +46,8 @@ class TripletConfig(LayerConfig):
         check_integer("seed", self.seed, least=0)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
-        """Return the triplet heads of a layer, its last ones.
-
-        Args:
-            num_heads: Heads of the layer.
-
-        Returns:
-            Indices from 0.
-
-        Raises:
-            ValueError: If the layer has not as many.
-        """
-        if num_heads < self.heads:
-            raise ValueError(f"heads must be at most {num_heads}, got {self.heads}")
+        """Return the triplet heads of a layer, its last ones."""
+        check_integer("heads", self.heads, least=3, below=num_heads + 1)
         return tuple(range(num_heads - self.heads, num_heads))
 
 
@@ -87,28 +75,29 @@ class TripletLayer(LayerHeads):
         """Tell whether keys come together with partners."""
         return config.pairs == "partner"
 
-    def parameters(self, module: nn.Module) -> Mapping[str, Callable[[], nn.Module]]:
-        """Return the layer of second keys, if there is one."""
-        return {"key2": lambda: self._second_keys(module)} if self.learns(self.config) else {}
+    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
+        """Return the layer of second keys, drawn as the model drew its own, if there is one."""
+        settings: Any = module.config
+
+        def second_keys() -> nn.Module:
+            width, like = settings.hidden_size, next(module.parameters())
+            size = width // self.num_heads * len(self.heads)
+            std = getattr(settings, "initializer_range", 0.02)
+            # On "meta" nothing is drawn, so that the global state stays as it is.
+            key2 = nn.Linear(width, size, device="meta", dtype=like.dtype)
+            key2 = key2.to_empty(device=like.device)
+            generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
+            drawn = torch.empty(size, width, device="cpu").normal_(std=std, generator=generator)
+            with torch.no_grad():
+                key2.weight.copy_(drawn)
+                key2.bias.zero_()
+            return key2
+
+        return {"key2": second_keys} if self.learns(self.config) else {}
 
     def describe(self, module: nn.Module) -> str:
         """Return how their keys come together."""
         return f"pairs {self.config.pairs}"
-
-    def _second_keys(self, module: nn.Module) -> nn.Linear:
-        """Draw as the model drew its own weights, but on the CPU and from a seed of their own."""
-        settings: Any = module.config
-        width, like = settings.hidden_size, next(module.parameters())
-        size = width // self.num_heads * len(self.heads)
-        # On "meta" nothing is drawn, so that the global state stays as it is.
-        key2 = nn.Linear(width, size, device="meta", dtype=like.dtype).to_empty(device=like.device)
-        generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
-        std = getattr(settings, "initializer_range", 0.02)
-        drawn = torch.empty(key2.weight.shape, device="cpu").normal_(std=std, generator=generator)
-        with torch.no_grad():
-            key2.weight.copy_(drawn)
-            key2.bias.zero_()
-        return key2
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read, three features of all of them at a time."""
@@ -118,17 +107,21 @@ class TripletLayer(LayerHeads):
         if self.config.pairs == "partner":
             flat = inputs.module.key2(inputs.hidden)  # type: ignore[operator]
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
-        query, key, value = inputs.query, inputs.key, inputs.value
-        mask, name = inputs.token_mask(), type(inputs.module).__name__
+        name, mask = type(inputs.module).__name__, inputs.token_mask()
+        features = (inputs.query, inputs.key, inputs.value)
         if mask.causal or mask.pairs is not None or mask.bias is not None:
             raise ValueError(
                 f"{name} must have a mask of padding only for triplet heads, got one of pairs"
             )
-        if not query.shape == key.shape == value.shape:
-            shapes = [list(x.shape) for x in (query, key, value)]
+        if not inputs.query.shape == inputs.key.shape == inputs.value.shape:
+            shapes = [list(x.shape) for x in features]
             raise ValueError(f"triplet heads of {name} need tensors of one shape, got {shapes}")
-        valid = None if mask.valid is None else mask.valid[:, 0].expand(len(query), -1)
-        rule: dict[str, Any] = {"pairs": self.config.pairs, "seed": self.config.seed + self.index}
-        rule |= {"mask": valid, "dropout_p": inputs.dropout}
-        output = triplet_heads(query, key, value, second_key, **rule)
+        output = triplet_heads(
+            *features,
+            second_key,
+            pairs=self.config.pairs,
+            seed=self.config.seed + self.index,
+            mask=None if mask.valid is None else mask.valid[:, 0].expand(len(inputs.query), -1),
+            dropout_p=inputs.dropout,
+        )
         return [HeadOutput(tuple(range(len(self.heads))), output)]

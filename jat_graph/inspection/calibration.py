@@ -16,7 +16,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.hf.changing import attach_again, learned_by_heads
+from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_graph, layer_pairs
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.structure import GraphStructure, structure_sums

@@ -23,6 +23,7 @@ from examples.tasks import get_task
 from examples.tasks.recall import FarRecallTask, PartnersTask
 from jat_graph import JatConfig, attach
 from jat_graph.hf import FilterConfig, TripletConfig
+from jat_graph.testing import assert_within_budget
 from tests.oracles import reference_nexus, reference_ppr
 
 KIN: list[Heads] = [FilterConfig(), FilterConfig("ppr"), TripletConfig(), "nexus"]
@@ -121,6 +122,11 @@ def test_second_order_attention_is_the_formula(length: int) -> None:
     want = layer.out(reference_nexus(x[0], weights, heads=4))
     found = layer(x, torch.ones(1, length, dtype=torch.bool))[0]
     torch.testing.assert_close(found, want, rtol=1e-10, atol=1e-10)
+    for dtype in (torch.float32, torch.bfloat16):
+        low, rough = layer.to(dtype), x[0].to(dtype)
+        plain = low.out(reference_nexus(rough, [weight.to(dtype) for weight in weights], heads=4))
+        found = low(rough[None], torch.ones(1, length, dtype=torch.bool))[0]
+        assert_within_budget(found, plain, want)
 
 
 def test_gfsa_begins_as_plain_attention() -> None:

@@ -9,7 +9,7 @@ from torch_geometric.nn import GCNConv
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, attached_config
-from jat_graph.hf.changing import attach_again, learned_by_heads
+from jat_graph.hf.adapter import attach_again, learned_by_heads
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 
 

@@ -13,6 +13,8 @@ from torch.testing import assert_close
 
 from jat_graph.hf import FilterConfig, attach, detach, disabled, from_pretrained, summary
 from jat_graph.hf.filters import filter_heads
+from jat_graph.testing import assert_within_budget
+from jat_graph.training import parameter_groups
 from tests.hf.models import (
     LENGTH,
     assert_padding_changes_nothing,
@@ -77,6 +79,17 @@ def test_fast_heads_are_the_formulas(
         assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+def by_formulas(module: Any, hidden: Tensor, config: FilterConfig) -> Tensor:
+    """Return what BERT's heads read of one sequence ``[n, C]``, every matrix written out."""
+    theta = module.filter() if config.rule == "gfsa" else None
+    heads = []
+    parts = [lin(hidden).chunk(4, -1) for lin in (module.query, module.key, module.value)]
+    for head, (query, key, value) in enumerate(zip(*parts, strict=True)):
+        rows = (query @ key.T / HEAD_DIM**0.5).softmax(-1)
+        heads.append(oracle(rows, value, config, None if theta is None else theta[:, head]))
+    return torch.cat(heads, -1)
+
+
 @pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
 @pytest.mark.parametrize("lengths", [(LENGTH,), (LENGTH, 7, 1)])
 def test_heads_of_a_model_are_the_formulas(config: FilterConfig, lengths: tuple[int, ...]) -> None:
@@ -86,16 +99,22 @@ def test_heads_of_a_model_are_the_formulas(config: FilterConfig, lengths: tuple[
     module.register_forward_hook(lambda _, args, out: seen.append((args[0], out[0])))
     run(model, tiny_inputs("bert", lengths))
     hidden, out = seen[0]
-    theta = module.filter() if config.rule == "gfsa" else None
     with torch.no_grad():
-        query, key, value = (lin(hidden) for lin in (module.query, module.key, module.value))
         for row, length in enumerate(lengths):
-            for head in range(4):
-                part = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-                q, k, v = (x[row, :length, part] for x in (query, key, value))
-                rows = (q @ k.T / HEAD_DIM**0.5).softmax(-1)
-                want = oracle(rows, v, config, None if theta is None else theta[:, head])
-                assert_close(out[row, :length, part], want, rtol=1e-10, atol=1e-10)
+            want = by_formulas(module, hidden[row, :length], config)
+            assert_close(out[row, :length], want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])
+def test_low_precision_is_at_most_twice_as_wrong_as_the_formula(
+    config: FilterConfig, dtype: torch.dtype
+) -> None:
+    module: Any = move(attach(tiny_model("bert"), config)).to(dtype).encoder.layer[1].attention.self
+    hidden = torch.randn(33, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    with torch.no_grad():
+        got, low = module(hidden[None])[0][0], by_formulas(module, hidden, config)
+        assert_within_budget(got, low, by_formulas(module.double(), hidden.double(), config))
 
 
 @pytest.mark.parametrize("name", [*ENCODERS, "gpt2", "llama"])
@@ -115,6 +134,21 @@ def test_gfsa_begins_as_the_base_to_the_bit_and_learns(name: str) -> None:
         assert torch.equal(run(model, inputs), base)
     assert torch.equal(run(detach(model), inputs), base)
     assert not any(".filter." in key for key in model.state_dict())
+
+
+def test_their_weights_learn_as_strengths_do() -> None:
+    model = attach(tiny_model("bert"), FilterConfig())
+    _, _, own = parameter_groups(model, lr=1e-4)
+    assert [weight.shape for weight in own["params"]] == [(3, 4)] * 3
+    assert own["lr"] > 1e-4 and own["weight_decay"] == 0
+
+
+def test_one_step_of_diffusion_without_restart_is_the_base() -> None:
+    model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
+    base = run(model, inputs)
+    assert torch.equal(run(attach(model, FilterConfig("ppr", 1, 0.0)), inputs), base)
+    detach(model)
+    assert not torch.allclose(run(attach(model, FilterConfig("ppr")), inputs), base, atol=1e-4)
 
 
 @pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])

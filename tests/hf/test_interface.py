@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from jat_graph.hf import attach
+from jat_graph.hf import attach, detach
 from jat_graph.hf.interface import jat_attention_forward, jat_mask
 from tests.hf.models import (
     ARCHITECTURES,
@@ -178,3 +179,28 @@ def test_jump_heads_and_ordinary_ones_take_one_fast_call_each(
         run(model, inputs)
     assert sdpa_kernels(seen) == {"flash"}
     assert seen["aten._scaled_dot_product_flash_attention_for_cpu.default"] == 3 * 2  # layers
+
+
+def test_the_pretrained_model(minilm_path: str) -> None:
+    model = hf.AutoModel.from_pretrained(minilm_path).eval()
+    texts = ["Book costs more than pencil. Book costs less than computer.", "Keys."]
+    tokenizer = hf.AutoTokenizer.from_pretrained(minilm_path)
+    inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
+    base = run(model, inputs)
+    for overrides in ({"hop_weights": (1.0,)}, {"threshold": math.inf, "heads": 12}):
+        attach(model, tiny_config(**overrides))
+        assert torch.equal(run(model, inputs), base)
+        assert torch.equal(run(detach(model), inputs), base)
+    heads = (8, 9, 10)  # at 6, other heads of the first layer join nearly nothing or everything
+    attach(model, tiny_config(threshold=6.0, heads=heads, layers=(0,)))
+    (layer,) = assert_joins(model, inputs)
+    with torch.no_grad():
+        outputs = model(**inputs, output_attentions=True)
+    assert not torch.allclose(outputs.last_hidden_state, base, atol=1e-2)
+    valid = inputs["attention_mask"].bool()
+    rows = outputs.attentions[0][:, list(heads)].double()
+    for got, wanted, mask in zip(rows, reference_rows(layer), valid, strict=True):
+        assert_close(got[:, mask], wanted[:, mask], rtol=0, atol=2e-5)
+    lengths = valid.sum(-1).tolist()
+    assert lengths[1] < lengths[0]
+    assert_padding_changes_nothing(model, inputs, lengths, "right", 1e-5)

@@ -1,5 +1,6 @@
 """Training: gradients, checkpointing, autocast, and compiled models."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
+from jat_graph.config import JatConfig
 from jat_graph.hf import attach, disabled
 from tests.hf.models import (
     ARCHITECTURES,
@@ -137,22 +139,62 @@ def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule: dict[str, Any]
             run(compiled, inputs | {"attention_mask": mask})
 
 
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_where_nothing_joins_autocast_is_the_base_to_the_bit(name: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 7))
+    with torch.autocast("cpu", torch.bfloat16):
+        base = run(model, inputs)
+        attach(model, tiny_config(threshold=math.inf))
+        assert torch.equal(run(model, inputs), base)
+
+
+def autocast_error(model: PreTrainedModel, inputs: dict[str, Tensor]) -> float:
+    exact = run(model, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        return float((run(model, inputs).float() - exact).abs().max())
+
+
+# Votes near ρ flip in bfloat16, so soft ones are compared; stones have soft links anyway.
+@pytest.mark.parametrize("kind", ["pairs", "stones"])
 @pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
-def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool) -> None:
-    """Votes near ρ flip in bfloat16, so soft ones are compared."""
-    model = tiny_jump_model(name, soft_temperature=1.0, backend="dense")
-    inputs = tiny_inputs(name)
+def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool, kind: str) -> None:
+    if kind == "pairs":
+        config = tiny_config(soft_temperature=1.0, backend="dense")
+    else:
+        config = JatConfig.stones(excluded_token_ids=(17, 29), strength=(0.5, 0.4, 0.3))
+    model, inputs = attach(tiny_model(name), config), tiny_inputs(name, (LENGTH, 8))
     if name != "bert":
         inputs |= {"use_cache": use_cache}  # with a cache Llama's values are float32, too
-    assert_joins(model, inputs)
-
-    def error() -> float:
-        exact = run(model, inputs)
-        with torch.autocast("cpu", torch.bfloat16):
-            return float((run(model, inputs).float() - exact).abs().max())
-
-    jumping = error()
+    jumping, moved = autocast_error(model, inputs), run(model, inputs)
     with disabled(model):
-        base = error()
-    assert jumping <= 2 * base + 1e-3
+        assert not torch.allclose(run(model, inputs), moved, atol=1e-3)
+        assert jumping <= 2 * autocast_error(model, inputs) + 1e-3
+
+
+@pytest.mark.parametrize("config", [tiny_config(), JatConfig.stones()], ids=["pairs", "stones"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_autocast_trains(name: str, config: JatConfig) -> None:
+    model, inputs = attach(tiny_model(name), config), tiny_inputs(name, (LENGTH, 7))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = weighted(main_output(model(**inputs)).float())
+    loss.backward()
+    grads = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+    assert all(bool(grad.isfinite().all()) for grad in grads.values())
+    learned = [grad for key, grad in grads.items() if key.endswith("strength.theta")]
+    assert len(learned) == (3 if config.graph.kind == "stones" else 0)
+    assert all(bool(grad.any()) for grad in learned or grads.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_takes_the_strengths_along(dtype: torch.dtype) -> None:
+    for model in (
+        attach(tiny_model("bert"), JatConfig.stones()).to(dtype),
+        attach(tiny_model("bert").to(dtype), JatConfig.stones()),
+    ):
+        learned = [p for key, p in model.named_parameters() if key.endswith("strength.theta")]
+        for theta in learned:
+            torch.nn.init.constant_(theta, 0.5)
+        output = run(model, tiny_inputs("bert", (LENGTH, 8)))
+        assert {theta.dtype for theta in learned} == {output.dtype} == {dtype}
+        assert bool(output.isfinite().all())

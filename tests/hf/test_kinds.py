@@ -126,7 +126,7 @@ def test_only_the_whole_model_gets_another_kind() -> None:
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
     attach(model, tiny_config(layers=(1,)))
-    with pytest.raises(ValueError, match="must be the whole model"):
+    with pytest.raises(ValueError, match="must be the one with the other heads, got a BartE"):
         attach(model.model.encoder, TripletConfig(layers=(0,)))
     attach(model, TripletConfig(layers=(0,)))
     with pytest.raises(ValueError, match="BartAttention is causal: triplets"):

@@ -21,6 +21,7 @@ from jat_graph.hf import (
     detach,
     disabled,
     from_pretrained,
+    save_pretrained,
     summary,
 )
 from tests.hf.models import (
@@ -171,6 +172,21 @@ def test_heads_without_weights_come_by_name(
     assert torch.equal(run(asked, inputs), jumping)
     asked.set_attn_implementation("sdpa")
     assert torch.equal(run(asked, inputs), base)
+
+
+@pytest.mark.parametrize("first", [summary, attached_config, None])
+def test_by_name_they_are_saved_by_us_before_any_call(first: Any, tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    loaded = AutoModel.from_pretrained(saved(model, tmp_path / "first"))
+    if first is None:
+        save_pretrained(loaded, tmp_path / "second")
+    else:  # whoever asks for the heads attaches them
+        assert first(loaded) == first(model)
+        saved(loaded, tmp_path / "second")
+    needed = settings_in(tmp_path / "second")["attn_implementation"]
+    assert needed == "jat (import jat_graph.hf first)"
+    again = AutoModel.from_pretrained(tmp_path / "second")
+    assert torch.equal(run(again, inputs), run(model, inputs))
 
 
 def test_they_train_as_attached_ones_do(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Triplet heads in pretrained models: attached, run, saved, trained, and taken off again."""
 
+import pickle
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -97,6 +100,19 @@ def test_padding_changes_nothing(side: str, pairs: str) -> None:
     lengths, width = (LENGTH, 7, 1), LENGTH + 3
     inputs = tiny_inputs("bert", lengths, side=side, padded_to=width)
     assert_padding_changes_nothing(model, inputs, lengths, side, 1e-10)
+
+
+def test_nothing_is_drawn_from_the_global_state() -> None:
+    model, inputs = tiny_model("bert"), tiny_inputs("bert")
+    torchs, pythons = torch.get_rng_state(), random.getstate()
+    numpys = pickle.dumps(np.random.get_state())
+    first = run(attach(model, TripletConfig()), inputs)
+    assert torch.equal(torch.get_rng_state(), torchs)
+    assert pickle.dumps(np.random.get_state()) == numpys and random.getstate() == pythons
+    twin = attach(tiny_model("bert"), TripletConfig())
+    assert torch.equal(run(twin, inputs), first)
+    other = attach(tiny_model("bert"), TripletConfig(seed=1))
+    assert not torch.allclose(run(other, inputs), first)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
-from jat_graph.hf.changing import attach_again, learned_by_heads
+from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.inspection import calibrate, graph_statistics
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.tracing import run_model

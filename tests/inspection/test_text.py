@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.hf.changing import learned_by_heads
+from jat_graph.hf.adapter import learned_by_heads
 from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
