@@ -140,8 +140,9 @@ def _overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _exports(path: Path) -> list[str]:
-    """List what ``__all__`` of a file names."""
-    for node in _tree(path).body:
+    """List what ``__all__`` of a file names, or of the stub beside it."""
+    stub = path.with_suffix(".pyi")
+    for node in _tree(stub if stub.exists() else path).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
     return []

@@ -1,8 +1,6 @@
 """The inner loops: one file an operation, each in torch, in numba (CPU) and in Triton (CUDA)."""
 
-from jat_graph.kernels.counting import count_votes
-from jat_graph.kernels.ranking import Ranking, rank_tokens
-from jat_graph.kernels.significance import query_peaks
-from jat_graph.kernels.threshold_product import sum_joined
+import lazy_loader
 
-__all__ = ["Ranking", "count_votes", "query_peaks", "rank_tokens", "sum_joined"]
+# Imported at their first use, from the modules that __init__.pyi names.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,6 @@
+from .api import jump_attention, jump_operator
+
+__all__ = [
+    "jump_attention",
+    "jump_operator",
+]

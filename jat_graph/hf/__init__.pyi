@@ -1,0 +1,28 @@
+from .adapter import attach, attached_config, detach, disabled
+from .capture import CapturedLayer, capture_scores
+from .checkpointing import keep_graphs
+from .filters import FilterConfig
+from .given_graphs import using_graphs
+from .loading import from_pretrained
+from .positions import resize_position_embeddings
+from .saving import model_card_text, save_heads, save_pretrained, summary
+from .triplets import TripletConfig
+
+__all__ = [
+    "CapturedLayer",
+    "FilterConfig",
+    "TripletConfig",
+    "attach",
+    "attached_config",
+    "capture_scores",
+    "detach",
+    "disabled",
+    "from_pretrained",
+    "keep_graphs",
+    "model_card_text",
+    "resize_position_embeddings",
+    "save_heads",
+    "save_pretrained",
+    "summary",
+    "using_graphs",
+]
