@@ -116,4 +116,5 @@ def _checked_inputs(
     pattern.check_size(query.size(0), query.size(2))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    return PatternInputs(query, key, value, pattern, mask, dropout_p, scale)
+    heads = tuple(range(query.size(1)))
+    return PatternInputs(heads, query, key, value, pattern, mask, dropout_p, scale)

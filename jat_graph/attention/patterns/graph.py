@@ -7,21 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from jat_graph.attention.patterns.inputs import (
-    PatternInputs,
-    general_mask_reasons,
-    same_precision,
-)
+from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import batch_groups
 from jat_graph.patterns.base import Pattern
 
 # Keys looked at in one go while the edges are listed.
 KEYS = 2**14
-
-
-def reasons_against(inputs: PatternInputs) -> list[str]:
-    """Say why this backend cannot run, one phrase a reason."""
-    return general_mask_reasons(inputs.mask)
 
 
 # Edges are listed in Python: compiled code steps out here and goes on behind.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -66,34 +66,27 @@ def layout(
 
 def _groups(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[BlockGroup]:
     """Yield the blocks whose mask is the most common one, which they share, and the others."""
+    some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
     masks = [
-        hash(mask.numpy().tobytes()) for part in _pairs(pattern, queries, keys) for mask in part
+        hash(mask.numpy().tobytes())
+        for part in zip(queries.split(some), keys.split(some), strict=True)
+        for mask in pairs_of(pattern, *part).contiguous()
     ]
     common, count = Counter(masks).most_common(1)[0]
     shares = torch.tensor([mask == common for mask in masks])
     if count < min(2, len(masks)):
         shares[:] = False
     if bool(shares.any()):
-        yield _shared_group(pattern, queries[shares], keys[shares])
+        alike = queries[shares], keys[shares]
+        mask = pairs_of(pattern, alike[0][:1], alike[1][:1])[0]
+        if bool(mask.all()):
+            yield BlockGroup(*alike)
+        elif mask.numel() > KEPT_PAIRS:
+            yield BlockGroup(*alike, rule=pattern)
+        else:
+            yield BlockGroup(*alike, mask=mask.clone())
     if not bool(shares.all()):
         yield BlockGroup(queries[~shares], keys[~shares], rule=pattern)
-
-
-def _shared_group(pattern: Pattern, queries: Tensor, keys: Tensor) -> BlockGroup:
-    mask = pairs_of(pattern, queries[:1], keys[:1])[0]
-    if bool(mask.all()):
-        return BlockGroup(queries, keys)
-    if mask.numel() > KEPT_PAIRS:
-        return BlockGroup(queries, keys, rule=pattern)
-    return BlockGroup(queries, keys, mask=mask.clone())
-
-
-def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
-    """Yield the pairs of some blocks at a time, ``[m, height, width]``."""
-    some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
-    for start in range(0, len(queries), some):
-        chosen = slice(start, start + some)
-        yield pairs_of(pattern, queries[chosen], keys[chosen]).contiguous()
 
 
 class Piece(NamedTuple):
@@ -154,10 +147,15 @@ def batch_groups(
         sizes = defaultdict(list)
         for place, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
             sizes[count].append(place)
-    groups = []
+    groups: list[BatchGroup] = []
     for count, places in sizes.items():
         own = rows[:, :count] if len(places) == batch else rows[places, :count]
-        groups += _groups_of_one_length(pattern, own, places, length) if count else []
+        if count and not pattern.num_sequences:
+            groups += [BatchGroup.of(group, own) for group in kept_layout(pattern, count, device)]
+        elif count:
+            for place, row in zip(places, own.unsqueeze(1), strict=True):
+                rule = pattern.of_sequence(place).at(row % length)
+                groups += [BatchGroup.of(group.to(device), row) for group in layout(rule, count)]
     return groups
 
 
@@ -175,24 +173,11 @@ def valid_rows(
     return rows.gather(1, order.expand(batch, length))
 
 
-def _groups_of_one_length(
-    pattern: Pattern, rows: Tensor, places: list[int], length: int
-) -> list[BatchGroup]:
-    count, device = rows.size(1), rows.device
-    if not pattern.num_sequences:
-        return [BatchGroup.of(group, rows) for group in kept_layout(pattern, count, device)]
-    return [
-        BatchGroup.of(group.to(device), own[None])
-        for place, own in zip(places, rows, strict=True)
-        for group in layout(pattern.of_sequence(place).at(own[None] % length), count)
-    ]
-
-
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def share_read(pattern: Pattern, length: int, num_heads: int) -> float:
+def share_read(pattern: Pattern, length: int, heads: Sequence[int]) -> float:
     """Return the share of all pairs that blocks look at, those that are masked too."""
-    rules = [pattern.of_head(head) for head in range(min(pattern.period, num_heads))]
+    rules = {pattern.of_head(head) for head in heads}
     groups = [group for rule in rules for group in kept_layout(rule, length, torch.device("cpu"))]
     read = sum(group.queries.numel() * group.keys.size(1) for group in groups)
     return read / len(rules) / length**2
