@@ -197,14 +197,12 @@ def _check_layer(layer: object, graph: str) -> None:
             f"conv must be called as conv(x, edge_index, edge_weight), but {type(layer).__name__} "
             f"takes {', '.join(names)}; PyG's Sequential can call it"
         )
-    on_stones, on_pairs = "hyperedge_index" in names[:2], "edge_index" in names[:2]
-    if graph == "stones" and on_pairs:
+    wanted, other = "edge_index", "hyperedge_index"
+    if graph == "stones":
+        wanted, other = other, wanted
+    if other in names[:2]:
+        instead = "pairs" if graph == "stones" else "stones"
         raise ValueError(
-            f"a layer on stones must take hyperedge_index, as HypergraphConv and StoneConv do; "
-            f"{type(layer).__name__} takes edge_index"
-        )
-    if graph == "pairs" and on_stones:
-        raise ValueError(
-            f"a layer on pairs must take edge_index, but {type(layer).__name__} takes "
-            "hyperedge_index; use graph='stones'"
+            f"a layer on {graph} must take {wanted}, but {type(layer).__name__} takes {other}; "
+            f"use graph={instead!r}"
         )

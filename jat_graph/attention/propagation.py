@@ -110,9 +110,6 @@ def propagate(operator: Operator, near: Hop, highest: int) -> Iterator[Hop]:
         yield dict(zip(near, features.split_with_sizes(widths, dim=-1), strict=True))
 
 
-# --- Σ_p w_p Φ_p ---------------------------------------------------------------------------------
-
-
 def _weighted_groups(
     own: Features,
     jumping: JumpHeads,
@@ -154,9 +151,6 @@ def _weighted_groups(
         features = queries.to(query.dtype), keys.to(key.dtype)
         groups.append(HeadGroup(heads, *features, values[number], jumps=True))
     return groups
-
-
-# --- x + Σ_p θ_p (Pᵖ x − x) ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,9 @@ class PatternInputs:
         return self.pattern & Causal() if self.mask.causal else self.pattern
 
     def each_rule(
-        self,
-        run: Callable[
-            [PatternInputs, Pattern, Tensor | None], Tensor
-        ],  # takes valid tokens [B|1, L]
+        self, run: Callable[[PatternInputs, Pattern, Tensor | None], Tensor]
     ) -> Tensor:  # [B, H, L, Dv]
-        """Run the heads that share a rule and their padding together."""
+        """Run the heads that share a rule and their valid tokens, ``[B|1, L]``, together."""
         valid = self.mask.valid
         alone = valid is not None and valid.size(1) > 1
         alike: dict[tuple[Pattern, int], list[int]] = {}

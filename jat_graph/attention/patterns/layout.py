@@ -103,10 +103,6 @@ class Lookup(NamedTuple):
     places: Tensor  # of the blocks' tokens among those that are held, [n, size]
     rows: Tensor  # number of the row of each that is held, [m, held]
 
-    def of(self, sequences: Tensor, blocks: Tensor) -> Tensor:  # [k, 1], [k]; [k, size]
-        """Return the rows of some blocks, one sequence each."""
-        return self.rows[sequences, self.places[blocks]]
-
 
 class BatchGroup(NamedTuple):
     """Blocks of one layout, and where the sequences that have it are."""
@@ -114,11 +110,6 @@ class BatchGroup(NamedTuple):
     group: BlockGroup
     queries: Lookup
     keys: Lookup
-
-    @classmethod
-    def of(cls, group: BlockGroup, rows: Tensor) -> BatchGroup:  # [m, n]
-        """Return blocks of whole sequences, whose queries and keys are in the same rows."""
-        return cls(group, Lookup(group.queries, rows), Lookup(group.keys, rows))
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Yield the blocks of all sequences, some at a time."""
@@ -128,8 +119,8 @@ class BatchGroup(NamedTuple):
         for start in range(0, total, some):
             place = torch.arange(start, min(start + some, total), device=rows.device)
             own, block = (place // blocks).unsqueeze(-1), place % blocks
-            queries, keys = self.queries.of(own, block), self.keys.of(own, block)
-            yield Piece(queries, keys, self.group.masks(block))
+            sides = (side.rows[own, side.places[block]] for side in (self.queries, self.keys))
+            yield Piece(*sides, self.group.masks(block))
 
 
 def batch_groups(
@@ -147,16 +138,19 @@ def batch_groups(
         sizes = defaultdict(list)
         for place, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
             sizes[count].append(place)
-    groups: list[BatchGroup] = []
+    found: list[tuple[BlockGroup, Tensor]] = []
     for count, places in sizes.items():
         own = rows[:, :count] if len(places) == batch else rows[places, :count]
         if count and not pattern.num_sequences:
-            groups += [BatchGroup.of(group, own) for group in kept_layout(pattern, count, device)]
+            found += [(group, own) for group in kept_layout(pattern, count, device)]
         elif count:
             for place, row in zip(places, own.unsqueeze(1), strict=True):
                 rule = pattern.of_sequence(place).at(row % length)
-                groups += [BatchGroup.of(group.to(device), row) for group in layout(rule, count)]
-    return groups
+                found += [(group.to(device), row) for group in layout(rule, count)]
+    return [
+        BatchGroup(group, Lookup(group.queries, own), Lookup(group.keys, own))
+        for group, own in found
+    ]
 
 
 def valid_rows(
