@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch.distributed as dist
 from torch import Tensor
@@ -94,8 +94,7 @@ def jump_attention(
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
-    mask = resolve_mask(attention_mask, is_causal, query)
-    mask = exclude_tokens(mask, excluded, query)
+    mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
@@ -163,20 +162,11 @@ def jump_operator(
     group: dist.ProcessGroup | None = None,
     explain: Literal[False] = False,
 ) -> Operator: ...
-@overload
+@overload  # of the same options
 def jump_operator(
-    query: Tensor,
-    key: Tensor,
-    *,
-    config: JatConfig,
-    attention_mask: Tensor | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    excluded: Tensor | None = None,
-    group: dist.ProcessGroup | None = None,
-    explain: Literal[True],
+    query: Tensor, key: Tensor, *, config: JatConfig, explain: Literal[True], **options: Any
 ) -> tuple[Operator, BackendChoice]: ...
-def jump_operator(
+def jump_operator(  # type: ignore[misc]
     query: Tensor,
     key: Tensor,
     *,
@@ -230,8 +220,7 @@ def jump_operator(
     check_config(config)
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
-    mask = resolve_mask(attention_mask, is_causal, query)
-    mask = exclude_tokens(mask, excluded, query)
+    mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     jumping = JumpHeads.everyone(config, query.size(1))

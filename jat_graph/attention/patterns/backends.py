@@ -11,8 +11,6 @@ from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, merge_heads
 from jat_graph.attention.patterns.inputs import PatternInputs
-from jat_graph.attention.patterns.layout import share_read
-from jat_graph.attention.patterns.shards import run_shard
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
 
@@ -52,8 +50,9 @@ def attend_within(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
     pattern.check_size(groups[0].value.size(0), groups[0].value.size(2))
-    run = run_pattern if mask.shard is None else run_shard
-    outputs = []
+    run, outputs = run_pattern, []
+    if mask.shard is not None:
+        from jat_graph.attention.patterns.shards import run_shard as run  # dynamo comes with it
     for group in groups:
         own = mask.select_heads(group.heads)
         output = run(PatternInputs(*group[:4], pattern, own, dropout_p, scale))
@@ -64,7 +63,7 @@ def attend_within(
 def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern and a mask, by the backend asked for."""
     name = choose(backend, inputs).backend
-    # Loaded at its first use: PyG and dynamo come with two of them.
+    # Loaded at its first use: PyG or dynamo comes with each but "dense".
     output: Tensor = import_module(f"jat_graph.attention.patterns.{name}").run(inputs)
     return output
 
@@ -83,6 +82,8 @@ def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
     elif length > MEDIUM or inputs.pattern.num_sequences:
         backend, why = "blocked", f"{length} tokens are more than {SHORT}"
     else:
+        from jat_graph.attention.patterns.layout import share_read  # dynamo comes with it
+
         share = share_read(inputs.rule, length, inputs.heads)
         backend = "dense" if share > 0.5 else "blocked"
         why = f"blocks would read {share:.0%} of all pairs of {length} tokens"

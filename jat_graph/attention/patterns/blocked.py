@@ -54,11 +54,11 @@ def attend_rows(
         return output
 
     def attend(piece: Piece) -> Tensor:  # once more in backward, rather than kept
-        blocks = (
+        queries, keys, values = (
             _gather(rows, index).transpose(1, 2)  # [m, H, n, D]
             for rows, index in ((query, piece.queries), (key, piece.keys), (value, piece.keys))
         )
-        part = wide_attention(*blocks, piece.mask, dropout_p, False, scale)
+        part = wide_attention(queries, keys, values, piece.mask, dropout_p, False, scale)
         return part.transpose(1, 2).flatten(0, 1)
 
     places, parts = [], []
@@ -135,11 +135,8 @@ class FusedBlocks(torch.autograd.Function):
 def _blocks(piece: Piece, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
     """Return the blocks' queries, keys and values, padded to one width: ``[m, H, n, D]`` each."""
     width = max(query.size(-1), value.size(-1))
-    return (
-        _take(query, piece.queries, width),
-        _take(key, piece.keys, width),
-        _take(value, piece.keys, width),
-    )
+    sides = (query, piece.queries), (key, piece.keys), (value, piece.keys)
+    return tuple(_take(rows, index, width) for rows, index in sides)
 
 
 def _take(rows: Tensor, index: Tensor, width: int) -> Tensor:

@@ -69,7 +69,7 @@ def _groups(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[BlockGr
     some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
     masks = [
         hash(mask.numpy().tobytes())
-        for part in zip(queries.split(some), keys.split(some), strict=True)
+        for part in zip(torch.split(queries, some), torch.split(keys, some), strict=True)
         for mask in pairs_of(pattern, *part).contiguous()
     ]
     common, count = Counter(masks).most_common(1)[0]
@@ -119,8 +119,9 @@ class BatchGroup(NamedTuple):
         for start in range(0, total, some):
             place = torch.arange(start, min(start + some, total), device=rows.device)
             own, block = (place // blocks).unsqueeze(-1), place % blocks
-            sides = (side.rows[own, side.places[block]] for side in (self.queries, self.keys))
-            yield Piece(*sides, self.group.masks(block))
+            queries = rows[own, self.queries.places[block]]
+            keys = self.keys.rows[own, self.keys.places[block]]
+            yield Piece(queries, keys, self.group.masks(block))
 
 
 def batch_groups(
