@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,12 +15,10 @@ from jat_graph.patterns.base import Pattern
 
 BLOCK = 128
 
-_compiled_flex_attention = torch.compile(flex_attention)
-
 
 def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern by compiled FlexAttention."""
-    return flex_with(_compiled_flex_attention, inputs)
+    return flex_with(_compiled(), inputs)
 
 
 def flex_with(attend: Callable[..., Any], inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
@@ -78,3 +77,8 @@ def wanted_blocks(pattern: Pattern, length: int) -> Tensor:  # [n, n]
         inside = (place >= (low // BLOCK)[:, None]) & (place <= ((high - 1) // BLOCK)[:, None])
         wanted |= inside & (low < high)[:, None]
     return wanted
+
+
+@cache  # not at import: compiling changes torch.distributions
+def _compiled() -> Callable[..., Any]:
+    return torch.compile(flex_attention)
