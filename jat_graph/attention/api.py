@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch.distributed as dist
 from torch import Tensor
 
 from jat_graph.attention.external_graphs import Graph, read_graph
-from jat_graph.attention.heads import attend
+from jat_graph.attention.heads import HeadGroup, attend
 from jat_graph.attention.jump_heads import JumpHeads
-from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, shard_mask
 from jat_graph.operators import BackendChoice, Operator
+from jat_graph.patterns.base import Pattern
 from jat_graph.patterns.positions import Causal
 
 
@@ -94,51 +94,27 @@ def jump_attention(
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
-    mask = resolve_mask(attention_mask, is_causal, query)
-    mask = exclude_tokens(mask, excluded, query)
+    mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     jumping = JumpHeads.everyone(config, query.size(1))
     external = read_graph(graph, query, mask, jumping.heads)
-    return attend_heads(
-        query,
-        key,
-        value,
-        jumping,
-        mask=mask,
-        dropout_p=dropout_p,
-        scale=scale,
-        strength=strength,
-        external=external,
+    groups = head_groups(
+        query, key, value, jumping, mask=mask, scale=scale, strength=strength, external=external
     )
+    return attend_groups(groups, jumping.pattern, mask=mask, dropout_p=dropout_p, scale=scale)
 
 
-def attend_heads(
-    query: Tensor,  # [B, H, L, D]
-    key: Tensor,  # [B, H, L, D]
-    value: Tensor,  # [B, H, L, Dv]
-    jumping: JumpHeads,
+def attend_groups(
+    groups: list[HeadGroup],
+    pattern: Pattern | None,
     *,
     mask: TokenMask,
     dropout_p: float,
     scale: float,
-    strength: Tensor | None = None,  # that heads have learned, [3, hops, heads that jump]
-    layers: HeadLayers | None = None,  # of PyG, in the place of a product by Â
-    external: Operator | None = None,  # in the place of the heads' own graph
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return attention of heads some of which jump, under a mask and within their pattern."""
-    groups = head_groups(
-        query,
-        key,
-        value,
-        jumping,
-        mask=mask,
-        scale=scale,
-        strength=strength,
-        layers=layers,
-        external=external,
-    )
-    pattern, shard = jumping.pattern, mask.shard
+    """Return attention of all heads on their features, under a mask and within a pattern."""
+    query, shard = groups[0].query, mask.shard
     if pattern is None and shard is not None and mask.causal:
         pattern = Causal()  # by which later keys are not sent
     if pattern is not None:
@@ -151,8 +127,9 @@ def attend_heads(
             for group in groups
         ]
     attn_mask, is_causal = mask.attention_mask(length, query)
-    options = {"dropout_p": dropout_p, "scale": scale}
-    return attend(groups, attn_mask=attn_mask, is_causal=is_causal, **options)
+    return attend(
+        groups, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p, scale=scale
+    )
 
 
 def sharded(
@@ -185,20 +162,11 @@ def jump_operator(
     group: dist.ProcessGroup | None = None,
     explain: Literal[False] = False,
 ) -> Operator: ...
-@overload
+@overload  # of the same options
 def jump_operator(
-    query: Tensor,
-    key: Tensor,
-    *,
-    config: JatConfig,
-    attention_mask: Tensor | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    excluded: Tensor | None = None,
-    group: dist.ProcessGroup | None = None,
-    explain: Literal[True],
+    query: Tensor, key: Tensor, *, config: JatConfig, explain: Literal[True], **options: Any
 ) -> tuple[Operator, BackendChoice]: ...
-def jump_operator(
+def jump_operator(  # type: ignore[misc]
     query: Tensor,
     key: Tensor,
     *,
@@ -252,8 +220,7 @@ def jump_operator(
     check_config(config)
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
-    mask = resolve_mask(attention_mask, is_causal, query)
-    mask = exclude_tokens(mask, excluded, query)
+    mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     jumping = JumpHeads.everyone(config, query.size(1))

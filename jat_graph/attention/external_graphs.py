@@ -79,18 +79,15 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
         return _of_tokens(edges.flip(0), weight, (graph.size(0), graph.size(1)), shape)
     edges, weight = graph if isinstance(graph, tuple) and len(graph) == 2 else (graph, None)
     if not isinstance(edges, Tensor) or edges.dim() != 2 or edges.size(0) != 2:
+        got = list(graph.shape) if isinstance(graph, Tensor) else type(graph).__name__
         raise ValueError(
             "graph must be a Batch of PyG, edge_index [2, E], (edge_index, edge_weight), a sparse "
-            f"matrix or an operator, got {_what(graph)}"
+            f"matrix or an operator, got {got}"
         )
     tokens = shape[0] * shape[2]
     weight = flat_weights("edge_weight", weight, edges.size(1))
     weight = torch.ones(edges.size(1), device=edges.device) if weight is None else weight
     return _of_tokens(edges, weight, (tokens, tokens), shape)
-
-
-def _what(graph: object) -> str:
-    return str(list(graph.shape)) if isinstance(graph, Tensor) else type(graph).__name__
 
 
 def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torch.Size) -> Edges:
@@ -145,18 +142,13 @@ def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, 
 
 
 def _tokens(
-    graph: Any,
-    sequence: Tensor,  # of each graph, [G]
-    sizes: Tensor,  # [G]
-    mask: TokenMask,
-    shape: torch.Size,
+    graph: Any, sequence: Tensor, sizes: Tensor, mask: TokenMask, shape: torch.Size
 ) -> Tensor:  # [N]
-    """Return the position of each node in its sequence."""
+    """Return the position of each node in its sequence, by those and the sizes of graphs, [G]."""
     batch, _, length, _ = shape
     if "token" in graph:
         token: Tensor = graph.token
-        if token.numel() and (int(token.min()) < 0 or int(token.max()) >= length):
-            raise ValueError(f"token must be in [0, {length}), got {_extreme(token, length)}")
+        _check_range("token", token, length)
         return token
     valid = torch.ones(1, 1, length, dtype=torch.bool) if mask.valid is None else mask.valid
     valid = valid.expand(batch, -1, -1)[:, 0].to(sizes.device)[sequence]  # [G, L]
@@ -195,12 +187,13 @@ def _check_nodes(edges: Tensor, number: int) -> None:
     """Refuse edges of nodes that are not there."""
     if edges.is_floating_point():
         raise ValueError(f"edge_index must hold integers, got {edges.dtype}")
-    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= number):
-        raise ValueError(f"edge_index must be in [0, {number}), got {_extreme(edges, number)}")
+    _check_range("edge_index", edges, number)
 
 
-def _extreme(numbers: Tensor, end: int) -> int:
-    return int(numbers.max()) if int(numbers.max()) >= end else int(numbers.min())
+def _check_range(name: str, numbers: Tensor, end: int) -> None:
+    wrong = numbers[(numbers < 0) | (numbers >= end)]
+    if len(wrong):
+        raise ValueError(f"{name} must be in [0, {end}), got {int(wrong[0])}")
 
 
 def _check_sight(edges: Tensor, shape: torch.Size, mask: TokenMask) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -57,11 +58,9 @@ def combine_hops(
     if nodes is None:
         queries = [query if weight == 1 else query * weight for query, _, weight in terms]
         keys = [key for _, key, _ in terms]
-        return (
-            (queries[0], keys[0])
-            if len(terms) == 1
-            else (torch.cat(queries, -1), torch.cat(keys, -1))
-        )
+        if len(terms) == 1:
+            return queries[0], keys[0]
+        return torch.cat(queries, dim=-1), torch.cat(keys, dim=-1)
     inside = nodes.to(hops[-1][0].dtype)  # m, [B, H, L, 1]
     query, key = hops[0]
     here = inside[:, :, -query.size(2) :]  # of the queries, which may be the last tokens only
@@ -114,25 +113,15 @@ def merge_heads(
 
 def neighbours(heads: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return the runs of heads, or of other indices in rising order, that follow each other."""
-    runs: list[tuple[int, ...]] = []
-    for head in heads:
-        if runs and runs[-1][-1] == head - 1:
-            runs[-1] += (head,)
-        else:
-            runs.append((head,))
-    return runs
+    runs = groupby(enumerate(heads), lambda entry: entry[1] - entry[0])
+    return [tuple(head for _, head in run) for _, run in runs]
 
 
 def _runs(groups: list[tuple[int, ...]]) -> list[tuple[int, int]]:
     """Return the group and the length of each run of neighbouring heads, in rising order."""
     owners = sorted((head, number) for number, group in enumerate(groups) for head in group)
-    runs: list[tuple[int, int]] = []
-    for _, owner in owners:
-        if runs and runs[-1][0] == owner:
-            runs[-1] = (owner, runs[-1][1] + 1)
-        else:
-            runs.append((owner, 1))
-    return runs
+    runs = groupby(number for _, number in owners)
+    return [(owner, len(list(run))) for owner, run in runs]
 
 
 def _heads_inside_tokens(tensor: Tensor) -> bool:
@@ -219,33 +208,23 @@ def blocked_attention(
     """
     (batch, heads, length, _), num_keys = query.shape, key.size(2)
     height = max(1, BLOCK // max(1, batch * heads * num_keys))
-    blocks = []
-    for start in range(0, length, height):
-        rows = slice(start, min(start + height, length))
+    dtype = torch.promote_types(query.dtype, torch.float32)
+
+    def attend_block(rows: slice) -> Tensor:
         seen = slice(rows.stop if is_causal else num_keys)
-        tensors = query[:, :, rows], key[:, :, seen], value[:, :, seen]
         mask = attn_mask
         if mask is not None:
             mask = mask[..., seen] if mask.size(2) == 1 else mask[:, :, rows, seen]
-        options = mask, dropout_p, is_causal, scale
-        blocks.append(checkpoint(_attend_block, *tensors, *options, use_reentrant=False))
+        with torch.autocast(query.device.type, enabled=False):
+            scores = query[:, :, rows].to(dtype) @ key[:, :, seen].to(dtype).mT * scale
+            shares = F.dropout(softmax_rows(scores, mask, is_causal), dropout_p)
+            return (shares @ value[:, :, seen].to(dtype)).to(value.dtype)
+
+    blocks = [
+        checkpoint(attend_block, slice(start, min(start + height, length)), use_reentrant=False)
+        for start in range(0, length, height)
+    ]
     return torch.cat(blocks, dim=2)
-
-
-def _attend_block(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float,
-) -> Tensor:
-    dtype = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
-        scores = query.to(dtype) @ key.to(dtype).mT * scale
-        rows = F.dropout(softmax_rows(scores, attn_mask, is_causal), dropout_p)
-        return (rows @ value.to(dtype)).to(value.dtype)
 
 
 def softmax_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -27,16 +27,14 @@ class HeadGraphs:
     nodes: Tensor | None  # their indices among all tokens, [N]; None if no token is padding
 
     @classmethod
-    def of(
-        cls,
-        operator: Operator,
-        valid: Tensor | None,  # [B|1, H|1, L]
-        on_stones: bool,
-    ) -> HeadGraphs:
+    def of(cls, operator: Operator, valid: Tensor | None, on_stones: bool) -> HeadGraphs:
         """Return the graphs of an operator: A of Â, or the links of P."""
         if on_stones:
             assert isinstance(operator, StoneOperator)
-            token, stone, weight = _links(operator.links.flatten(0, 1))
+            links = operator.links.flatten(0, 1)  # [B · H, L, U]
+            graph, row, column = links.nonzero(as_tuple=True)
+            token, stone = graph * links.size(1) + row, graph * links.size(2) + column
+            weight = links[graph, row, column]
         else:
             base = operator.base if isinstance(operator, NormalizedOperator) else operator
             (token, stone), weight = base.to_edge_index()
@@ -55,12 +53,6 @@ class HeadGraphs:
         from jat_graph.operators.sparse import csr_matrix  # PyG takes seconds to load
 
         return csr_matrix(self.edge_index, self.edge_weight, self.num_nodes)
-
-
-def _links(links: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [G, L, U]; [E] each
-    graph, row, column = links.nonzero(as_tuple=True)
-    _, length, stones = links.shape
-    return graph * length + row, graph * stones + column, links[graph, row, column]
 
 
 class HeadLayers(nn.Module):
@@ -100,7 +92,24 @@ class HeadLayers(nn.Module):
                     f"{type(layer).__name__}: {why}"
                 ) from error
 
-    def check_causal(self) -> None:
+    def hops(
+        self, operator: Operator, mask: TokenMask, near: dict[int, Tensor], highest: int
+    ) -> Iterator[dict[int, Tensor]]:
+        """Yield features ``[B, H, L, D]`` of each side for each hop; padding keeps its own."""
+        if mask.causal:
+            self._check_causal()
+        graphs = HeadGraphs.of(operator, mask.valid, self.on_stones)
+        yield near
+        for _ in range(highest):
+            after = {}
+            for side, x in near.items():
+                flat, nodes = x.flatten(0, 2), graphs.nodes
+                y: Tensor = self(side, flat if nodes is None else flat[nodes], graphs).to(x.dtype)
+                after[side] = (y if nodes is None else flat.index_copy(0, nodes, y)).view_as(x)
+            near = after
+            yield near
+
+    def _check_causal(self) -> None:
         """Refuse what would look ahead: all tokens of a hyperedge, and edges the other way."""
         if self.on_stones:
             raise ValueError("a layer on stones looks ahead in causal order; use graph='pairs'")
@@ -117,31 +126,13 @@ class HeadLayers(nn.Module):
         if not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
             y: Tensor = layer(x, graphs.matrix)
         else:
-            call = _calling(type(layer).forward)
-            y = call(layer, x, graphs.edge_index, graphs.edge_weight)
+            y = layer(x, graphs.edge_index, *_weights_for(layer, graphs.edge_weight.to(x.dtype)))
         if not isinstance(y, Tensor) or y.shape != x.shape:
             got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(
                 f"{type(layer).__name__} must give features {list(x.shape)}, got {got}"
             )
         return y
-
-
-class LayerPropagator:
-    """What layers make of features, along the graphs of some heads."""
-
-    def __init__(self, layers: HeadLayers, operator: Operator, mask: TokenMask) -> None:
-        if mask.causal:
-            layers.check_causal()
-        self.layers = layers
-        self.graphs = HeadGraphs.of(operator, mask.valid, layers.on_stones)
-
-    def __call__(self, side: int, x: Tensor) -> Tensor:  # [B, H, L, D]
-        """Return features of queries, keys or values after the layer; padding keeps its own."""
-        flat, places = x.flatten(0, 2), self.graphs.nodes
-        nodes = flat if places is None else flat[places]
-        y: Tensor = self.layers(side, nodes, self.graphs).to(x.dtype)
-        return (y if places is None else flat.index_copy(0, places, y)).view_as(x)
 
 
 # Layers of PyG to which a matrix is what edges and their weights are.
@@ -168,72 +159,50 @@ def _takes_matrix(layer: nn.Module, x: Tensor, graphs: HeadGraphs) -> bool:
         return False
     adds = layer.aggr in ("add", "sum") and layer.flow == "source_to_target"
     # Sparse products are of one precision, which ours see to by themselves.
-    return (
-        adds
-        and x.dtype == graphs.edge_weight.dtype
-        and not torch.is_autocast_enabled(x.device.type)
-    )
+    alike = x.dtype == graphs.edge_weight.dtype and not torch.is_autocast_enabled(x.device.type)
+    return adds and alike
 
-
-Call = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 
 # What PyG's layers take in the place of weights: one for each hyperedge, which no link has, the
 # sizes of two kinds of nodes, kinds of edges, and edges that are none.
 NO_WEIGHTS = (None, "hyperedge_weight", "size", "edge_type", "neg_edge_index")
 
 
+def _weights_for(layer: nn.Module, weight: Tensor) -> tuple[Tensor, ...]:  # [E]
+    """Return the weights as a layer takes them: PyG's layers have three ways."""
+    names = _positional(type(layer).forward)
+    third = names[2] if len(names) > 2 else None
+    if third == "edge_attr":  # features of edges, for layers that were made with them
+        return () if getattr(layer, "edge_dim", None) is None else (weight.unsqueeze(-1),)
+    return (weight,) if "*" in names or third not in NO_WEIGHTS else ()
+
+
 @cache
-def _calling(forward: Callable[..., Any]) -> Call:
-    """Return how a layer takes its weights: PyG's layers have three ways."""
-    name = _third_argument(forward)
-    if name == "edge_attr":  # features of edges, for layers that were made with them
-        return _with_edge_features
-    if name in NO_WEIGHTS:
-        return lambda layer, x, index, _: layer(x, index)
-    return lambda layer, x, index, weight: layer(x, index, weight.to(x.dtype))
-
-
-def _with_edge_features(layer: nn.Module, x: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-    if getattr(layer, "edge_dim", None) is None:
-        return layer(x, index)  # type: ignore[no-any-return]
-    return layer(x, index, weight.to(x.dtype).unsqueeze(-1))  # type: ignore[no-any-return]
-
-
-def _arguments(forward: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return what a layer takes by position, itself left out."""
-    by_position = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.VAR_POSITIONAL,
-    )
+def _positional(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """Name what a layer takes by position, itself left out; ``*`` stands for any number."""
     parameters = list(inspect.signature(forward).parameters.values())[1:]
-    return [entry for entry in parameters if entry.kind in by_position]
-
-
-def _third_argument(forward: Callable[..., Any]) -> str | None:
-    arguments = _arguments(forward)
-    if any(entry.kind is entry.VAR_POSITIONAL for entry in arguments):
-        return ""
-    return arguments[2].name if len(arguments) > 2 else None
+    return tuple(
+        "*" if entry.kind is entry.VAR_POSITIONAL else entry.name
+        for entry in parameters
+        if entry.kind not in (entry.KEYWORD_ONLY, entry.VAR_KEYWORD)
+    )
 
 
 def _check_layer(layer: object, graph: str) -> None:
     if not isinstance(layer, nn.Module):
         raise ValueError(f"conv must give modules, got {type(layer).__name__}")
-    names = [entry.name for entry in _arguments(type(layer).forward)]
+    names = _positional(type(layer).forward)
     if "edge_index" in names[2:]:
         raise ValueError(
             f"conv must be called as conv(x, edge_index, edge_weight), but {type(layer).__name__} "
             f"takes {', '.join(names)}; PyG's Sequential can call it"
         )
-    on_stones, on_pairs = "hyperedge_index" in names[:2], "edge_index" in names[:2]
-    if graph == "stones" and on_pairs:
+    wanted, other = "edge_index", "hyperedge_index"
+    if graph == "stones":
+        wanted, other = other, wanted
+    if other in names[:2]:
+        instead = "pairs" if graph == "stones" else "stones"
         raise ValueError(
-            f"a layer on stones must take hyperedge_index, as HypergraphConv and StoneConv do; "
-            f"{type(layer).__name__} takes edge_index"
-        )
-    if graph == "pairs" and on_stones:
-        raise ValueError(
-            f"a layer on pairs must take edge_index, but {type(layer).__name__} takes "
-            "hyperedge_index; use graph='stones'"
+            f"a layer on {graph} must take {wanted}, but {type(layer).__name__} takes {other}; "
+            f"use graph={instead!r}"
         )

@@ -36,25 +36,21 @@ class KeptScores:
 
     def add(self, columns: Tensor) -> None:  # [B, H, U, n]
         """Add the next tokens."""
-        length = self.length + columns.size(3)
-        self._make_room(columns.size(2), length)
-        self.columns[:, :, : columns.size(2), self.length : length] = columns
+        num_keys, length = columns.size(2), self.length + columns.size(3)
+        old, frozen = self.columns, self.columns.is_inference()
+        fits = num_keys <= old.size(2) and length <= old.size(3)
+        if not fits or (frozen and not torch.is_inference_mode_enabled()):
+            sizes = [size + max(LEAST_ROOM, size // 8) for size in (num_keys, length)]
+            self.columns = old.new_full((*old.shape[:2], *sizes), torch.nan)
+            known = old[:, :, :num_keys, : self.length]  # after a crop, more keys than can vote now
+            self.columns[:, :, : known.size(2), : self.length] = known
+        self.columns[:, :, :num_keys, self.length : length] = columns
         self.length = length
 
     def crop(self, length: int) -> None:
         """Forget the tokens from a position on, and the room."""
         self.length = min(self.length, length)
         self.columns = self.columns[..., : self.length]
-
-    def _make_room(self, num_keys: int, length: int) -> None:
-        old, frozen = self.columns, self.columns.is_inference()
-        fits = num_keys <= old.size(2) and length <= old.size(3)
-        if fits and (torch.is_inference_mode_enabled() or not frozen):
-            return
-        sizes = [size + max(LEAST_ROOM, size // 8) for size in (num_keys, length)]
-        self.columns = old.new_full((*old.shape[:2], *sizes), torch.nan)
-        known = old[:, :, :num_keys, : self.length]  # after a crop, more keys than can vote now
-        self.columns[:, :, : known.size(2), : self.length] = known
 
 
 @dataclass
@@ -141,22 +137,19 @@ class PastTokens:
 
     def _rows_of_adjacency(self, pairs: PairAdjacency, rows: slice) -> Tensor:
         """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
-        if pairs.rule.soft_temperature is None:
-            votes = self._count(pairs, rows)
-        else:  # a gradient flows through the scores: they are not kept
+        if pairs.rule.soft_temperature is not None:
+            # A gradient flows through the scores: they are not kept.
             votes = sum_soft_votes(pairs.rule, *pairs.key_scores(), rows)
+        else:
+            start = 0 if self.scores is None else self.scores.length
+            columns, limits = pairs.columns(rows=slice(start, rows.stop))
+            if self.scores is None:
+                self.scores = KeptScores(columns[:, :, :0, :0])
+            self.scores.add(columns)
+            kept = self.scores.columns
+            limits = F.pad(limits, (0, kept.size(2) - limits.size(2)))
+            votes = count_votes(kept, limits, rows)[..., : rows.stop]
         return votes.tril(rows.start - 1) / pairs.voters()[:, :, rows].unsqueeze(-1)
-
-    def _count(self, pairs: PairAdjacency, rows: slice) -> Tensor:
-        if self.scores is None:
-            source, (batch, heads, _) = pairs.source, pairs.source.shape
-            nothing = torch.empty(batch, heads, 0, 0, dtype=source.dtype, device=source.device)
-            self.scores = KeptScores(nothing)
-        columns, limits = pairs.columns(rows=slice(self.scores.length, rows.stop))
-        self.scores.add(columns)
-        kept = self.scores.columns
-        limits = F.pad(limits, (0, kept.size(2) - limits.size(2)))
-        return count_votes(kept, limits, rows)[..., : rows.stop]
 
 
 def at_most_one(valid: Tensor | None, length: int) -> bool:

@@ -67,21 +67,17 @@ class NextSteps:
         found, after = [], []
         for hop in range(hops):
             earlier = None if before is None else self._grown(before[hop])
-            walked, sums = self._step(x, earlier)
+            if earlier is not None and x.size(-2) == 1:  # they are those that the token reads
+                sums = torch.addcmul(earlier, self.links.mT, x)
+                walked = self.shares @ sums
+            else:
+                walked, sums = running_product(self.shares, self.links, x), self.links.mT @ x
+                if earlier is not None:
+                    walked, sums = walked + self.shares @ earlier, sums + earlier
             x = (walked + self.loops * x) * self.weight
             found.append(dict(zip(near, x.split_with_sizes(widths, dim=-1), strict=True)))
             after.append(self._by_side(sums))
         return found, tuple(after)
-
-    def _step(self, x: Tensor, earlier: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return what the tokens get of stones, and the sums on stones after them."""
-        if earlier is not None and x.size(-2) == 1:  # they are those that the token reads
-            sums = torch.addcmul(earlier, self.links.mT, x)
-            return self.shares @ sums, sums
-        walked, sums = running_product(self.shares, self.links, x), self.links.mT @ x
-        return (
-            (walked, sums) if earlier is None else (walked + self.shares @ earlier, sums + earlier)
-        )
 
     def _by_side(self, sums: Tensor) -> Tensor:  # [B, H, sides, U, D]
         return sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1))
@@ -104,13 +100,15 @@ class KeptRows:
             self.store = torch.cat([known, rows], dim=2)
             return self.store
         length = start + rows.size(2)
-        if self.store is None or self.store.size(2) < length or _is_frozen(self.store):
-            batch, heads, _, width = rows.shape
+        store = self.store
+        if store is not None and store.is_inference() and not torch.is_inference_mode_enabled():
+            store = None  # in that mode alone it may be written to
+        if store is None or store.requires_grad or store.size(2) < length:
             room = length + max(LEAST_ROOM, length // 8)
-            self.store = rows.new_empty(batch, heads, room, width)
-            self.store[:, :, :start] = known
-        self.store[:, :, start:length] = rows
-        return self.store[:, :, :length]
+            self.store = store = rows.new_empty(*rows.shape[:2], room, rows.size(3))
+            store[:, :, :start] = known
+        store[:, :, start:length] = rows
+        return store[:, :, :length]
 
 
 @dataclass
@@ -127,9 +125,7 @@ class StonePast:
     keys: KeptRows = field(default_factory=KeptRows)  # the features of keys
     known: list[Known] = field(default_factory=list)  # of ever more tokens
     valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
-    excluded: Tensor | None = (
-        None  # those that are never stones, bool [B, H|1, L]; None if none are
-    )
+    excluded: Tensor | None = None  # those that are never stones, bool [B, H|1, L]
 
     def keep(self, query: Tensor, mask: TokenMask) -> None:
         """Take the next tokens as they are."""
@@ -154,13 +150,21 @@ class StonePast:
         query, key, value = own
         self.keep(query, mask)
         last = self.known[-1] if self.known else Known()
-        near = self._queries_from(last.length), key[:, :, last.length :], value[:, :, last.length :]
+        if last.length < self.length - query.size(2):  # some tokens begin again, after a crop
+            self.queries = [torch.cat(self.queries, dim=2)]
+            query = self.queries[0][:, :, last.length :]
+        near = query, key[:, :, last.length :], value[:, :, last.length :]
         with full_precision(query.device):
             mask = mask.select_heads(jumping.heads)
             steps, moments, stones = _next_steps(*near[:2], jumping.config, mask, scale, last)
             moving = {side: x for side, x in enumerate(near) if sides[side]}
             far, sums = steps.walk(moving, jumping.highest_hop, last.sums)
-        self._remember(Known(self.length, moments, stones, steps.sizes, sums))
+        if self.known:  # what was known some tokens ago is kept, too
+            marks = self.known[:-1]
+            if not marks or last.length - marks[-1].length >= BACK:
+                marks = [*marks[-1:], last]
+            self.known = marks
+        self.known.append(Known(self.length, moments, stones, steps.sizes, sums))
         return near, far
 
     def crop(self, length: int) -> None:
@@ -183,23 +187,6 @@ class StonePast:
             for part in (self.keys.store, self.valid, self.excluded)
         )
 
-    def _queries_from(self, start: int) -> Tensor:
-        """Return the queries of the tokens from a position on."""
-        newest = self.queries[-1]
-        if start < self.length - newest.size(2):
-            self.queries = [torch.cat(self.queries, dim=2)]
-            return self.queries[0][:, :, start:]
-        return newest
-
-    def _remember(self, after: Known) -> None:
-        """Keep what is known now, and what was known some tokens ago."""
-        if self.known:
-            *marks, last = self.known
-            if not marks or last.length - marks[-1].length >= BACK:
-                marks = [*marks[-1:], last]
-            self.known = marks
-        self.known.append(after)
-
 
 def _next_steps(
     query: Tensor,  # [B, H, n, D]
@@ -212,10 +199,7 @@ def _next_steps(
     """Return how tokens after others walk, and what is then left behind."""
     valid = None if mask.valid is None else mask.valid[..., last.length :]
     query, key, moments = causal_features(query, key, scale, valid, last.moments)
-    if key.size(2) == 1 and mask.voting is None and last.stones is not None:
-        stones, visible = _with_one_more(last.stones, key, last.length, config), None
-    else:
-        stones, visible = _next_stones(key, config, mask, last)
+    stones, visible = _next_stones(key, config, mask, last)
     source = QueryKeyScores(query, stones, scale)
     graph = config.graph
     assert isinstance(graph, StoneGraph)
@@ -223,12 +207,6 @@ def _next_steps(
     links = rule.links(source.columns(None), visible)
     steps = NextSteps(links, 1 + rule.both_sides, last.sizes, rule.self_weight)
     return steps, moments, stones
-
-
-def _with_one_more(stones: Tensor, key: Tensor, position: int, config: JatConfig) -> Tensor:
-    """Return the stones after a token at a position, by its standard key ``[B, H, 1, D]``."""
-    is_stone = config.graph.key_selection == "all" or position % (config.graph.key_step or 1) == 0
-    return torch.cat([stones, key], dim=2) if is_stone else stones
 
 
 def _next_stones(
@@ -239,7 +217,10 @@ def _next_stones(
 ) -> tuple[Tensor, Tensor | None]:  # [B, H, U, D], bool [B, H, n, U]
     """Return the standard keys of the stones, and which each token sees; None if it sees all."""
     batch, heads, rows, _ = key.shape
-    length = last.length + rows
+    length, graph = last.length + rows, config.graph
+    if rows == 1 and mask.voting is None and last.stones is not None:  # which sees them all
+        is_stone = graph.key_selection == "all" or last.length % (graph.key_step or 1) == 0
+        return torch.cat([last.stones, key], dim=2) if is_stone else last.stones, None
     chosen = spaced_keys(config, mask, torch.Size((batch, heads, length)), key.device)
     position = torch.arange(length, device=key.device)
     index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
@@ -249,33 +230,19 @@ def _next_stones(
     if mask.valid is not None:
         parts.append(mask.valid[..., last.length :].unsqueeze(-1))
     visible = reduce(torch.logical_and, parts) if parts else None
-    return _stone_keys(key, index, chosen.valid is None, last), visible
-
-
-def _stone_keys(
-    key: Tensor,  # standard keys of the next tokens, [B, H, n, D]
-    index: Tensor,  # positions of all stones, [B, H, U]
-    in_order: bool,  # new stones come behind the others
-    last: Known,
-) -> Tensor:  # [B, H, U, D]
-    """Return the standard keys of the stones."""
     place = (index - last.length).unsqueeze(-1)
     if last.stones is None:
-        return key.take_along_dim(place, 2)
-    if in_order:
-        place = place[:, :, last.stones.size(2) :]
-        new = key.take_along_dim(place, 2)
-        return torch.cat([last.stones, new], dim=2) if new.size(2) else last.stones
-    earlier, own = _with_rows(last.stones, place.size(2)), key.take_along_dim(place.clamp(min=0), 2)
-    return torch.where(place < 0, earlier, own)
+        stones = key.take_along_dim(place, 2)
+    elif chosen.valid is None:  # new stones come behind the others
+        new = key.take_along_dim(place[:, :, last.stones.size(2) :], 2)
+        stones = torch.cat([last.stones, new], dim=2) if new.size(2) else last.stones
+    else:
+        earlier = _with_rows(last.stones, place.size(2))
+        stones = torch.where(place < 0, earlier, key.take_along_dim(place.clamp(min=0), 2))
+    return stones, visible
 
 
 def _with_rows(x: Tensor, number: int) -> Tensor:
     """Return so many rows, those that there are and 0; it is no copy if there are all."""
     more = number - x.size(-2)
     return F.pad(x, (0, 0, 0, more)) if more else x
-
-
-def _is_frozen(tensor: Tensor) -> bool:
-    """Tell whether a tensor must not be written to here."""
-    return tensor.requires_grad or (tensor.is_inference() and not torch.is_inference_mode_enabled())

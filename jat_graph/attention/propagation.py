@@ -18,7 +18,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, combine_hops, merge_heads, split_heads
 from jat_graph.attention.jump_heads import JumpHeads
-from jat_graph.attention.layers import HeadLayers, LayerPropagator
+from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
 from jat_graph.config import JatConfig, StoneGraph
@@ -35,7 +35,6 @@ QUERIES, KEYS, VALUES = range(3)
 Features: TypeAlias = tuple[Tensor, Tensor, Tensor]  # queries, keys and values, [B, H, L, ·] each
 Hop: TypeAlias = dict[int, Tensor]  # features after some hops, by side
 Past: TypeAlias = PastTokens | StonePast
-Propagator: TypeAlias = Operator | LayerPropagator
 
 
 def new_past(config: JatConfig) -> Past:
@@ -100,23 +99,15 @@ def graph_operator(
         return operator if stones else NormalizedOperator(operator), fixed, choice
 
 
-def propagate(propagator: Propagator, near: Hop, highest: int) -> Iterator[Hop]:
+def propagate(operator: Operator, near: Hop, highest: int) -> Iterator[Hop]:
     """Yield Âᵖ x of each side for each hop p, all sides multiplied at once."""
     yield near
-    if isinstance(propagator, LayerPropagator):
-        for _ in range(highest):
-            near = {side: propagator(side, x) for side, x in near.items()}
-            yield near
-        return
     widths = [x.size(-1) for x in near.values()]
-    features = torch.cat(list(near.values()), dim=-1).to(propagator.dtype)
+    features = torch.cat(list(near.values()), dim=-1).to(operator.dtype)
     for _ in range(highest):
-        features = propagator.matmul(features)
+        features = operator.matmul(features)
         # Cut by one operation, whose backward pass writes the gradient once.
         yield dict(zip(near, features.split_with_sizes(widths, dim=-1), strict=True))
-
-
-# --- Σ_p w_p Φ_p ---------------------------------------------------------------------------------
 
 
 def _weighted_groups(
@@ -160,9 +151,6 @@ def _weighted_groups(
         features = queries.to(query.dtype), keys.to(key.dtype)
         groups.append(HeadGroup(heads, *features, values[number], jumps=True))
     return groups
-
-
-# --- x + Σ_p θ_p (Pᵖ x − x) ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -244,9 +232,11 @@ def _gated_group(
     if layers is None and external is None and _keeps_much(query, key, jumping, mask):
         return _head_by_head(own, jumping, mask, scale, theta)
     operator = external or graph_operator(query, key, jumping, mask, scale)[0]
-    propagator = operator if layers is None else LayerPropagator(layers, operator, mask)
-    moving = {side: x for side, x in enumerate(own) if theta.sides[side]}
-    _, *far = propagate(propagator, moving, jumping.highest_hop)
+    moving, highest = {i: x for i, x in enumerate(own) if theta.sides[i]}, jumping.highest_hop
+    if layers is None:
+        _, *far = propagate(operator, moving, highest)
+    else:
+        _, *far = layers.hops(operator, mask, moving, highest)
     queries, keys, update = theta.features(own, far)
     return HeadGroup(jumping.heads, queries, keys, value, jumps=True, value_update=update)
 

@@ -107,9 +107,9 @@ class AttentionInputs:
                     f"{type(self.module).__name__} sees the last {window} tokens only, which a "
                     f"pattern cannot follow with a cache: pass use_cache=False (got {keys} keys)"
                 )
-        heads, device = self.query.size(1), self.query.device
-        sizes = {"num_queries": queries, "num_keys": keys, "heads": heads}
-        rows = pattern_rows(pattern, valid=valid, device=device, **sizes)
+        heads, device = range(self.query.size(1)), self.query.device
+        sizes = {"num_queries": queries, "num_keys": keys}
+        rows = pattern_rows(pattern, valid=valid, heads=heads, device=device, **sizes)
         if self.is_causal:
             return rows & causal_rows(queries, keys, device)
         if mask is None or shown is None:

@@ -162,7 +162,6 @@ class HeadTrace:
                 valid=mask.valid,
                 num_queries=length,
                 num_keys=length,
-                heads=1,
                 device=layer.query.device,
             )
             mask = replace(mask, pairs=rows if mask.pairs is None else rows & mask.pairs)

@@ -8,10 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.api import attend_heads, sharded
+from jat_graph.attention.api import attend_groups, sharded
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
+from jat_graph.attention.propagation import head_groups
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import JatConfig, check_config
@@ -140,16 +141,17 @@ class JumpSelfAttention(SelfAttention):
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
+        jumping, scale = self._jumping, default_scale(self.head_channels)
         token_mask = resolve_mask(mask, self.is_causal, query)
-        token_mask = sharded(self._jumping.config, token_mask, self.group, query)
-        return attend_heads(
+        token_mask = sharded(jumping.config, token_mask, self.group, query)
+        groups = head_groups(
             query,
             key,
             value,
-            self._jumping,
+            jumping,
             mask=token_mask,
-            dropout_p=0.0,
-            scale=default_scale(self.head_channels),
+            scale=scale,
             strength=None if self.strength is None else self.strength(),
             layers=self.jump_conv,
         )
+        return attend_groups(groups, jumping.pattern, mask=token_mask, dropout_p=0.0, scale=scale)

@@ -79,7 +79,6 @@ def _panels(pattern: Pattern | str, length: int) -> list[Panel]:
                 valid=None,
                 num_queries=length,
                 num_keys=length,
-                heads=1,
                 device=torch.device("cpu"),
             )[0, 0]
             for member in members

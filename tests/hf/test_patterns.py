@@ -39,7 +39,7 @@ def rows_of(pattern: str, valid: Tensor | None, batch: int) -> Tensor:
         valid=None if valid is None else valid[:, None],
         num_queries=LENGTH,
         num_keys=LENGTH,
-        heads=4,
+        heads=range(4),
         device=torch.device("cpu"),
     )
     return rows.expand(batch, -1, -1, -1)

@@ -84,7 +84,7 @@ def all_pairs(pattern: Pattern, length: int, heads: int = 1) -> Tensor:
         valid=None,
         num_queries=length,
         num_keys=length,
-        heads=heads,
+        heads=range(heads),
         device=torch.device("cpu"),
     )
 

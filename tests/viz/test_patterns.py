@@ -37,7 +37,7 @@ def test_each_pair_has_the_colour_of_the_member_that_allows_it() -> None:
         other = union.members[1 - number]
         own, others = (
             pattern_rows(
-                part, valid=None, num_queries=12, num_keys=12, heads=1, device=torch.device("cpu")
+                part, valid=None, num_queries=12, num_keys=12, heads=[0], device=torch.device("cpu")
             )[0, 0].numpy()
             for part in (member, other)
         )

@@ -76,11 +76,11 @@ def explain_pattern(
         query: Queries ``[B, H, L, D]``.
         key: Keys ``[B, H, L, D]``.
         value: Values ``[B, H, L, Dv]``.
-        pattern: Which pairs a head may attend to.
-        attention_mask: As for :func:`pattern_attention`. (default: None)
+        pattern: As for :func:`pattern_attention`, and so are the others.
+        attention_mask: Which tokens, or pairs, count. (default: None)
         is_causal: Mask later tokens, too. (default: False)
         dropout_p: Dropout of the attention probabilities. (default: 0.0)
-        backend: As for :func:`pattern_attention`. (default: ``"auto"``)
+        backend: The one asked for. (default: ``"auto"``)
 
     Returns:
         The choice, which prints as one line.
@@ -116,4 +116,5 @@ def _checked_inputs(
     pattern.check_size(query.size(0), query.size(2))
     mask = resolve_mask(attention_mask, is_causal, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    return PatternInputs(query, key, value, pattern, mask, dropout_p, scale)
+    heads = tuple(range(query.size(1)))
+    return PatternInputs(heads, query, key, value, pattern, mask, dropout_p, scale)

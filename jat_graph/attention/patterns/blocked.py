@@ -11,11 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.attention.heads import wide_attention
-from jat_graph.attention.patterns.inputs import (
-    PatternInputs,
-    general_mask_reasons,
-    same_precision,
-)
+from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
 from jat_graph.patterns.base import Pattern
 
@@ -24,11 +20,6 @@ GATHERED, GATHERED_CUDA = 2**21, 2**26
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
-
-def reasons_against(inputs: PatternInputs) -> list[str]:
-    """Say why this backend cannot run, one phrase a reason."""
-    return general_mask_reasons(inputs.mask)
 
 
 # Layouts are Python: compiled code steps out here and goes on behind.
@@ -61,43 +52,27 @@ def attend_rows(
     if query.device.type == "cpu" and not dropout_p:
         output: Tensor = FusedBlocks.apply(query, key, value, groups, most, scale)  # type: ignore[no-untyped-call]
         return output
-    return _plain_blocks(query, key, value, groups, most, dropout_p, scale)
 
+    def attend(piece: Piece) -> Tensor:  # once more in backward, rather than kept
+        queries, keys, values = (
+            _gather(rows, index).transpose(1, 2)  # [m, H, n, D]
+            for rows, index in ((query, piece.queries), (key, piece.keys), (value, piece.keys))
+        )
+        part = wide_attention(queries, keys, values, piece.mask, dropout_p, False, scale)
+        return part.transpose(1, 2).flatten(0, 1)
 
-def _plain_blocks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    groups: list[BatchGroup],
-    most: int,
-    dropout_p: float,
-    scale: float,
-) -> Tensor:
-    """Run the blocks through SDPA, each again in backward rather than kept."""
     places, parts = [], []
     for piece in (piece for group in groups for piece in group.pieces(most)):
-        options = dropout_p, scale
-        part = checkpoint(_attend, piece, query, key, value, *options, use_reentrant=False)
         places.append(piece.queries.flatten())
-        parts.append(part)
+        parts.append(checkpoint(attend, piece, use_reentrant=False))
     output = value.new_zeros(*query.shape[:2], value.size(-1))
     if not parts:  # zeros that the inputs have a gradient through
         return output + sum(tensor[:0].sum() for tensor in (query, key, value))
     return output.index_copy(0, torch.cat(places), torch.cat(parts))
 
 
-def _attend(
-    piece: Piece, query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float
-) -> Tensor:
-    def take(rows: Tensor, index: Tensor) -> Tensor:
-        return rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
-
-    queries, keys, values = (  # [m, H, n, D] each
-        take(*pair).transpose(1, 2)
-        for pair in ((query, piece.queries), (key, piece.keys), (value, piece.keys))
-    )
-    part = wide_attention(queries, keys, values, piece.mask, dropout_p, False, scale)
-    return part.transpose(1, 2).flatten(0, 1)
+def _gather(rows: Tensor, index: Tensor) -> Tensor:  # [m, n, H, D]
+    return rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
 
 
 class FusedBlocks(torch.autograd.Function):
@@ -160,29 +135,19 @@ class FusedBlocks(torch.autograd.Function):
 def _blocks(piece: Piece, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
     """Return the blocks' queries, keys and values, padded to one width: ``[m, H, n, D]`` each."""
     width = max(query.size(-1), value.size(-1))
-    return (
-        _take(query, piece.queries, width),
-        _take(key, piece.keys, width),
-        _take(value, piece.keys, width),
-    )
+    sides = (query, piece.queries), (key, piece.keys), (value, piece.keys)
+    return tuple(_take(rows, index, width) for rows, index in sides)
 
 
 def _take(rows: Tensor, index: Tensor, width: int) -> Tensor:
-    taken = _neighbours(rows, index)
-    if taken is None:
-        taken = rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
+    """Return rows, padded to a width; those of a single block that lie side by side as they are."""
+    first, last = int(index[0, 0]), int(index[-1, -1])
+    side_by_side = len(index) == 1 and last - first + 1 == index.size(1)
+    # The kernel takes it that features lie side by side, too.
+    as_they_are = side_by_side and rows.stride(-1) == 1
+    taken = rows[None, first : last + 1] if as_they_are else _gather(rows, index)
     missing = width - rows.size(-1)
     return (F.pad(taken, (0, missing)) if missing else taken).transpose(1, 2)
-
-
-def _neighbours(rows: Tensor, index: Tensor) -> Tensor | None:
-    """Return the rows of a single block as they are, if they follow each other; else None."""
-    first, last = int(index[0, 0]), int(index[-1, -1])
-    if index.size(0) > 1 or last - first + 1 != index.size(1):
-        return None
-    if rows.stride(-1) != 1:  # the kernel takes it that features lie side by side
-        return None
-    return rows[None, first : last + 1]
 
 
 def _additive(piece: Piece, query: Tensor) -> Tensor | None:

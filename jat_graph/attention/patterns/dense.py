@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,29 +12,13 @@ from jat_graph.attention.patterns.inputs import PatternInputs
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern, pairs_of
 
-# Numbers of the largest mask: 1 GiB as floats.
-LARGEST_MASK = 2**28
-
-
-def reasons_against(inputs: PatternInputs) -> list[str]:
-    """Say why this backend cannot run, one phrase a reason."""
-    length = inputs.query.size(2)
-    if length**2 <= LARGEST_MASK:
-        return []
-    return [f"a mask of {length}×{length} is too large; use 'blocked'"]
-
 
 def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern, its pairs written out as a mask."""
     mask, length, device = inputs.mask, inputs.query.size(2), inputs.query.device
-    allowed = pattern_rows(
-        inputs.pattern,
-        valid=mask.valid,
-        num_queries=length,
-        num_keys=length,
-        heads=inputs.query.size(1),
-        device=device,
-    )
+    sizes = {"num_queries": length, "num_keys": length}
+    heads = inputs.heads
+    allowed = pattern_rows(inputs.pattern, valid=mask.valid, heads=heads, device=device, **sizes)
     rest = TokenMask(causal=mask.causal, pairs=mask.pairs).allowed(length, device)
     if rest is not None:
         allowed = allowed & rest
@@ -49,15 +35,17 @@ def pattern_rows(
     valid: Tensor | None,  # [B|1, H|1, num_keys]
     num_queries: int,
     num_keys: int,
-    heads: int,
     device: torch.device,
+    heads: Sequence[int] = (0,),  # what the pattern calls them
 ) -> Tensor:  # [B|1, H|1, num_queries, num_keys]
     """Return which keys the last queries of a sequence may see."""
     if pattern.num_sequences and valid is not None:
         return _rows_by_sequence(pattern, valid, num_queries, heads)
     first = num_keys - num_queries
     batch = torch.arange(max(1, pattern.num_sequences), device=device)[:, None, None, None]
-    head = torch.arange(heads if pattern.period > 1 else 1, device=device)[:, None, None]
+    head = torch.zeros(1, 1, 1, dtype=torch.long, device=device)
+    if pattern.period > 1:
+        head = torch.tensor(heads, device=device)[:, None, None]
     rank = torch.arange(num_keys, device=device)[None, None]
     if valid is not None:
         rank = (valid.long().cumsum(-1) - 1).clamp(min=0)  # [B|1, H|1, L]
@@ -67,15 +55,17 @@ def pattern_rows(
     return rows.expand(*rows.shape[:2], num_queries, num_keys)
 
 
-def _rows_by_sequence(pattern: Pattern, valid: Tensor, num_queries: int, heads: int) -> Tensor:
+def _rows_by_sequence(
+    pattern: Pattern, valid: Tensor, num_queries: int, heads: Sequence[int]
+) -> Tensor:
     """Build the rows of each sequence and head without its padding, and spread them out."""
-    length, many = valid.size(-1), heads if pattern.period > 1 else valid.size(1)
+    length, many = valid.size(-1), len(heads) if pattern.period > 1 else valid.size(1)
     valid = valid.expand(pattern.num_sequences, many, length)
     rows = valid.new_zeros(*valid.shape, length)
     for place, own in enumerate(valid):
-        for head, chosen in enumerate(own):
+        for index, chosen in enumerate(own):
             kept = chosen.nonzero().squeeze(-1)
-            rule = pattern.of_sequence(place).at(kept[None]).of_head(head)
+            rule = pattern.of_sequence(place).at(kept[None]).of_head(heads[index])
             rank = torch.arange(len(kept), device=valid.device)[None]
-            rows[place, head][kept[:, None], kept] = pairs_of(rule, rank, rank)[0]
+            rows[place, index][kept[:, None], kept] = pairs_of(rule, rank, rank)[0]
     return rows[:, :, length - num_queries :]

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from importlib.util import find_spec
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from jat_graph.attention.patterns.inputs import (
-    PatternInputs,
-    general_mask_reasons,
-    same_precision,
-)
+from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
 from jat_graph.patterns.base import Pattern
 
 BLOCK = 128
-
-
-def reasons_against(inputs: PatternInputs) -> list[str]:
-    """Say why this backend cannot run, one phrase a reason."""
-    reasons = general_mask_reasons(inputs.mask)
-    if inputs.dropout_p:
-        reasons.append("it has no dropout")
-    if inputs.mask.valid is not None and inputs.mask.valid.size(1) > 1:
-        reasons.append("all heads must share their padding")
-    if inputs.query.dtype == torch.float64:
-        reasons.append("it takes no float64")
-    tensors = (inputs.query, inputs.key, inputs.value)
-    if not inputs.query.is_cuda:
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            reasons.append("it has no gradients on the CPU; use 'blocked'")
-    elif find_spec("triton") is None:
-        reasons.append("it needs Triton")
-    return reasons
 
 
 def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
@@ -102,6 +79,6 @@ def wanted_blocks(pattern: Pattern, length: int) -> Tensor:  # [n, n]
     return wanted
 
 
-@lru_cache(maxsize=1)
+@cache  # not at import: compiling changes torch.distributions
 def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention)

@@ -7,21 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from jat_graph.attention.patterns.inputs import (
-    PatternInputs,
-    general_mask_reasons,
-    same_precision,
-)
+from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import batch_groups
 from jat_graph.patterns.base import Pattern
 
 # Keys looked at in one go while the edges are listed.
 KEYS = 2**14
-
-
-def reasons_against(inputs: PatternInputs) -> list[str]:
-    """Say why this backend cannot run, one phrase a reason."""
-    return general_mask_reasons(inputs.mask)
 
 
 # Edges are listed in Python: compiled code steps out here and goes on behind.
@@ -31,16 +22,12 @@ def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     return inputs.each_rule(_run_rule)
 
 
-def pattern_edges(
-    pattern: Pattern,
-    valid: Tensor | None,  # tokens that are not padding, [B|1, L]; None if all are
-    batch: int,
-    length: int,
-    device: torch.device,
-) -> Tensor:  # [2, E]
-    """Return the edges of a pattern on a batch, whose token i of sequence b is node b · L + i."""
+def _run_rule(inputs: PatternInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
+    """Run heads on the edges of a rule, where token i of sequence b is node b · L + i."""
+    batch, heads, length, _ = inputs.query.shape
+    device = inputs.query.device
     edges = [torch.empty(2, 0, dtype=torch.long, device=device)]
-    for group in batch_groups(pattern, valid, batch, length, device):
+    for group in batch_groups(rule, valid, batch, length, device):
         for queries, keys, mask in group.pieces(KEYS):
             shape = (*queries.shape, keys.size(1))
             pairs = keys[:, None].expand(shape), queries[:, :, None].expand(shape)
@@ -49,15 +36,10 @@ def pattern_edges(
             else:
                 allowed = mask.squeeze(1).expand(shape)
                 edges.append(torch.stack([side[allowed] for side in pairs]))
-    return torch.cat(edges, dim=1)
-
-
-def _run_rule(inputs: PatternInputs, rule: Pattern, valid: Tensor | None) -> Tensor:
-    batch, heads, length, _ = inputs.query.shape
-    source, target = pattern_edges(rule, valid, batch, length, inputs.query.device)
+    source, target = torch.cat(edges, dim=1)
     tensors = same_precision(inputs.query, inputs.key, inputs.value)
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    with torch.autocast(inputs.query.device.type, enabled=False):
+    with torch.autocast(device.type, enabled=False):
         query, key, value = (t.transpose(1, 2).flatten(0, 1).to(dtype) for t in tensors)
         scores = (query[target] * key[source]).sum(-1) * inputs.scale  # [E, H]
         weights = F.dropout(softmax(scores, target, num_nodes=batch * length), inputs.dropout_p)

@@ -18,6 +18,7 @@ from jat_graph.patterns.positions import Causal
 class PatternInputs:
     """Heads, the pattern and the mask that they attend under."""
 
+    heads: tuple[int, ...]  # what the pattern calls them, in rising order
     query: Tensor  # [B, H, L, F]
     key: Tensor  # [B, H, L, F]
     value: Tensor  # [B, H, L, Dv]
@@ -32,36 +33,21 @@ class PatternInputs:
         return self.pattern & Causal() if self.mask.causal else self.pattern
 
     def each_rule(
-        self,
-        run: Callable[
-            [PatternInputs, Pattern, Tensor | None], Tensor
-        ],  # takes valid tokens [B|1, L]
+        self, run: Callable[[PatternInputs, Pattern, Tensor | None], Tensor]
     ) -> Tensor:  # [B, H, L, Dv]
-        """Run the heads that share a rule and their padding together."""
-        heads = self._heads_by_rule()
-        own = [split_heads(tensor, heads) for tensor in (self.query, self.key, self.value)]
-        outputs = []
-        for group, query, key, value in zip(heads, *own, strict=True):
-            mask = self.mask.select_heads(group)
-            valid = None if mask.valid is None else mask.valid[:, 0]
-            part = replace(self, query=query, key=key, value=value, mask=mask)
-            outputs.append(run(part, self.rule.of_head(group[0]), valid))
-        return merge_heads(heads, outputs)
-
-    def _heads_by_rule(self) -> list[tuple[int, ...]]:
+        """Run the heads that share a rule and their valid tokens, ``[B|1, L]``, together."""
         valid = self.mask.valid
         alone = valid is not None and valid.size(1) > 1
-        groups: dict[tuple[Pattern, int], list[int]] = {}
-        for head in range(self.query.size(1)):
-            groups.setdefault((self.rule.of_head(head), head if alone else 0), []).append(head)
-        return [tuple(group) for group in groups.values()]
-
-
-def general_mask_reasons(mask: TokenMask) -> list[str]:
-    """Say why only a dense mask will do."""
-    if mask.pairs is None and mask.bias is None:
-        return []
-    return ["it takes padding and causal masks only; use 'dense'"]
+        alike: dict[tuple[Pattern, int], list[int]] = {}
+        for index, head in enumerate(self.heads):
+            alike.setdefault((self.rule.of_head(head), index if alone else 0), []).append(index)
+        groups, outputs = [tuple(group) for group in alike.values()], []
+        own = [split_heads(tensor, groups) for tensor in (self.query, self.key, self.value)]
+        for (rule, _), group, query, key, value in zip(alike, groups, *own, strict=True):
+            heads, mask = tuple(self.heads[index] for index in group), self.mask.select_heads(group)
+            part = replace(self, heads=heads, query=query, key=key, value=value, mask=mask)
+            outputs.append(run(part, rule, None if mask.valid is None else mask.valid[:, 0]))
+        return merge_heads(groups, outputs)
 
 
 def same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -66,34 +66,27 @@ def layout(
 
 def _groups(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[BlockGroup]:
     """Yield the blocks whose mask is the most common one, which they share, and the others."""
+    some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
     masks = [
-        hash(mask.numpy().tobytes()) for part in _pairs(pattern, queries, keys) for mask in part
+        hash(mask.numpy().tobytes())
+        for part in zip(torch.split(queries, some), torch.split(keys, some), strict=True)
+        for mask in pairs_of(pattern, *part).contiguous()
     ]
     common, count = Counter(masks).most_common(1)[0]
     shares = torch.tensor([mask == common for mask in masks])
     if count < min(2, len(masks)):
         shares[:] = False
     if bool(shares.any()):
-        yield _shared_group(pattern, queries[shares], keys[shares])
+        alike = queries[shares], keys[shares]
+        mask = pairs_of(pattern, alike[0][:1], alike[1][:1])[0]
+        if bool(mask.all()):
+            yield BlockGroup(*alike)
+        elif mask.numel() > KEPT_PAIRS:
+            yield BlockGroup(*alike, rule=pattern)
+        else:
+            yield BlockGroup(*alike, mask=mask.clone())
     if not bool(shares.all()):
         yield BlockGroup(queries[~shares], keys[~shares], rule=pattern)
-
-
-def _shared_group(pattern: Pattern, queries: Tensor, keys: Tensor) -> BlockGroup:
-    mask = pairs_of(pattern, queries[:1], keys[:1])[0]
-    if bool(mask.all()):
-        return BlockGroup(queries, keys)
-    if mask.numel() > KEPT_PAIRS:
-        return BlockGroup(queries, keys, rule=pattern)
-    return BlockGroup(queries, keys, mask=mask.clone())
-
-
-def _pairs(pattern: Pattern, queries: Tensor, keys: Tensor) -> Iterator[Tensor]:
-    """Yield the pairs of some blocks at a time, ``[m, height, width]``."""
-    some = max(1, PAIRS // (queries.size(1) * keys.size(1)))
-    for start in range(0, len(queries), some):
-        chosen = slice(start, start + some)
-        yield pairs_of(pattern, queries[chosen], keys[chosen]).contiguous()
 
 
 class Piece(NamedTuple):
@@ -110,10 +103,6 @@ class Lookup(NamedTuple):
     places: Tensor  # of the blocks' tokens among those that are held, [n, size]
     rows: Tensor  # number of the row of each that is held, [m, held]
 
-    def of(self, sequences: Tensor, blocks: Tensor) -> Tensor:  # [k, 1], [k]; [k, size]
-        """Return the rows of some blocks, one sequence each."""
-        return self.rows[sequences, self.places[blocks]]
-
 
 class BatchGroup(NamedTuple):
     """Blocks of one layout, and where the sequences that have it are."""
@@ -121,11 +110,6 @@ class BatchGroup(NamedTuple):
     group: BlockGroup
     queries: Lookup
     keys: Lookup
-
-    @classmethod
-    def of(cls, group: BlockGroup, rows: Tensor) -> BatchGroup:  # [m, n]
-        """Return blocks of whole sequences, whose queries and keys are in the same rows."""
-        return cls(group, Lookup(group.queries, rows), Lookup(group.keys, rows))
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Yield the blocks of all sequences, some at a time."""
@@ -135,7 +119,8 @@ class BatchGroup(NamedTuple):
         for start in range(0, total, some):
             place = torch.arange(start, min(start + some, total), device=rows.device)
             own, block = (place // blocks).unsqueeze(-1), place % blocks
-            queries, keys = self.queries.of(own, block), self.keys.of(own, block)
+            queries = rows[own, self.queries.places[block]]
+            keys = self.keys.rows[own, self.keys.places[block]]
             yield Piece(queries, keys, self.group.masks(block))
 
 
@@ -154,11 +139,19 @@ def batch_groups(
         sizes = defaultdict(list)
         for place, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
             sizes[count].append(place)
-    groups = []
+    found: list[tuple[BlockGroup, Tensor]] = []
     for count, places in sizes.items():
         own = rows[:, :count] if len(places) == batch else rows[places, :count]
-        groups += _groups_of_one_length(pattern, own, places, length) if count else []
-    return groups
+        if count and not pattern.num_sequences:
+            found += [(group, own) for group in kept_layout(pattern, count, device)]
+        elif count:
+            for place, row in zip(places, own.unsqueeze(1), strict=True):
+                rule = pattern.of_sequence(place).at(row % length)
+                found += [(group.to(device), row) for group in layout(rule, count)]
+    return [
+        BatchGroup(group, Lookup(group.queries, own), Lookup(group.keys, own))
+        for group, own in found
+    ]
 
 
 def valid_rows(
@@ -175,24 +168,11 @@ def valid_rows(
     return rows.gather(1, order.expand(batch, length))
 
 
-def _groups_of_one_length(
-    pattern: Pattern, rows: Tensor, places: list[int], length: int
-) -> list[BatchGroup]:
-    count, device = rows.size(1), rows.device
-    if not pattern.num_sequences:
-        return [BatchGroup.of(group, rows) for group in kept_layout(pattern, count, device)]
-    return [
-        BatchGroup.of(group.to(device), own[None])
-        for place, own in zip(places, rows, strict=True)
-        for group in layout(pattern.of_sequence(place).at(own[None] % length), count)
-    ]
-
-
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def share_read(pattern: Pattern, length: int, num_heads: int) -> float:
+def share_read(pattern: Pattern, length: int, heads: Sequence[int]) -> float:
     """Return the share of all pairs that blocks look at, those that are masked too."""
-    rules = [pattern.of_head(head) for head in range(min(pattern.period, num_heads))]
+    rules = {pattern.of_head(head) for head in heads}
     groups = [group for rule in rules for group in kept_layout(rule, length, torch.device("cpu"))]
     read = sum(group.queries.numel() * group.keys.size(1) for group in groups)
     return read / len(rules) / length**2

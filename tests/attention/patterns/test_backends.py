@@ -59,8 +59,14 @@ def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
 
 
 def run(heads: Heads, pattern: Pattern, mask: TokenMask, backend: str, **options: Any) -> Tensor:
-    settings = {"dropout_p": 0.0, "scale": 0.3} | options
-    return run_pattern(PatternInputs(*heads, pattern, mask, **settings), backend)
+    return run_pattern(pattern_inputs(heads, pattern, mask, **options), backend)
+
+
+def pattern_inputs(
+    heads: Heads, pattern: Pattern, mask: TokenMask, dropout_p: float = 0.0
+) -> PatternInputs:
+    names = tuple(range(heads.query.size(1)))
+    return PatternInputs(names, *heads, pattern, mask, dropout_p, 0.3)
 
 
 def check(backend: str, pattern: Pattern, mask: TokenMask, heads: Heads) -> None:
@@ -146,7 +152,7 @@ def test_flex_attention_is_the_reference(
     padding, _ = make_mask(side, 2, 3, length)
     heads = Heads(*(t.detach() for t in random_heads(length, dtype=torch.float64)))
     mask = resolve_mask(padding, causal, heads.query)
-    got = flex_with(flex_attention, PatternInputs(*heads, pattern, mask, 0.0, 0.3))
+    got = flex_with(flex_attention, pattern_inputs(heads, pattern, mask))
     assert_equal(got, oracle(heads, pattern, mask))
 
 
@@ -156,7 +162,7 @@ def test_flex_attention_keeps_documents_apart(side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 200)
     heads = Heads(*(t.detach() for t in random_heads(200, dtype=torch.float64)))
     mask = resolve_mask(padding, False, heads.query)
-    got = flex_with(flex_attention, PatternInputs(*heads, packed(200), mask, 0.0, 0.3))
+    got = flex_with(flex_attention, pattern_inputs(heads, packed(200), mask))
     assert_equal(got, oracle(heads, packed(200), mask))
 
 
