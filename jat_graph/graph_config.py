@@ -45,45 +45,23 @@ class ScoreGraph(Settings):
             )
 
     def thresholds(self, num_heads: int) -> tuple[float, ...]:
-        """Return the threshold of each head: the number, or the table's only row.
-
-        Args:
-            num_heads: Heads of the tensors at hand.
-
-        Returns:
-            As many numbers.
-
-        Raises:
-            ValueError: If the table is not one row of as many numbers.
-        """
-        if not isinstance(self.threshold, tuple):
-            return (self.threshold,) * num_heads
-        if len(self.threshold) != 1:
-            raise ValueError(
-                f"threshold table must have one row for one layer, got {len(self.threshold)}"
-            )
-        return self._row(0, num_heads)
+        """Return the threshold of each head: the number, or the row of a table that has one."""
+        table = self.threshold
+        if not isinstance(table, tuple):
+            return (table,) * num_heads
+        if len(table) != 1:
+            raise ValueError(f"threshold table must have one row for one layer, got {len(table)}")
+        return self._row(table, 0, num_heads)
 
     def for_layer(self, row: int, num_heads: int) -> ScoreGraph:
-        """Return the settings of one layer, whose table has one row.
-
-        Args:
-            row: Index of the layer among those that jump.
-            num_heads: Heads that jump there.
-
-        Returns:
-            The settings.
-
-        Raises:
-            ValueError: If the table does not fit.
-        """
-        if not isinstance(self.threshold, tuple):
-            return self
-        return dataclasses.replace(self, threshold=(self._row(row, num_heads),))
-
-    def _row(self, row: int, num_heads: int) -> tuple[float, ...]:
+        """Return the settings of one layer, by its place among those that jump: its row."""
         table = self.threshold
-        assert isinstance(table, tuple)
+        if not isinstance(table, tuple):
+            return self
+        return dataclasses.replace(self, threshold=(self._row(table, row, num_heads),))
+
+    @staticmethod
+    def _row(table: Table, row: int, num_heads: int) -> tuple[float, ...]:
         if row >= len(table):
             raise ValueError(f"threshold needs a row for jump layer {row}, got {len(table)} rows")
         if len(table[row]) != num_heads:

@@ -16,6 +16,4 @@ def check_most_tokens(name: str, most: int) -> None:
 
 def check_pattern_tokens(name: str, length: int) -> None:
     """Refuse a number of tokens of which no picture could show a pattern."""
-    check_integer(name, length, least=1)
-    if length > PATTERN_TOKENS:
-        raise ValueError(f"{name} must be at most {PATTERN_TOKENS} to be drawn, got {length}")
+    check_integer(name, length, least=1, below=PATTERN_TOKENS + 1)

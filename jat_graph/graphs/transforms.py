@@ -89,7 +89,8 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         heads, source = self._read_source(data)
         batch = attention_graph(
             **source,
-            config=self._head_config(heads),
+            config=self.config.replace(threshold=self.config.graph.thresholds(heads)[self.head]),
+            scale=self.scale,
             is_causal=self.is_causal,
             min_weight=self.min_weight,
             max_neighbors=self.max_neighbors,
@@ -121,7 +122,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
                     f"key must be {list(data.query.shape)} like query, got {list(data.key.shape)}"
                 )
             query, key = (tensor[None, None, :, self.head] for tensor in (data.query, data.key))
-            return heads, {"query": query, "key": key, "scale": self.scale}  # [1, 1, N, D]
+            return heads, {"query": query, "key": key}  # [1, 1, N, D]
         if found not in (["scores"], ["probabilities"]):
             raise ValueError(
                 "data must hold query and key, or scores, or probabilities, "
@@ -129,8 +130,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
             )
         (kind,) = found
         heads = self._check_source(kind, data[kind], 0)
-        scores = data[kind][None, None, self.head]  # [1, 1, N, N]
-        return heads, {"scores": scores, "kind": kind, "scale": self.scale}
+        return heads, {"scores": data[kind][None, None, self.head], "kind": kind}  # [1, 1, N, N]
 
     def _check_source(self, name: str, tensor: Tensor, head_dim: int) -> int:
         if tensor.dim() != 3:
@@ -140,15 +140,3 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         if self.head >= heads:
             raise ValueError(f"head must be below the {heads} heads of {name}, got {self.head}")
         return heads
-
-    def _head_config(self, heads: int) -> JatConfig:
-        """Return the config with the head's own threshold, if it has a table."""
-        table = self.config.graph.threshold
-        if not isinstance(table, tuple):
-            return self.config
-        if len(table) != 1 or len(table[0]) != heads:
-            sizes = [len(row) for row in table]
-            raise ValueError(
-                f"threshold table must have one row of {heads} entries, got rows of {sizes}"
-            )
-        return self.config.replace(threshold=table[0][self.head])
