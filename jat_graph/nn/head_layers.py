@@ -45,9 +45,7 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
             "conv must be a layer of torch_geometric.nn or jat_graph.nn, or a factory that takes "
             f"the size of a head, got the class {conv.__name__}"
         )
-    # Not by dataclasses.replace: without a layer, no strength was wanted.
-    settings = config.to_dict() | {"conv": _described(conv) or EXTERNAL}
-    return JatConfig.from_dict({k: v for k, v in settings.items() if k != "version"})
+    return config.replace(conv=_described(conv) or EXTERNAL)
 
 
 def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadLayers:

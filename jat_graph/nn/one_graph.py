@@ -12,8 +12,8 @@ from jat_graph.checks.numbers import check_integer
 class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     """A layer for one kind of nodes, whose filter, if it has one, comes with ``out_channels``."""
 
-    def __init__(self, in_channels: int, out_channels: int | None, **options: Any) -> None:
-        super().__init__(aggr="add", **options)
+    def __init__(self, in_channels: int, out_channels: int | None) -> None:
+        super().__init__(aggr="add")
         self.in_channels, self.out_channels = in_channels, out_channels
         if in_channels != -1:
             check_integer("in_channels", in_channels, least=1)

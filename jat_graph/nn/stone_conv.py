@@ -61,7 +61,7 @@ class StoneConv(OneGraphConv):
         self_weight: float = 0.1,
         bias: bool = True,
     ) -> None:
-        super().__init__(in_channels, out_channels, flow="source_to_target", node_dim=0)
+        super().__init__(in_channels, out_channels)
         self.self_weight = check_finite("self_weight", self_weight, least=0.0)
         self.lin: Linear | None = None
         if out_channels is not None:

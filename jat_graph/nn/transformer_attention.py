@@ -66,10 +66,7 @@ class EncoderDecoderAttention(MultiHeadProjections):
         channels: Size C of each input and output sample.
         heads: Number of heads H.
         memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
+        head_channels, qkv_bias, attn_out_bias, dropout: As for :class:`SelfAttention`.
 
     Raises:
         ValueError: If a size does not fit, or a :class:`jat_graph.JatConfig` comes.

@@ -40,14 +40,7 @@ class JatTrainerMixin(_Base):
     strength_learning_rate: float | None = None
 
     def create_optimizer(self, model: Any = None) -> Optimizer:
-        """Make the optimizer, with a group for strengths where the model learns some.
-
-        Args:
-            model: The model that is optimized. (default: None, the Trainer's)
-
-        Returns:
-            The optimizer.
-        """
+        """Make the optimizer, with a group for strengths where the model learns some."""
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(model)
         trained: Any = self.model if model is None else model
@@ -57,15 +50,7 @@ class JatTrainerMixin(_Base):
         return optimizer
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train; what is computed again in the backward pass leaves graphs as they were.
-
-        Args:
-            args: Arguments of the Trainer's own.
-            kwargs: Likewise.
-
-        Returns:
-            What the Trainer returns.
-        """
+        """Train; what is computed again in the backward pass leaves graphs as they were."""
         model: Any = self.model
         if self.args.activation_checkpointing and attached_config(model) is not None:
             self.args.activation_checkpointing = False  # written as JSON, it takes no function
@@ -75,12 +60,7 @@ class JatTrainerMixin(_Base):
         return super().train(*args, **kwargs)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write the Trainer's model card, and which heads the model has.
-
-        Args:
-            args: Arguments of the Trainer's own.
-            kwargs: Likewise.
-        """
+        """Write the Trainer's model card, and which heads the model has."""
         from huggingface_hub import ModelCard
 
         super().create_model_card(*args, **kwargs)
