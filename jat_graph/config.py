@@ -313,9 +313,6 @@ class JatConfig(Settings):
         Returns:
             A config whose ``heads`` are ``range(len(heads))``, whose table has one row, and whose
             mapped ``hop_weights`` are keyed by index into ``heads``.
-
-        Raises:
-            ValueError: If the table or the mapping does not fit.
         """
         weights = self.hop_weights
         return dataclasses.replace(

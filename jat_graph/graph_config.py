@@ -156,12 +156,8 @@ class StoneGraph(ScoreGraph):
     Args:
         threshold: t, at least 0, in standard deviations of the scores of a sequence and head. A
             number, or a table ``[jump layer][jump head]``. (default: 1.0)
-        key_selection: Which keys may be stones, as for :class:`PairGraph`. (default: "all")
-        num_keys: Number U of such keys, capped at the sequence's length. (default: None, which
-            means ``ceil(key_factor * ln(n))``)
-        key_factor: Factor c of U = ⌈c·ln n⌉, above 0. (default: 5.0)
-        key_step: Step of ``"strided"`` in valid positions; a causal model needs it.
-            (default: None, which spreads U keys evenly)
+        key_selection, num_keys, key_factor, key_step: Which keys may be stones, as for the votes of
+            :class:`PairGraph`.
         soft_temperature: τ of the incidence ``"sigmoid"``, above 0. (default: None, which means
             0.5)
         incidence: How a token of standard score z stands on a stone: ``"excess"`` max(0, z − t),

@@ -57,17 +57,13 @@ def attention_graph(
             ties go to the lower source. (default: None, which keeps all)
 
     Returns:
-        ``B · H`` graphs, sequence by sequence, with ``edge_index``, ``edge_weight``, ``num_nodes``,
-        ``token`` (each node's position in its row), ``sequence``, ``head``, and what pruning
-        dropped: ``dropped_edges`` and ``dropped_weight``.
+        ``B · H`` graphs of n nodes, sequence by sequence, with ``edge_index`` ``[2, E]``,
+        ``edge_weight`` ``[E]``, ``num_nodes``, ``token`` ``[n]`` (each node's position in its row)
+        and, in the batch ``[B · H]`` each, ``sequence``, ``head``, and what pruning dropped:
+        ``dropped_edges`` and ``dropped_weight``.
 
     Raises:
         ValueError: If a shape, a value, the mask, the config or the pruning does not fit.
-
-    Shapes:
-        - **output:** graphs of n nodes; ``edge_index`` ``[2, E]``, ``edge_weight`` ``[E]``,
-          ``token`` ``[n]``; the batch's ``sequence``, ``head``, ``dropped_edges`` and
-          ``dropped_weight`` are ``[B · H]``
 
     Reference:
         Eq. 2 and 3 of the JAT paper.

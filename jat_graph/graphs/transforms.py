@@ -42,11 +42,6 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     Raises:
         ValueError: If the config or the head does not fit.
 
-    Shapes:
-        - **input:** ``query`` and ``key`` ``[N, H, D]``, or ``scores`` or ``probabilities``
-          ``[H, N, N]``
-        - **output:** ``edge_index`` ``[2, E]``, ``edge_weight`` ``[E]``
-
     Reference:
         Eq. 2 and 3 of the JAT paper.
     """
@@ -115,28 +110,21 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     def _read_source(self, data: Data) -> tuple[int, dict[str, Any]]:
         """Return the number of heads, and the head's attention for :func:`attention_graph`."""
         found = [name for name in SOURCES if data.get(name) is not None]
-        if found == ["query", "key"]:
-            heads = self._check_source("query", data.query, 1)
-            if data.key.shape != data.query.shape:
-                raise ValueError(
-                    f"key must be {list(data.query.shape)} like query, got {list(data.key.shape)}"
-                )
-            query, key = (tensor[None, None, :, self.head] for tensor in (data.query, data.key))
-            return heads, {"query": query, "key": key}  # [1, 1, N, D]
-        if found not in (["scores"], ["probabilities"]):
+        if found not in (["query", "key"], ["scores"], ["probabilities"]):
             raise ValueError(
                 "data must hold query and key, or scores, or probabilities, "
                 f"got {' and '.join(found) or 'none of them'}"
             )
-        (kind,) = found
-        heads = self._check_source(kind, data[kind], 0)
-        return heads, {"scores": data[kind][None, None, self.head], "kind": kind}  # [1, 1, N, N]
-
-    def _check_source(self, name: str, tensor: Tensor, head_dim: int) -> int:
-        if tensor.dim() != 3:
-            wanted = "[H, N, N]" if head_dim == 0 else "[N, H, D]"
-            raise ValueError(f"{name} must be {wanted}, got {list(tensor.shape)}")
-        heads = tensor.size(head_dim)
+        first, shape = found[0], data[found[0]].shape
+        axis, wanted = (1, "[N, H, D]") if first == "query" else (0, "[H, N, N]")
+        if len(shape) != 3:
+            raise ValueError(f"{first} must be {wanted}, got {list(shape)}")
+        if first == "query" and data.key.shape != shape:
+            raise ValueError(f"key must be {list(shape)} like query, got {list(data.key.shape)}")
+        heads = shape[axis]
         if self.head >= heads:
-            raise ValueError(f"head must be below the {heads} heads of {name}, got {self.head}")
-        return heads
+            raise ValueError(f"head must be below the {heads} heads of {first}, got {self.head}")
+        own = [data[name].select(axis, self.head)[None, None] for name in found]  # [1, 1, N, ·]
+        if first == "query":
+            return heads, {"query": own[0], "key": own[1]}
+        return heads, {"scores": own[0], "kind": first}

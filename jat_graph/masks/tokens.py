@@ -48,10 +48,7 @@ class TokenMask:
             device: Where to build the causal triangle.
 
         Returns:
-            True where a query may attend.
-
-        Shapes:
-            - **output:** ``[B|1, H|1, L, L]``
+            True where a query may attend, ``[B|1, H|1, L, L]``.
         """
         parts = [] if self.pairs is None else [self.pairs]
         if self.valid is not None:

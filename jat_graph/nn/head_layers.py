@@ -14,8 +14,7 @@ from torch import nn
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
-from jat_graph.nn.jump_conv import JumpConv
-from jat_graph.nn.stone_conv import StoneConv
+from jat_graph.nn.convs import JumpConv, StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]]
@@ -36,10 +35,10 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
             "conv must be a class, or a factory that takes the size of a head, such as "
             f"`lambda size: {name}(size, size)`, got one {name}"
         )
-    if isinstance(conv, str):
-        raise ValueError(f"conv must be a class or a factory; JatConfig(conv={conv!r}) takes names")
     if not callable(conv):
-        raise ValueError(f"conv must be a layer of PyG or what makes one, got {conv!r}")
+        raise ValueError(
+            f"conv must be a class or a factory, got {conv!r}; JatConfig(conv=...) takes names"
+        )
     if isinstance(conv, type) and _described(conv) is None:
         raise ValueError(
             "conv must be a layer of torch_geometric.nn or jat_graph.nn, or a factory that takes "

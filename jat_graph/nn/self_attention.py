@@ -127,14 +127,11 @@ class SelfAttention(MultiHeadProjections, ABC):
                 (default: None, one graph)
 
         Returns:
-            Node features; zeros where the mask is False.
+            Node features, shaped as ``x``; zeros where the mask is False.
 
         Raises:
             ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
                 has a NaN or an infinity.
-
-        Shapes:
-            - **output:** as ``x``
         """
         if x.dim() == 2 and batch is None:
             mask, batch = None, mask

@@ -253,10 +253,7 @@ class Intersection(_Several):
     """What all members allow.
 
     Args:
-        members: Two patterns or more.
-
-    Raises:
-        ValueError: If a member is no pattern, or there are fewer than two.
+        members: Two patterns or more, as for :class:`Union`.
 
     Reference:
         ``and_masks`` of ``torch.nn.attention.flex_attention``.

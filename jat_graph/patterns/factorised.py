@@ -9,8 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 from jat_graph.patterns.base import LARGEST_COUNT, KeyRange, Pattern, check_count
-from jat_graph.patterns.blocks import LocalBlocks
-from jat_graph.patterns.positions import Causal, DilatedWindow
+from jat_graph.patterns.positions import Causal, DilatedWindow, LocalBlocks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:
-    from jat_graph.training.mixin import JatTrainerMixin
-    from jat_graph.training.strengths import parameter_groups
+    from jat_graph.training.strengths import JatTrainerMixin, parameter_groups
 
 __all__ = ["JatTrainerMixin", "parameter_groups"]
 
 # Imported at their first use: transformers' Trainer takes seconds.
 __getattr__, __dir__, _ = lazy_loader.attach(
-    __name__, submod_attrs={"mixin": ["JatTrainerMixin"], "strengths": ["parameter_groups"]}
+    __name__, submod_attrs={"strengths": ["JatTrainerMixin", "parameter_groups"]}
 )
