@@ -149,12 +149,6 @@ class JatConfig(Settings):
 
         Returns:
             The config.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> config = JatConfig.released(layers=(0, 1))
-            >>> config.graph.threshold, config.hop_weights, config.heads
-            (3.0, (0.5, 0.5), 'even:2')
         """
         graph: dict[str, Any] = {"threshold": 3.0, "inclusive": True, "normalize_keys": True}
         if efficient:

@@ -109,12 +109,6 @@ class PairGraph(ScoreGraph):
 
     Reference:
         Eq. 2 to 4 and 8 of the JAT paper; the variants are those of its released code.
-
-    Example:
-        >>> from jat_graph import PairGraph
-        >>> PairGraph(threshold=-1.0)
-        Traceback (most recent call last):
-        ValueError: threshold must be at least 0, got -1.0
     """
 
     kind: ClassVar[str] = "pairs"

@@ -33,11 +33,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         config: The settings; a table of thresholds has one row with an entry for each head.
             Probabilities take ρ in [0, 1) or ``vote_rate``.
         head: The head, from 0. (default: 0)
-        is_causal: Mask later tokens. (default: False)
-        scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
-        min_weight: Drop edges of less weight. (default: 0.0)
-        max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists.
-            (default: None, which keeps all)
+        is_causal, scale, min_weight, max_neighbors: As for :func:`jat_graph.attention_graph`.
 
     Raises:
         ValueError: If the config or the head does not fit.

@@ -222,12 +222,8 @@ class StoneConv(OneGraphConv):
     ``torch.compile`` takes it; ``torch.jit.script`` does not.
 
     Args:
-        in_channels: Size of each input sample, or -1 to take it from the first input.
-        out_channels: Size of each output sample. (default: None, which means no filter and no
-            parameters: pure propagation, as in jump heads)
+        in_channels, out_channels, bias: As for :class:`JumpConv`.
         self_weight: ε, the weight with which a node stays where it is, at least 0. (default: 0.1)
-        bias: Add a learnable bias to the filter's output; without a filter there is none.
-            (default: True)
 
     Raises:
         ValueError: If a number of channels or ε does not fit.

@@ -66,11 +66,8 @@ class MultiHeadProjections(torch.nn.Module):
         memory: Tensor,  # [B, M, C_memory]
     ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, N, D], [B, H, M, D] twice
         """Return the queries of ``x``, and the keys and values of ``memory``."""
-        return (
-            self._split_heads(self.q(x)),
-            self._split_heads(self.k(memory)),
-            self._split_heads(self.v(memory)),
-        )
+        query, key, value = self.q(x), self.k(memory), self.v(memory)
+        return self._split_heads(query), self._split_heads(key), self._split_heads(value)
 
     def merge(
         self,

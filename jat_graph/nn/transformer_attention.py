@@ -16,9 +16,6 @@ class EncoderSelfAttention(JumpSelfAttention):
     :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
     without a ``config`` no head jumps.
 
-    Raises:
-        ValueError: If a size does not fit, or the config does not fit one layer of these heads.
-
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
         JAT paper.

@@ -12,7 +12,7 @@ import lazy_loader
 if TYPE_CHECKING:
     from jat_graph.patterns.base import Intersection, KeyRange, Pattern, Union
     from jat_graph.patterns.documents import Documents
-    from jat_graph.patterns.factorised import Fixed, Strided
+    from jat_graph.patterns.factorised import Fixed, Strided, reaches_all
     from jat_graph.patterns.parsing import bigbird, longformer, parse_pattern
     from jat_graph.patterns.positions import (
         Causal,
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         RandomBlocks,
         Window,
     )
-    from jat_graph.patterns.reach import reaches_all
 
 __all__ = [
     "Causal",
@@ -53,13 +52,12 @@ _own, __dir__, _ = lazy_loader.attach(
     submod_attrs={
         "base": ["Intersection", "KeyRange", "Pattern", "Union"],
         "documents": ["Documents"],
-        "factorised": ["Fixed", "Strided"],
+        "factorised": ["Fixed", "Strided", "reaches_all"],
         "parsing": ["bigbird", "longformer", "parse_pattern"],
         "positions": [
             *("Causal", "DilatedWindow", "GlobalTokens", "Window"),
             *("LocalBlocks", "RandomBlocks"),
         ],
-        "reach": ["reaches_all"],
     },
 )
 

@@ -1,4 +1,4 @@
-"""Factorised attention of Sparse Transformers: heads that connect all tokens only together."""
+"""Factorised attention of Sparse Transformers: heads that reach all tokens only together."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ class Strided(Factorised):
         factors: The number of rules p. (default: 2)
 
     Raises:
-        ValueError: If the stride is below 1, there are fewer than 2 factors or so many that the
-            last step is too large, or the part is none of the four.
+        ValueError: If a number is too low, the last step is too large, or the part none of these.
 
     Reference:
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.2. A row
@@ -165,9 +164,8 @@ class Fixed(Factorised):
         factors: The number of rules p. (default: 2)
 
     Raises:
-        ValueError: If a number is below 1, the summary is longer than a block, there are fewer than
-            2 factors or so many that the largest block is too large, or the part is none of the
-            four.
+        ValueError: If a number is too low, the summary is longer than a block, the largest block
+            too large, or the part none of these.
 
     Reference:
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.2. The
@@ -233,3 +231,42 @@ class Fixed(Factorised):
 
 def _triangle(side: int) -> int:
     return max(0, side) * (side + 1) // 2
+
+
+def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
+    """Tell whether every token reaches all that it may in so many steps along the pattern.
+
+    A step goes from a query to a key that one of the heads allows, or stays, as a residual
+    connection does. In a pattern that never looks ahead a token may reach the earlier ones, else
+    all.
+
+    Args:
+        pattern: The pattern; its heads share the work.
+        length: Number of tokens.
+        steps: Number of steps.
+
+    Returns:
+        Whether no pair is left out.
+
+    Raises:
+        ValueError: If a number is below 1.
+
+    Reference:
+        The criterion of Child et al. 2019, section 4.2, for factorised attention.
+    """
+    import torch
+
+    check_count("length", length)
+    check_count("steps", steps)
+    with torch.device("cpu"):  # wherever new tensors go by default
+        batch = torch.arange(max(1, pattern.num_sequences))[:, None, None, None]
+        head, index = torch.arange(pattern.period)[:, None, None], torch.arange(length)
+        rows = pattern.mask_mod(batch, head, index[:, None], index)
+        edges = rows.expand(len(batch), len(head), length, length).flatten(0, 1).any(0)
+        wanted = torch.ones(length, length, dtype=torch.bool)
+        wanted = wanted if bool(edges.triu(1).any()) else wanted.tril()
+        step = (edges | torch.eye(length, dtype=torch.bool)).float()
+        reached = step
+        for _ in range(steps - 1):
+            reached = (reached @ step).clamp(max=1)
+        return bool((reached.bool() | ~wanted).all())
