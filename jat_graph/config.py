@@ -74,8 +74,7 @@ class JatConfig(Settings):
         seed: Seed of every sample that is drawn. (default: 0)
 
     Raises:
-        ValueError: If a field is out of its range, or two do not go together; the message names
-            field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together.
 
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,

@@ -104,8 +104,7 @@ class PairGraph(ScoreGraph):
         backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
 
     Raises:
-        ValueError: If a field is out of its range, or two do not go together; the message names
-            field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together.
 
     Reference:
         Eq. 2 to 4 and 8 of the JAT paper; the variants are those of its released code.
@@ -162,8 +161,7 @@ class StoneGraph(ScoreGraph):
         backend: ``"dense"``, ``"sparse"``, or ``"auto"``. (default: "auto")
 
     Raises:
-        ValueError: If a field is out of its range, or two do not go together; the message names
-            field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together.
 
     Reference:
         This library's own; a hypergraph random walk, Zhou, Huang and Schölkopf, *Learning with

@@ -87,8 +87,7 @@ def stone_graph(
     """
     check_config(config)
     if config.graph.kind != "stones":
-        got = f"got {config.graph.kind!r}; use attention_graph"
-        raise ValueError(f"graph must be 'stones' here, {got}")
+        raise ValueError("graph must be 'stones' here, got 'pairs'; use attention_graph")
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)

@@ -66,7 +66,7 @@ class EncoderDecoderAttention(MultiHeadProjections):
         head_channels, qkv_bias, attn_out_bias, dropout: As for :class:`SelfAttention`.
 
     Raises:
-        ValueError: If a size does not fit, or a :class:`jat_graph.JatConfig` comes.
+        ValueError: If a size does not fit.
 
     Shapes:
         - **input:** decoder's tokens ``[B, N, C]``, encoder's ``[B, M, C_memory]``, with bool masks
@@ -89,11 +89,6 @@ class EncoderDecoderAttention(MultiHeadProjections):
         attn_out_bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        if isinstance(memory_channels, JatConfig):
-            raise ValueError(
-                "memory_channels must be an integer, got a JatConfig: jump heads are defined for "
-                "self-attention only"
-            )
         options = (head_channels, qkv_bias, attn_out_bias, dropout)
         super().__init__(channels, heads, *options, memory_channels)
 

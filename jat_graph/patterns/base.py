@@ -119,11 +119,8 @@ class Pattern(ABC):
 
     @property
     def spacing(self) -> int:
-        """From query to query in the blocks that need the fewest keys; 0 if any will do.
-
-        The tokens of a block that the rule is made of share their keys.
-        """
-        return 1 if self.grain > 1 else 0
+        """From query to query in the blocks that need the fewest keys; 0 if any will do."""
+        return 1 if self.grain > 1 else 0  # tokens of a block share their keys
 
     @property
     def num_sequences(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
+from jat_graph.checks.numbers import check_choice
 from jat_graph.patterns.base import LARGEST_COUNT, KeyRange, Pattern, check_count
 from jat_graph.patterns.positions import Causal, DilatedWindow, LocalBlocks
 
@@ -30,10 +31,7 @@ class Factorised(Pattern):
     def __post_init__(self) -> None:
         what = f"of {self.name} attention"
         check_count(f"stride {what}", self.stride)
-        if self.part not in ("turns", "merged", *ONE_RULE):
-            raise ValueError(
-                f"part {what} must be turns, merged, rows or columns, got {self.part!r}"
-            )
+        check_choice(f"part {what}", self.part, ("turns", "merged", *ONE_RULE))
         check_count(f"factors {what}", self.factors, least=2, most=LARGEST_COUNT.bit_length())
         check_count(f"stride ** (factors - 1) {what}", self.stride ** (self.factors - 1))
         if self.part in ONE_RULE and self.factors > 2:
@@ -181,12 +179,7 @@ class Fixed(Factorised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("summary of fixed attention", self.summary)
-        if self.summary > self.stride:
-            raise ValueError(
-                f"summary of fixed attention must be at most its stride {self.stride}, "
-                f"got {self.summary}"
-            )
+        check_count("summary of fixed attention", self.summary, most=self.stride)
 
     @property
     def rules(self) -> tuple[Pattern, ...]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from jat_graph.checks.numbers import check_choice
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
 
 if TYPE_CHECKING:
@@ -184,10 +185,7 @@ class LocalBlocks(Pattern):
 
     def __post_init__(self) -> None:
         check_count("size of local blocks", self.block)
-        if self.neighbours not in SIDES:
-            raise ValueError(
-                f"neighbours of local blocks must be own, left or both, got {self.neighbours!r}"
-            )
+        check_choice("neighbours of local blocks", self.neighbours, tuple(SIDES))
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         left, right = SIDES[self.neighbours]
