@@ -357,10 +357,8 @@ def check_calibration(density: Any, config: JatConfig) -> None:
         raise ValueError(f"density must be in (0, 1), got {density!r}")
     graph = config.graph
     if isinstance(graph, StoneGraph):
-        raise ValueError(
-            "graph must be 'pairs' to calibrate, got 'stones'; "
-            "their threshold, in standard deviations, fits every head"
-        )
+        why = "their threshold, in standard deviations, fits every head"
+        raise ValueError(f"graph must be 'pairs' to calibrate, got 'stones'; {why}")
     if graph.vote_rate is not None:
         raise ValueError(f"vote_rate must be None to calibrate, got {graph.vote_rate}")
 

@@ -110,11 +110,7 @@ def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]
 
 
 def _read_map(
-    scores: Tensor,
-    kind: str | None,
-    config: JatConfig,
-    attention_mask: Tensor | None,
-    is_causal: bool,
+    scores: Tensor, kind: str | None, config: JatConfig, mask: Tensor | None, is_causal: bool
 ) -> PairAdjacency:
     if kind not in MAP_KINDS:
         raise ValueError(f"kind must be one of {', '.join(MAP_KINDS)}, got {kind!r}")
@@ -128,15 +124,15 @@ def _read_map(
             "threshold must be in [0, 1) for probabilities, or use vote_rate; "
             f"got {graph.threshold}"
         )
-    mask = resolve_mask(attention_mask, is_causal, scores)
-    allowed = mask.allowed(scores.size(2), scores.device)
+    token_mask = resolve_mask(mask, is_causal, scores)
+    allowed = token_mask.allowed(scores.size(2), scores.device)
     if allowed is not None:
         # A map may hold anything where it is masked, -inf for one.
         scores = scores.masked_fill(~allowed, 0.0)
     (scores,) = clean_padding(None, scores=scores)
     if kind == "probabilities" and bool((scores < 0).any()):
         raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
-    return PairAdjacency.of_map(config, scores, mask)
+    return PairAdjacency.of_map(config, scores, token_mask)
 
 
 def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:

@@ -161,12 +161,9 @@ def shard_mask(
     excluded = nobody if mask.excluded is None else mask.excluded
     # Some process may have padding, or excluded tokens, where others have none.
     given = torch.tensor([mask.valid is not None, mask.excluded is not None], dtype=torch.long)
-    padded, some_excluded = shard.sum(given.to(query.device)).tolist()
+    padded, some = shard.sum(given.to(query.device)).tolist()
     return TokenMask(
-        valid if padded else None,
-        mask.causal,
-        excluded=excluded if some_excluded else None,
-        shard=shard,
+        valid if padded else None, mask.causal, excluded=excluded if some else None, shard=shard
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -69,9 +69,8 @@ def _described(conv: ConvFactory) -> dict[str, Any] | None:
     return {"layer": name, **arguments} if kept == arguments else None
 
 
-def _build(description: Any, head_dim: int) -> nn.Module:
+def _build(settings: Any, head_dim: int) -> nn.Module:
     """Build a layer by its name; its numbers of channels, where it has any, are the heads'."""
-    settings: Mapping[str, Any] = description
     arguments = {name: value for name, value in settings.items() if name != "layer"}
     layer = _layer_class(settings["layer"])
     if layer is None:

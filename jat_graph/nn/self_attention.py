@@ -89,7 +89,6 @@ class SelfAttention(MultiHeadProjections, ABC):
 
     A subclass says in ``_mix(x, mask)`` what the heads read, ``[B, H, N, D]``, for features
     ``[B, N, C]`` whose masked nodes are 0; ``self.project(x, x)`` gives queries, keys and values.
-    Graphs in dense or flat form, checks and the way back to one output are here.
 
     Args:
         channels: Size C of each input and output sample.
@@ -137,8 +136,7 @@ class SelfAttention(MultiHeadProjections, ABC):
         if batch is not None:
             dense, mask = to_dense_batch(x, batch)  # [B, N, C], [B, N]
         # Before the projections, whose gradients a NaN in a masked node would spoil, too.
-        clean = clean_tokens(dense, mask, self.channels)
-        out = self.merge(self._mix(clean, mask), mask)
+        out = self.merge(self._mix(clean_tokens(dense, mask, self.channels), mask), mask)
         if batch is not None:
             return out[mask]
         return out if x.dim() == 3 else out.squeeze(0)
