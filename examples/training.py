@@ -35,7 +35,7 @@ from jat_graph import from_pretrained
 from jat_graph.files import write_text
 from jat_graph.hf import resize_position_embeddings
 from jat_graph.hf.positions import most_positions, position_tables
-from jat_graph.training.mixin import JatTrainerMixin
+from jat_graph.training import JatTrainerMixin
 
 # What configurations of transformers call the dropout of attention probabilities.
 _DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.checks.numbers import check_indices
+from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.config_fields import (
     LEARNED,
     HopGroups,
@@ -26,11 +26,9 @@ from jat_graph.config_fields import (
     check_pattern,
     check_strength,
     check_tokens,
-    check_version,
     checked,
     hops_by_index,
     integer,
-    read_pattern,
     to_plain,
 )
 from jat_graph.files import read_object, write_text
@@ -76,8 +74,7 @@ class JatConfig(Settings):
         seed: Seed of every sample that is drawn. (default: 0)
 
     Raises:
-        ValueError: If a field is out of its range, or two do not go together; the message names
-            field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together.
 
     Reference:
         Zhou et al., *Jump Self-attention: Capturing High-order Statistics in Transformers*,
@@ -92,7 +89,7 @@ class JatConfig(Settings):
         True
     """
 
-    graph: Graph = dataclasses.field(default_factory=PairGraph, metadata={"check": check_graph})
+    graph: Graph = checked(PairGraph.kind, check_graph)
     heads: int | str | tuple[int, ...] = checked(4, check_heads)
     layers: tuple[int, ...] | None = checked(None, check_indices)
     hop_weights: HopWeights | HopGroups = checked((0.0, 1.0), check_hop_weights)
@@ -134,18 +131,10 @@ class JatConfig(Settings):
         """Return the paper's settings: ρ 6, one hop, 4 heads, all layers.
 
         Args:
-            overrides: Fields to replace, of the config or of its graph.
+            overrides: Fields in the place of these, as :meth:`replace` takes them.
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig, PairGraph
-            >>> JatConfig.paper() == JatConfig(PairGraph(threshold=6.0), heads=4)
-            True
         """
         return cls().replace(**overrides)
 
@@ -155,30 +144,16 @@ class JatConfig(Settings):
 
         Args:
             efficient: The released JAT†: graphs on the top queries only. (default: False)
-            overrides: Fields to replace, of the config or of its graph. Layers (1, 2, 6, 7, 10)
-                want a model of 12 layers.
+            overrides: Fields in the place of these. Layers (1, 2, 6, 7, 10) want a model of 12.
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> config = JatConfig.released(layers=(0, 1))
-            >>> config.graph.threshold, config.hop_weights, config.heads
-            (3.0, (0.5, 0.5), 'even:2')
         """
         graph: dict[str, Any] = {"threshold": 3.0, "inclusive": True, "normalize_keys": True}
         if efficient:
             graph |= {"nodes": "selected", "key_selection": "sampled_queries", "key_factor": 2.0}
-        preset = cls(
-            PairGraph(**graph),
-            hop_weights=(0.5, 0.5),
-            heads="even:2",
-            layers=(1, 2, 6, 7, 10),
-        )
+        layers = (1, 2, 6, 7, 10)
+        preset = cls(PairGraph(**graph), heads="even:2", layers=layers, hop_weights=(0.5, 0.5))
         return preset.replace(**overrides)
 
     @classmethod
@@ -189,19 +164,10 @@ class JatConfig(Settings):
         is its base until training says otherwise.
 
         Args:
-            overrides: Fields to replace, of the config or of its graph.
+            overrides: Fields in the place of these.
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> config = JatConfig.stones(hops=2)
-            >>> config.graph.kind, config.graph.threshold, config.strength, config.heads
-            ('stones', 1.0, 'learned', 'all')
         """
         return cls(StoneGraph(), heads="all").replace(**overrides)
 
@@ -234,11 +200,7 @@ class JatConfig(Settings):
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        """Return the names that :meth:`replace` takes.
-
-        Returns:
-            Those of the config, then those of all kinds of graphs.
-        """
+        """Return the names that :meth:`replace` takes: the config's, then those of all graphs."""
         names = [*cls.names(), *(name for graph in GRAPHS.values() for name in graph.names())]
         return tuple(dict.fromkeys(names))
 
@@ -257,15 +219,15 @@ class JatConfig(Settings):
         """
         settings = dict(settings)
         version = settings.pop("version", CONFIG_VERSION)
-        check_version(version, CONFIG_VERSION)
+        if check_integer("config version", version, least=1) > CONFIG_VERSION:
+            raise ValueError(
+                f"config version must be at most {CONFIG_VERSION} for this jat_graph, "
+                f"got {version}; install a newer jat_graph"
+            )
         return cls().replace(**(settings if version == CONFIG_VERSION else _from_flat(settings)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types, with the version; infinities become ``"inf"``.
-
-        Returns:
-            A dictionary that :meth:`from_dict` reads back to an equal config.
-        """
+        """Return the fields as JSON types, with the version; infinities become ``"inf"``."""
         settings = {name: getattr(self, name) for name in self.names()}
         settings["graph"] = {"kind": self.graph.kind, **dataclasses.asdict(self.graph)}
         if isinstance(self.hop_weights, dict):
@@ -273,39 +235,19 @@ class JatConfig(Settings):
         return dict(to_plain({"version": CONFIG_VERSION, **settings}))
 
     def save(self, path: str | Path) -> None:
-        """Write the config as JSON; the file appears whole or not at all.
-
-        Args:
-            path: The file.
-
-        Raises:
-            OSError: If the file cannot be written.
-        """
+        """Write the config as JSON; the file appears whole or not at all."""
         write_text(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> JatConfig:
-        """Read a config that :meth:`save` wrote.
-
-        Args:
-            path: The file.
-
-        Returns:
-            The config.
-
-        Raises:
-            OSError: If the file cannot be read.
-            ValueError: If it is no JSON object, or not a valid config.
-        """
+        """Read a config that :meth:`save` wrote; a ValueError says why a file is none."""
         return cls.from_dict(read_object(path, "config"))
 
     def attention_pattern(self) -> Pattern | None:
-        """Return the pattern that limits where scores are read.
+        """Return the pattern that limits where scores are read; None if none does."""
+        from jat_graph.patterns import parse_pattern
 
-        Returns:
-            The pattern; None if scores are read everywhere.
-        """
-        return None if self.pattern is None else read_pattern(str(self.pattern))
+        return None if self.pattern is None else parse_pattern(str(self.pattern))
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.
@@ -364,9 +306,6 @@ class JatConfig(Settings):
         Returns:
             A config whose ``heads`` are ``range(len(heads))``, whose table has one row, and whose
             mapped ``hop_weights`` are keyed by index into ``heads``.
-
-        Raises:
-            ValueError: If the table or the mapping does not fit.
         """
         weights = self.hop_weights
         return dataclasses.replace(
@@ -378,27 +317,13 @@ class JatConfig(Settings):
         )
 
     def hop_groups(self, num_heads: int) -> HopGroups:
-        """Return the hop weights as a mapping that covers each of ``num_heads`` once.
-
-        Args:
-            num_heads: Heads of the tensors at hand.
-
-        Returns:
-            Tuples of heads and their weights.
-
-        Raises:
-            ValueError: If a mapping leaves a head out or names one that is not there.
-        """
+        """Return the hop weights as a mapping from tuples of heads, each of them once."""
         heads = tuple(range(num_heads))
         weights = self.hop_weights
         return hops_by_index(weights, heads) if isinstance(weights, dict) else {heads: weights}
 
     def strengths(self) -> tuple[Triple, ...]:
-        """Return θ of queries, keys and values for each hop, a number or ``"learned"`` each.
-
-        Returns:
-            As many triples as there are hops; none where the hop weights say it all.
-        """
+        """Return θ of queries, keys and values for each hop; none where hop weights say it all."""
         strength = self.strength
         if strength is None:
             return ()
@@ -432,10 +357,8 @@ def check_calibration(density: Any, config: JatConfig) -> None:
         raise ValueError(f"density must be in (0, 1), got {density!r}")
     graph = config.graph
     if isinstance(graph, StoneGraph):
-        raise ValueError(
-            "graph must be 'pairs' to calibrate, got 'stones'; "
-            "their threshold, in standard deviations, fits every head"
-        )
+        why = "their threshold, in standard deviations, fits every head"
+        raise ValueError(f"graph must be 'pairs' to calibrate, got 'stones'; {why}")
     if graph.vote_rate is not None:
         raise ValueError(f"vote_rate must be None to calibrate, got {graph.vote_rate}")
 

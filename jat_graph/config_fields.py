@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from jat_graph.checks.numbers import (
     check_choice,
@@ -21,9 +21,6 @@ from jat_graph.checks.numbers import (
     check_number,
     is_integer,
 )
-
-if TYPE_CHECKING:
-    from jat_graph.patterns.base import Pattern
 
 HopWeights: TypeAlias = tuple[float, ...]
 HopGroups: TypeAlias = dict[tuple[int, ...], HopWeights]  # by the heads that share them
@@ -169,20 +166,11 @@ def check_tokens(name: str, value: Any) -> tuple[int, ...]:
 
 def check_pattern(name: str, value: Any) -> str:
     """Return the spec of a pattern, or of what a spec says, in its one form."""
-    from jat_graph.patterns.base import Pattern
+    from jat_graph.patterns import Pattern, parse_pattern
 
-    if isinstance(value, Pattern):
-        return value.spec
-    if not isinstance(value, str):
+    if not isinstance(value, Pattern | str):
         raise ValueError(f"{name} must be a Pattern or its spec, got {value!r}")
-    return read_pattern(value).spec
-
-
-def read_pattern(spec: str) -> Pattern:
-    """Return the pattern of a spec."""
-    from jat_graph.patterns.parsing import parse_pattern
-
-    return parse_pattern(spec)
+    return (parse_pattern(value) if isinstance(value, str) else value).spec
 
 
 def check_conv(name: str, value: Any) -> dict[str, Any] | str:
@@ -199,17 +187,6 @@ def check_conv(name: str, value: Any) -> dict[str, Any] | str:
         return dict(json.loads(json.dumps(dict(value), allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must have arguments that JSON knows, got {value!r}") from error
-
-
-def check_version(version: Any, newest: int) -> None:
-    """Refuse what a newer version of the library wrote."""
-    if not is_integer(version) or version < 1:
-        raise ValueError(f"config version must be a positive integer, got {version!r}")
-    if version > newest:
-        raise ValueError(
-            f"config version must be at most {newest} for this jat_graph, "
-            f"got {version}; install a newer jat_graph"
-        )
 
 
 def hops_by_index(groups: HopGroups, heads: tuple[int, ...]) -> HopGroups:

@@ -94,23 +94,18 @@ def read_object(path: str | Path, what: str) -> dict[str, Any]:
     return parse_object(Path(path).read_bytes(), f"{what} {path}")
 
 
-class _DeclaredTypeError(Exception):
-    """Says that a file declares a document type, and with it perhaps entities."""
-
-
 class _PlainBuilder(ElementTree.TreeBuilder):
     """Builds a tree of a file that declares no entities, so that none is expanded or fetched."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise _DeclaredTypeError(f"must declare no document type, got {name!r}")
+        raise ValueError(f"must declare no document type, got {name!r}")
 
 
 def parse_xml(content: bytes, where: str) -> ElementTree.Element:
     """The tree of XML that declares no entities, or one line that names the place in ``where``."""
-    parser = ElementTree.XMLParser(target=_PlainBuilder())
     try:
-        return ElementTree.fromstring(content, parser=parser)
+        return ElementTree.fromstring(content, ElementTree.XMLParser(target=_PlainBuilder()))
     except ElementTree.ParseError as error:
         raise ValueError(f"{where} must be XML, got {error}") from None
-    except _DeclaredTypeError as error:
+    except ValueError as error:
         raise ValueError(f"{where} {error}") from None

@@ -45,45 +45,23 @@ class ScoreGraph(Settings):
             )
 
     def thresholds(self, num_heads: int) -> tuple[float, ...]:
-        """Return the threshold of each head: the number, or the table's only row.
-
-        Args:
-            num_heads: Heads of the tensors at hand.
-
-        Returns:
-            As many numbers.
-
-        Raises:
-            ValueError: If the table is not one row of as many numbers.
-        """
-        if not isinstance(self.threshold, tuple):
-            return (self.threshold,) * num_heads
-        if len(self.threshold) != 1:
-            raise ValueError(
-                f"threshold table must have one row for one layer, got {len(self.threshold)}"
-            )
-        return self._row(0, num_heads)
+        """Return the threshold of each head: the number, or the row of a table that has one."""
+        table = self.threshold
+        if not isinstance(table, tuple):
+            return (table,) * num_heads
+        if len(table) != 1:
+            raise ValueError(f"threshold table must have one row for one layer, got {len(table)}")
+        return self._row(table, 0, num_heads)
 
     def for_layer(self, row: int, num_heads: int) -> ScoreGraph:
-        """Return the settings of one layer, whose table has one row.
-
-        Args:
-            row: Index of the layer among those that jump.
-            num_heads: Heads that jump there.
-
-        Returns:
-            The settings.
-
-        Raises:
-            ValueError: If the table does not fit.
-        """
-        if not isinstance(self.threshold, tuple):
-            return self
-        return dataclasses.replace(self, threshold=(self._row(row, num_heads),))
-
-    def _row(self, row: int, num_heads: int) -> tuple[float, ...]:
+        """Return the settings of one layer, by its place among those that jump: its row."""
         table = self.threshold
-        assert isinstance(table, tuple)
+        if not isinstance(table, tuple):
+            return self
+        return dataclasses.replace(self, threshold=(self._row(table, row, num_heads),))
+
+    @staticmethod
+    def _row(table: Table, row: int, num_heads: int) -> tuple[float, ...]:
         if row >= len(table):
             raise ValueError(f"threshold needs a row for jump layer {row}, got {len(table)} rows")
         if len(table[row]) != num_heads:
@@ -126,17 +104,10 @@ class PairGraph(ScoreGraph):
         backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
 
     Raises:
-        ValueError: If a field is out of its range, or two do not go together; the message names
-            field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together.
 
     Reference:
         Eq. 2 to 4 and 8 of the JAT paper; the variants are those of its released code.
-
-    Example:
-        >>> from jat_graph import PairGraph
-        >>> PairGraph(threshold=-1.0)
-        Traceback (most recent call last):
-        ValueError: threshold must be at least 0, got -1.0
     """
 
     kind: ClassVar[str] = "pairs"
@@ -178,12 +149,8 @@ class StoneGraph(ScoreGraph):
     Args:
         threshold: t, at least 0, in standard deviations of the scores of a sequence and head. A
             number, or a table ``[jump layer][jump head]``. (default: 1.0)
-        key_selection: Which keys may be stones, as for :class:`PairGraph`. (default: "all")
-        num_keys: Number U of such keys, capped at the sequence's length. (default: None, which
-            means ``ceil(key_factor * ln(n))``)
-        key_factor: Factor c of U = ⌈c·ln n⌉, above 0. (default: 5.0)
-        key_step: Step of ``"strided"`` in valid positions; a causal model needs it.
-            (default: None, which spreads U keys evenly)
+        key_selection, num_keys, key_factor, key_step: Which keys may be stones, as for the votes of
+            :class:`PairGraph`.
         soft_temperature: τ of the incidence ``"sigmoid"``, above 0. (default: None, which means
             0.5)
         incidence: How a token of standard score z stands on a stone: ``"excess"`` max(0, z − t),
@@ -194,8 +161,7 @@ class StoneGraph(ScoreGraph):
         backend: ``"dense"``, ``"sparse"``, or ``"auto"``. (default: "auto")
 
     Raises:
-        ValueError: If a field is out of its range, or two do not go together; the message names
-            field, wanted and got.
+        ValueError: If a field is out of its range, or two do not go together.
 
     Reference:
         This library's own; a hypergraph random walk, Zhou, Huang and Schölkopf, *Learning with

@@ -3,6 +3,7 @@ import json
 import math
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -184,6 +185,15 @@ def test_a_config_cannot_be_changed():
         JatConfig().graph.threshold = 3.0
 
 
+@pytest.mark.parametrize("fields", [{}, {"graph": "stones"}, {"heads": 2, "strength": 0.5}])
+def test_a_config_is_made_in_compiled_code(fields):
+    @torch.compile(backend="eager", fullgraph=True)
+    def scaled(x):
+        return x * JatConfig(**fields).graph.threshold
+
+    assert scaled(torch.ones(1)) == JatConfig(**fields).graph.threshold
+
+
 def test_stones_begin_at_no_jump():
     config = JatConfig.stones()
     assert config.graph == StoneGraph() == JatConfig(StoneGraph()).graph
@@ -310,8 +320,8 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"excluded_token_ids": (1, 1)}, "excluded_token_ids must not name an index twice, got"),
         ({"temperature": 1}, "unknown config field 'temperature', wanted one of .*'threshold'"),
         ({"version": CONFIG_VERSION + 1}, "config version must be at most 3 .* got 4; install"),
-        ({"version": 0}, "config version must be a positive integer, got 0"),
-        ({"version": "1"}, "config version must be a positive integer, got '1'"),
+        ({"version": 0}, "config version must be at least 1, got 0"),
+        ({"version": "1"}, "config version must be an integer, got '1'"),
         ({"hop_weights": [[[0], [0, 1], 2]]}, "hop_weights must be numbers or pairs"),
     ],
 )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from jat_graph.checks.numbers import check_integer
 
 MORE_TOKENS = 200  # than these make a picture of a head too large for its file
 
 PATTERN_TOKENS = 4096  # more of a pattern cannot be seen
+
+# Layers that read something else than single tokens: what stands behind the name, as users are
+# told and as it is read.
+_FORMS = {
+    "memory-compressed": ("KERNEL:STRIDE[:causal]", r"(\d+):(\d+)(:causal)?"),
+    "area": ("WIDTH[:causal]", r"(\d+)(:causal)?"),
+    "block": ("LENGTH", r"(\d+)"),
+}
 
 
 def check_most_tokens(name: str, most: int) -> None:
@@ -16,6 +26,19 @@ def check_most_tokens(name: str, most: int) -> None:
 
 def check_pattern_tokens(name: str, length: int) -> None:
     """Refuse a number of tokens of which no picture could show a pattern."""
-    check_integer(name, length, least=1)
-    if length > PATTERN_TOKENS:
-        raise ValueError(f"{name} must be at most {PATTERN_TOKENS} to be drawn, got {length}")
+    check_integer(name, length, least=1, below=PATTERN_TOKENS + 1)
+
+
+def is_layer(spec: str) -> bool:
+    """Tell whether a text means one of these layers."""
+    return spec.partition(":")[0].strip() in _FORMS
+
+
+def read_layer(spec: str) -> tuple[str, list[int | bool]]:
+    """Return the name of a layer, its numbers, and whether it is causal where it may be."""
+    name, _, arguments = spec.strip().partition(":")
+    usage, form = _FORMS[name]
+    found = re.fullmatch(form, arguments)
+    if found is None:
+        raise ValueError(f"pattern must be {name}:{usage}, got {spec!r}")
+    return name, [int(a) if a and a.isdigit() else bool(a) for a in found.groups()]

@@ -80,18 +80,14 @@ def clean_padding(
         tensors = {name: t.clone().masked_fill_(padding, 0.0) for name, t in tensors.items()}
     if not torch.compiler.is_compiling():
         for name, tensor in tensors.items():
-            _check_finite(name, tensor)
+            finite = tensor.isfinite().all(-1)
+            if not bool(finite.all()):
+                batch, head, token = (~finite).nonzero()[0].tolist()
+                raise ValueError(
+                    f"{name} must be finite in valid tokens, got NaN or Inf in sequence {batch}, "
+                    f"head {head}, token {token}"
+                )
     return tuple(tensors.values())
-
-
-def _check_finite(name: str, tensor: Tensor) -> None:
-    finite = tensor.isfinite().all(-1)
-    if not bool(finite.all()):
-        batch, head, token = (int(place) for place in (~finite).nonzero()[0])
-        raise ValueError(
-            f"{name} must be finite in valid tokens, got NaN or Inf in sequence {batch}, "
-            f"head {head}, token {token}"
-        )
 
 
 def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:

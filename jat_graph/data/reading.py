@@ -36,7 +36,8 @@ def read_texts(
     """Yield the states of each text, and what chosen heads have there; no heads without maps."""
     attention, jumps = maps == ATTENTION, maps not in (None, ATTENTION)
     for some in texts.batches(rows, batch_size):
-        inputs = texts.inputs_of(some)
+        tables = texts.inputs.items()
+        inputs = {name: torch.tensor([table[row] for row in some]) for name, table in tables}
         outputs, layers = run_model(model, inputs, attention=attention, states=True, jumps=jumps)
         states = torch.stack(outputs.hidden_states, dim=1)
         kind = torch.promote_types(states.dtype, torch.float32)

@@ -9,9 +9,6 @@ from functools import cached_property
 from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor
-
 from jat_graph.checks.numbers import check_integer
 from jat_graph.hf.positions import most_positions
 
@@ -39,12 +36,6 @@ class EncodedTexts:
         for _, same in groupby(rows, self.lengths.__getitem__):
             while some := list(islice(same, size)):
                 yield some
-
-    def inputs_of(self, rows: Sequence[int]) -> dict[str, Tensor]:  # [B, n] each
-        """Return what the model takes, of texts of one length."""
-        return {
-            name: torch.tensor([table[row] for row in rows]) for name, table in self.inputs.items()
-        }
 
 
 def encode_texts(

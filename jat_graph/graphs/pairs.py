@@ -57,17 +57,13 @@ def attention_graph(
             ties go to the lower source. (default: None, which keeps all)
 
     Returns:
-        ``B · H`` graphs, sequence by sequence, with ``edge_index``, ``edge_weight``, ``num_nodes``,
-        ``token`` (each node's position in its row), ``sequence``, ``head``, and what pruning
-        dropped: ``dropped_edges`` and ``dropped_weight``.
+        ``B · H`` graphs of n nodes, sequence by sequence, with ``edge_index`` ``[2, E]``,
+        ``edge_weight`` ``[E]``, ``num_nodes``, ``token`` ``[n]`` (each node's position in its row)
+        and, in the batch ``[B · H]`` each, ``sequence``, ``head``, and what pruning dropped:
+        ``dropped_edges`` and ``dropped_weight``.
 
     Raises:
         ValueError: If a shape, a value, the mask, the config or the pruning does not fit.
-
-    Shapes:
-        - **output:** graphs of n nodes; ``edge_index`` ``[2, E]``, ``edge_weight`` ``[E]``,
-          ``token`` ``[n]``; the batch's ``sequence``, ``head``, ``dropped_edges`` and
-          ``dropped_weight`` are ``[B · H]``
 
     Reference:
         Eq. 2 and 3 of the JAT paper.
@@ -82,12 +78,26 @@ def attention_graph(
         >>> out = jat_graph.nn.JumpConv(8)(query.view(48, 8), graphs.edge_index, graphs.edge_weight)
     """
     check_config(config)
-    if config.graph.kind != "pairs":
+    if not isinstance(config.graph, PairGraph):
         raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
     check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
-    pairs = _read_pairs(query, key, scores, kind, config, attention_mask, is_causal, scale)
+    if scores is not None:
+        if query is not None or key is not None or scale is not None:
+            raise ValueError("query, key and scale must be None with scores, got one of them")
+        pairs = _read_map(scores, kind, config, attention_mask, is_causal)
+    elif query is None or key is None:
+        raise ValueError("attention_graph needs query and key, or scores; got neither")
+    elif kind is not None:
+        raise ValueError(f"kind must be None with query and key, got {kind!r}")
+    else:
+        check_heads(query, key)
+        config.graph.thresholds(query.size(1))
+        mask = resolve_mask(attention_mask, is_causal, query)
+        query, key = clean_padding(mask.valid, query=query, key=key)
+        scale = check_scale(scale, query.size(-1))
+        pairs = PairAdjacency.of_heads(config, query, key, scale, mask)
     return _split_graphs(vote_edges(pairs, min_weight, max_neighbors), pairs.source, pairs.mask)
 
 
@@ -99,55 +109,30 @@ def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]
     return valid.expand(source.shape).flatten(0, 1)
 
 
-def _read_pairs(
-    query: Tensor | None,
-    key: Tensor | None,
-    scores: Tensor | None,
-    kind: str | None,
-    config: JatConfig,
-    attention_mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
+def _read_map(
+    scores: Tensor, kind: str | None, config: JatConfig, mask: Tensor | None, is_causal: bool
 ) -> PairAdjacency:
-    if scores is None:
-        if query is None or key is None:
-            raise ValueError("attention_graph needs query and key, or scores; got neither")
-        if kind is not None:
-            raise ValueError(f"kind must be None with query and key, got {kind!r}")
-        check_heads(query, key)
-        config.graph.thresholds(query.size(1))
-        mask = resolve_mask(attention_mask, is_causal, query)
-        query, key = clean_padding(mask.valid, query=query, key=key)
-        scale = check_scale(scale, query.size(-1))
-        return PairAdjacency.of_heads(config, query, key, scale, mask)
-    if query is not None or key is not None or scale is not None:
-        raise ValueError("query, key and scale must be None with scores, got one of them")
-    _check_map(scores, kind, config)
-    config.graph.thresholds(scores.size(1))
-    mask = resolve_mask(attention_mask, is_causal, scores)
-    allowed = mask.allowed(scores.size(2), scores.device)
-    if allowed is not None:
-        # A map may hold anything where it is masked, -inf for one.
-        scores = scores.masked_fill(~allowed, 0.0)
-    (scores,) = clean_padding(None, scores=scores)
-    if kind == "probabilities" and bool((scores < 0).any()):
-        raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
-    return PairAdjacency.of_map(config, scores, mask)
-
-
-def _check_map(scores: Tensor, kind: str | None, config: JatConfig) -> None:
     if kind not in MAP_KINDS:
         raise ValueError(f"kind must be one of {', '.join(MAP_KINDS)}, got {kind!r}")
     check_layout("scores", scores)
     if scores.size(2) != scores.size(3):
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
     graph = config.graph
-    if kind == "probabilities" and isinstance(graph, PairGraph) and graph.vote_rate is None:
-        table = graph.threshold
-        if max(max(row) for row in table) >= 1 if isinstance(table, tuple) else table >= 1:
-            raise ValueError(
-                f"threshold must be in [0, 1) for probabilities, or use vote_rate; got {table}"
-            )
+    highest = max(graph.thresholds(scores.size(1)))
+    if kind == "probabilities" and highest >= 1 and graph.vote_rate is None:  # type: ignore[union-attr]
+        raise ValueError(
+            "threshold must be in [0, 1) for probabilities, or use vote_rate; "
+            f"got {graph.threshold}"
+        )
+    token_mask = resolve_mask(mask, is_causal, scores)
+    allowed = token_mask.allowed(scores.size(2), scores.device)
+    if allowed is not None:
+        # A map may hold anything where it is masked, -inf for one.
+        scores = scores.masked_fill(~allowed, 0.0)
+    (scores,) = clean_padding(None, scores=scores)
+    if kind == "probabilities" and bool((scores < 0).any()):
+        raise ValueError(f"probabilities must be at least 0, got {float(scores.min()):g}")
+    return PairAdjacency.of_map(config, scores, token_mask)
 
 
 def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:

@@ -63,18 +63,14 @@ def stone_graph(
         excluded: Tokens that are never stones, bool ``[B, L]``. (default: None)
 
     Returns:
-        ``B · H`` graphs, sequence by sequence, with ``hyperedge_index``, ``hyperedge_weight``,
-        ``num_nodes``, ``num_stones``, ``token`` and ``stone`` (positions in the row of each node
-        and each stone's key), ``side`` (1 for stones of unusually high scores, -1 for those of
-        unusually low ones), ``sequence`` and ``head``. Gradients flow through the weights.
+        ``B · H`` graphs of n nodes and m stones, sequence by sequence, with ``hyperedge_index``
+        ``[2, E]``, ``hyperedge_weight`` ``[E]``, ``num_nodes``, ``num_stones``, ``token`` ``[n]``
+        and ``stone`` ``[m]`` (positions in the row of each node and each stone's key), ``side``
+        ``[m]`` (1 for stones of unusually high scores, -1 for those of unusually low ones), and, in
+        the batch ``[B · H]`` each, ``sequence`` and ``head``. Gradients flow through the weights.
 
     Raises:
         ValueError: If a shape, a value, the mask or the config does not fit.
-
-    Shapes:
-        - **output:** graphs of n nodes and m stones; ``hyperedge_index`` ``[2, E]``,
-          ``hyperedge_weight`` ``[E]``, ``token`` ``[n]``, ``stone`` and ``side`` ``[m]``; the
-          batch's ``sequence`` and ``head`` are ``[B · H]``
 
     Reference:
         Bai, Zhang and Torr, *Hypergraph Convolution and Hypergraph Attention*, 2021. Stones are
@@ -91,8 +87,7 @@ def stone_graph(
     """
     check_config(config)
     if config.graph.kind != "stones":
-        got = f"got {config.graph.kind!r}; use attention_graph"
-        raise ValueError(f"graph must be 'stones' here, {got}")
+        raise ValueError("graph must be 'stones' here, got 'pairs'; use attention_graph")
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)

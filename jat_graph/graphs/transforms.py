@@ -33,19 +33,10 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         config: The settings; a table of thresholds has one row with an entry for each head.
             Probabilities take ρ in [0, 1) or ``vote_rate``.
         head: The head, from 0. (default: 0)
-        is_causal: Mask later tokens. (default: False)
-        scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
-        min_weight: Drop edges of less weight. (default: 0.0)
-        max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists.
-            (default: None, which keeps all)
+        is_causal, scale, min_weight, max_neighbors: As for :func:`jat_graph.attention_graph`.
 
     Raises:
         ValueError: If the config or the head does not fit.
-
-    Shapes:
-        - **input:** ``query`` and ``key`` ``[N, H, D]``, or ``scores`` or ``probabilities``
-          ``[H, N, N]``
-        - **output:** ``edge_index`` ``[2, E]``, ``edge_weight`` ``[E]``
 
     Reference:
         Eq. 2 and 3 of the JAT paper.
@@ -89,7 +80,8 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         heads, source = self._read_source(data)
         batch = attention_graph(
             **source,
-            config=self._head_config(heads),
+            config=self.config.replace(threshold=self.config.graph.thresholds(heads)[self.head]),
+            scale=self.scale,
             is_causal=self.is_causal,
             min_weight=self.min_weight,
             max_neighbors=self.max_neighbors,
@@ -114,41 +106,21 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     def _read_source(self, data: Data) -> tuple[int, dict[str, Any]]:
         """Return the number of heads, and the head's attention for :func:`attention_graph`."""
         found = [name for name in SOURCES if data.get(name) is not None]
-        if found == ["query", "key"]:
-            heads = self._check_source("query", data.query, 1)
-            if data.key.shape != data.query.shape:
-                raise ValueError(
-                    f"key must be {list(data.query.shape)} like query, got {list(data.key.shape)}"
-                )
-            query, key = (tensor[None, None, :, self.head] for tensor in (data.query, data.key))
-            return heads, {"query": query, "key": key, "scale": self.scale}  # [1, 1, N, D]
-        if found not in (["scores"], ["probabilities"]):
+        if found not in (["query", "key"], ["scores"], ["probabilities"]):
             raise ValueError(
                 "data must hold query and key, or scores, or probabilities, "
                 f"got {' and '.join(found) or 'none of them'}"
             )
-        (kind,) = found
-        heads = self._check_source(kind, data[kind], 0)
-        scores = data[kind][None, None, self.head]  # [1, 1, N, N]
-        return heads, {"scores": scores, "kind": kind, "scale": self.scale}
-
-    def _check_source(self, name: str, tensor: Tensor, head_dim: int) -> int:
-        if tensor.dim() != 3:
-            wanted = "[H, N, N]" if head_dim == 0 else "[N, H, D]"
-            raise ValueError(f"{name} must be {wanted}, got {list(tensor.shape)}")
-        heads = tensor.size(head_dim)
+        first, shape = found[0], data[found[0]].shape
+        axis, wanted = (1, "[N, H, D]") if first == "query" else (0, "[H, N, N]")
+        if len(shape) != 3:
+            raise ValueError(f"{first} must be {wanted}, got {list(shape)}")
+        if first == "query" and data.key.shape != shape:
+            raise ValueError(f"key must be {list(shape)} like query, got {list(data.key.shape)}")
+        heads = shape[axis]
         if self.head >= heads:
-            raise ValueError(f"head must be below the {heads} heads of {name}, got {self.head}")
-        return heads
-
-    def _head_config(self, heads: int) -> JatConfig:
-        """Return the config with the head's own threshold, if it has a table."""
-        table = self.config.graph.threshold
-        if not isinstance(table, tuple):
-            return self.config
-        if len(table) != 1 or len(table[0]) != heads:
-            sizes = [len(row) for row in table]
-            raise ValueError(
-                f"threshold table must have one row of {heads} entries, got rows of {sizes}"
-            )
-        return self.config.replace(threshold=table[0][self.head])
+            raise ValueError(f"head must be below the {heads} heads of {first}, got {self.head}")
+        own = [data[name].select(axis, self.head)[None, None] for name in found]  # [1, 1, N, ·]
+        if first == "query":
+            return heads, {"query": own[0], "key": own[1]}
+        return heads, {"scores": own[0], "kind": first}

@@ -25,14 +25,11 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
             ``encoding.word_ids(i)`` of a tokenizer says.
 
     Returns:
-        ``edge_index``, ``edge_weight`` and ``num_nodes`` of the tokens, and ``token``, their
-        positions.
+        ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']`` and ``num_nodes`` of the tokens, and
+        ``token`` ``[L]``, their positions.
 
     Raises:
         ValueError: If a token is of a word that the graph lacks, or weights do not fit the edges.
-
-    Shapes:
-        - **output:** ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']``, ``token`` ``[L]``
     """
     words = [-1 if word is None else word for word in word_ids]
     if max(words, default=-1) >= graph.num_nodes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -46,26 +48,15 @@ class TokenMask:
             device: Where to build the causal triangle.
 
         Returns:
-            True where a query may attend.
-
-        Shapes:
-            - **output:** ``[B|1, H|1, L, L]``
+            True where a query may attend, ``[B|1, H|1, L, L]``.
         """
-        parts = []
+        parts = [] if self.pairs is None else [self.pairs]
         if self.valid is not None:
             parts.append(self.valid.unsqueeze(-1) & self.valid.unsqueeze(-2))
         if self.causal:
-            parts.append(
-                torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
-            )
-        if self.pairs is not None:
-            parts.append(self.pairs)
-        if not parts:
-            return None
-        result = parts[0]
-        for part in parts[1:]:
-            result = result & part
-        return result
+            square = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
+            parts.append(square.tril())
+        return reduce(operator.and_, parts) if parts else None
 
     def attention_mask(self, length: int, like: Tensor) -> tuple[Tensor | None, bool]:
         """Return ``attn_mask`` and ``is_causal`` for scaled dot product attention.
@@ -99,11 +90,9 @@ class TokenMask:
         Returns:
             The mask, its head axis cut to ``heads`` where it has one.
         """
-        parts = (self.valid, self.pairs, self.bias, self.excluded)
-        if all(part is None or part.size(1) == 1 for part in parts):
-            return self
         valid, pairs, bias, excluded = (
-            part if part is None or part.size(1) == 1 else part[:, list(heads)] for part in parts
+            part if part is None or part.size(1) == 1 else part[:, list(heads)]
+            for part in (self.valid, self.pairs, self.bias, self.excluded)
         )
         return TokenMask(valid, self.causal, pairs, bias, excluded, self.shard)
 
@@ -172,12 +161,9 @@ def shard_mask(
     excluded = nobody if mask.excluded is None else mask.excluded
     # Some process may have padding, or excluded tokens, where others have none.
     given = torch.tensor([mask.valid is not None, mask.excluded is not None], dtype=torch.long)
-    padded, some_excluded = shard.sum(given.to(query.device)).tolist()
+    padded, some = shard.sum(given.to(query.device)).tolist()
     return TokenMask(
-        valid if padded else None,
-        mask.causal,
-        excluded=excluded if some_excluded else None,
-        shard=shard,
+        valid if padded else None, mask.causal, excluded=excluded if some else None, shard=shard
     )
 
 
@@ -194,17 +180,10 @@ def _check_mask(mask: object, query: Tensor) -> None:
         raise ValueError(
             f"attention_mask must be bool or additive floats, got {mask.dtype}: use mask.bool()"
         )
-    shape = tuple(mask.shape)
-    if len(shape) == 2:
-        fits = shape == (batch, length)
-    else:
-        fits = len(shape) == 4 and all(
-            size in choices
-            for size, choices in zip(
-                shape, ((1, batch), (1, heads), (1, length), (length,)), strict=True
-            )
-        )
-    if not fits:
+    shape, full = tuple(mask.shape), (batch, heads, length, length)
+    shared = zip(shape[:3], full, strict=False)
+    one_for_all = len(shape) == 4 and all(size in (1, whole) for size, whole in shared)
+    if shape != (batch, length) and not (one_for_all and shape[3] == length):
         raise ValueError(
             f"attention_mask must be [{batch}, {length}] or "
             f"[{batch}|1, {heads}|1, {length}, {length}], got {list(shape)}"

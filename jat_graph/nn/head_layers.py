@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,8 +14,7 @@ from torch import nn
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
-from jat_graph.nn.jump_conv import JumpConv
-from jat_graph.nn.stone_conv import StoneConv
+from jat_graph.nn.convs import JumpConv, StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]]
@@ -36,18 +35,16 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
             "conv must be a class, or a factory that takes the size of a head, such as "
             f"`lambda size: {name}(size, size)`, got one {name}"
         )
-    if isinstance(conv, str):
-        raise ValueError(f"conv must be a class or a factory; JatConfig(conv={conv!r}) takes names")
     if not callable(conv):
-        raise ValueError(f"conv must be a layer of PyG or what makes one, got {conv!r}")
+        raise ValueError(
+            f"conv must be a class or a factory, got {conv!r}; JatConfig(conv=...) takes names"
+        )
     if isinstance(conv, type) and _described(conv) is None:
         raise ValueError(
             "conv must be a layer of torch_geometric.nn or jat_graph.nn, or a factory that takes "
             f"the size of a head, got the class {conv.__name__}"
         )
-    # Not by dataclasses.replace: without a layer, no strength was wanted.
-    settings = config.to_dict() | {"conv": _described(conv) or EXTERNAL}
-    return JatConfig.from_dict({k: v for k, v in settings.items() if k != "version"})
+    return config.replace(conv=_described(conv) or EXTERNAL)
 
 
 def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadLayers:
@@ -72,9 +69,8 @@ def _described(conv: ConvFactory) -> dict[str, Any] | None:
     return {"layer": name, **arguments} if kept == arguments else None
 
 
-def _build(description: Any, head_dim: int) -> nn.Module:
+def _build(settings: Any, head_dim: int) -> nn.Module:
     """Build a layer by its name; its numbers of channels, where it has any, are the heads'."""
-    settings: Mapping[str, Any] = description
     arguments = {name: value for name, value in settings.items() if name != "layer"}
     layer = _layer_class(settings["layer"])
     if layer is None:

@@ -66,11 +66,8 @@ class MultiHeadProjections(torch.nn.Module):
         memory: Tensor,  # [B, M, C_memory]
     ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, N, D], [B, H, M, D] twice
         """Return the queries of ``x``, and the keys and values of ``memory``."""
-        return (
-            self._split_heads(self.q(x)),
-            self._split_heads(self.k(memory)),
-            self._split_heads(self.v(memory)),
-        )
+        query, key, value = self.q(x), self.k(memory), self.v(memory)
+        return self._split_heads(query), self._split_heads(key), self._split_heads(value)
 
     def merge(
         self,
@@ -92,7 +89,6 @@ class SelfAttention(MultiHeadProjections, ABC):
 
     A subclass says in ``_mix(x, mask)`` what the heads read, ``[B, H, N, D]``, for features
     ``[B, N, C]`` whose masked nodes are 0; ``self.project(x, x)`` gives queries, keys and values.
-    Graphs in dense or flat form, checks and the way back to one output are here.
 
     Args:
         channels: Size C of each input and output sample.
@@ -127,28 +123,23 @@ class SelfAttention(MultiHeadProjections, ABC):
                 (default: None, one graph)
 
         Returns:
-            Node features; zeros where the mask is False.
+            Node features, shaped as ``x``; zeros where the mask is False.
 
         Raises:
             ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
                 has a NaN or an infinity.
-
-        Shapes:
-            - **output:** as ``x``
         """
         if x.dim() == 2 and batch is None:
             mask, batch = None, mask
         self._check_input(x, mask, batch)
-        if x.dim() == 3:
-            return self._attend(x, mask)
-        if batch is None:
-            return self._attend(x.unsqueeze(0), None).squeeze(0)
-        dense, mask = to_dense_batch(x, batch)  # [B, N, C], [B, N]
-        return self._attend(dense, mask)[mask]
-
-    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        dense = x if x.dim() == 3 else x.unsqueeze(0)  # [B, N, C]
+        if batch is not None:
+            dense, mask = to_dense_batch(x, batch)  # [B, N, C], [B, N]
         # Before the projections, whose gradients a NaN in a masked node would spoil, too.
-        return self.merge(self._mix(clean_tokens(x, mask, self.channels), mask), mask)
+        out = self.merge(self._mix(clean_tokens(dense, mask, self.channels), mask), mask)
+        if batch is not None:
+            return out[mask]
+        return out if x.dim() == 3 else out.squeeze(0)
 
     @abstractmethod
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -158,14 +149,12 @@ class SelfAttention(MultiHeadProjections, ABC):
         if x.dim() not in (2, 3) or x.size(-1) != self.channels or 0 in x.shape:
             wanted = f"[B, N, {self.channels}] or [N_total, {self.channels}]"
             raise ValueError(f"x must be {wanted} and not empty, got {list(x.shape)}")
-        if x.dim() == 3:
-            if batch is not None:
-                raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
-            return
-        if mask is not None:
+        if x.dim() == 2 and mask is not None:
             raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
         if batch is None:
             return
+        if x.dim() == 3:
+            raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
         if batch.dtype != torch.long or batch.shape != x.shape[:1]:
             raise ValueError(
                 f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"

@@ -16,9 +16,6 @@ class EncoderSelfAttention(JumpSelfAttention):
     :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
     without a ``config`` no head jumps.
 
-    Raises:
-        ValueError: If a size does not fit, or the config does not fit one layer of these heads.
-
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
         JAT paper.
@@ -66,13 +63,10 @@ class EncoderDecoderAttention(MultiHeadProjections):
         channels: Size C of each input and output sample.
         heads: Number of heads H.
         memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
+        head_channels, qkv_bias, attn_out_bias, dropout: As for :class:`SelfAttention`.
 
     Raises:
-        ValueError: If a size does not fit, or a :class:`jat_graph.JatConfig` comes.
+        ValueError: If a size does not fit.
 
     Shapes:
         - **input:** decoder's tokens ``[B, N, C]``, encoder's ``[B, M, C_memory]``, with bool masks
@@ -95,11 +89,6 @@ class EncoderDecoderAttention(MultiHeadProjections):
         attn_out_bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        if isinstance(memory_channels, JatConfig):
-            raise ValueError(
-                "memory_channels must be an integer, got a JatConfig: jump heads are defined for "
-                "self-attention only"
-            )
         options = (head_channels, qkv_bias, attn_out_bias, dropout)
         super().__init__(channels, heads, *options, memory_channels)
 

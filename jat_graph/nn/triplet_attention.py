@@ -41,18 +41,12 @@ class TripletAttention(SelfAttention):
         heads: Number of heads H of D features; H · D must be a multiple of 3.
         pairs: How keys come together. (default: ``"partner"``)
         seed: What the random partners are drawn from. (default: 0)
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        head_channels, attn_out_bias, dropout: As for :class:`SelfAttention`, whose shapes these
+            are, too.
         qkv_bias: Add a bias to queries, keys, second keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
 
     Raises:
         ValueError: If a size does not fit.
-
-    Shapes:
-        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
 
     Reference:
         Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021; the

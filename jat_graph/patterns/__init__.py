@@ -11,13 +11,17 @@ import lazy_loader
 
 if TYPE_CHECKING:
     from jat_graph.patterns.base import Intersection, KeyRange, Pattern, Union
-    from jat_graph.patterns.blocks import LocalBlocks, RandomBlocks
     from jat_graph.patterns.documents import Documents
-    from jat_graph.patterns.factorised import Fixed, Strided
-    from jat_graph.patterns.parsing import parse_pattern
-    from jat_graph.patterns.positions import Causal, DilatedWindow, GlobalTokens, Window
-    from jat_graph.patterns.presets import bigbird, longformer
-    from jat_graph.patterns.reach import reaches_all
+    from jat_graph.patterns.factorised import Fixed, Strided, reaches_all
+    from jat_graph.patterns.parsing import bigbird, longformer, parse_pattern
+    from jat_graph.patterns.positions import (
+        Causal,
+        DilatedWindow,
+        GlobalTokens,
+        LocalBlocks,
+        RandomBlocks,
+        Window,
+    )
 
 __all__ = [
     "Causal",
@@ -47,13 +51,13 @@ _own, __dir__, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "base": ["Intersection", "KeyRange", "Pattern", "Union"],
-        "blocks": ["LocalBlocks", "RandomBlocks"],
         "documents": ["Documents"],
-        "factorised": ["Fixed", "Strided"],
-        "parsing": ["parse_pattern"],
-        "positions": ["Causal", "DilatedWindow", "GlobalTokens", "Window"],
-        "presets": ["bigbird", "longformer"],
-        "reach": ["reaches_all"],
+        "factorised": ["Fixed", "Strided", "reaches_all"],
+        "parsing": ["bigbird", "longformer", "parse_pattern"],
+        "positions": [
+            *("Causal", "DilatedWindow", "GlobalTokens", "Window"),
+            *("LocalBlocks", "RandomBlocks"),
+        ],
     },
 )
 

@@ -119,11 +119,8 @@ class Pattern(ABC):
 
     @property
     def spacing(self) -> int:
-        """From query to query in the blocks that need the fewest keys; 0 if any will do.
-
-        The tokens of a block that the rule is made of share their keys.
-        """
-        return 1 if self.grain > 1 else 0
+        """From query to query in the blocks that need the fewest keys; 0 if any will do."""
+        return 1 if self.grain > 1 else 0  # tokens of a block share their keys
 
     @property
     def num_sequences(self) -> int:
@@ -253,10 +250,7 @@ class Intersection(_Several):
     """What all members allow.
 
     Args:
-        members: Two patterns or more.
-
-    Raises:
-        ValueError: If a member is no pattern, or there are fewer than two.
+        members: Two patterns or more, as for :class:`Union`.
 
     Reference:
         ``and_masks`` of ``torch.nn.attention.flex_attention``.

@@ -1,4 +1,4 @@
-"""Factorised attention of Sparse Transformers: heads that connect all tokens only together."""
+"""Factorised attention of Sparse Transformers: heads that reach all tokens only together."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
+from jat_graph.checks.numbers import check_choice
 from jat_graph.patterns.base import LARGEST_COUNT, KeyRange, Pattern, check_count
-from jat_graph.patterns.blocks import LocalBlocks
-from jat_graph.patterns.positions import Causal, DilatedWindow
+from jat_graph.patterns.positions import Causal, DilatedWindow, LocalBlocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,10 +31,7 @@ class Factorised(Pattern):
     def __post_init__(self) -> None:
         what = f"of {self.name} attention"
         check_count(f"stride {what}", self.stride)
-        if self.part not in ("turns", "merged", *ONE_RULE):
-            raise ValueError(
-                f"part {what} must be turns, merged, rows or columns, got {self.part!r}"
-            )
+        check_choice(f"part {what}", self.part, ("turns", "merged", *ONE_RULE))
         check_count(f"factors {what}", self.factors, least=2, most=LARGEST_COUNT.bit_length())
         check_count(f"stride ** (factors - 1) {what}", self.stride ** (self.factors - 1))
         if self.part in ONE_RULE and self.factors > 2:
@@ -91,8 +88,7 @@ class Strided(Factorised):
         factors: The number of rules p. (default: 2)
 
     Raises:
-        ValueError: If the stride is below 1, there are fewer than 2 factors or so many that the
-            last step is too large, or the part is none of the four.
+        ValueError: If a number is too low, the last step is too large, or the part none of these.
 
     Reference:
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.2. A row
@@ -166,9 +162,8 @@ class Fixed(Factorised):
         factors: The number of rules p. (default: 2)
 
     Raises:
-        ValueError: If a number is below 1, the summary is longer than a block, there are fewer than
-            2 factors or so many that the largest block is too large, or the part is none of the
-            four.
+        ValueError: If a number is too low, the summary is longer than a block, the largest block
+            too large, or the part none of these.
 
     Reference:
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.2. The
@@ -184,12 +179,7 @@ class Fixed(Factorised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("summary of fixed attention", self.summary)
-        if self.summary > self.stride:
-            raise ValueError(
-                f"summary of fixed attention must be at most its stride {self.stride}, "
-                f"got {self.summary}"
-            )
+        check_count("summary of fixed attention", self.summary, most=self.stride)
 
     @property
     def rules(self) -> tuple[Pattern, ...]:
@@ -234,3 +224,42 @@ class Fixed(Factorised):
 
 def _triangle(side: int) -> int:
     return max(0, side) * (side + 1) // 2
+
+
+def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
+    """Tell whether every token reaches all that it may in so many steps along the pattern.
+
+    A step goes from a query to a key that one of the heads allows, or stays, as a residual
+    connection does. In a pattern that never looks ahead a token may reach the earlier ones, else
+    all.
+
+    Args:
+        pattern: The pattern; its heads share the work.
+        length: Number of tokens.
+        steps: Number of steps.
+
+    Returns:
+        Whether no pair is left out.
+
+    Raises:
+        ValueError: If a number is below 1.
+
+    Reference:
+        The criterion of Child et al. 2019, section 4.2, for factorised attention.
+    """
+    import torch
+
+    check_count("length", length)
+    check_count("steps", steps)
+    with torch.device("cpu"):  # wherever new tensors go by default
+        batch = torch.arange(max(1, pattern.num_sequences))[:, None, None, None]
+        head, index = torch.arange(pattern.period)[:, None, None], torch.arange(length)
+        rows = pattern.mask_mod(batch, head, index[:, None], index)
+        edges = rows.expand(len(batch), len(head), length, length).flatten(0, 1).any(0)
+        wanted = torch.ones(length, length, dtype=torch.bool)
+        wanted = wanted if bool(edges.triu(1).any()) else wanted.tril()
+        step = (edges | torch.eye(length, dtype=torch.bool)).float()
+        reached = step
+        for _ in range(steps - 1):
+            reached = (reached @ step).clamp(max=1)
+        return bool((reached.bool() | ~wanted).all())

@@ -1,14 +1,19 @@
-"""Patterns of positions alone: causal order, windows, and global tokens."""
+"""Patterns of positions alone: causal order, windows, blocks, and global tokens."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from jat_graph.checks.numbers import check_choice
 from jat_graph.patterns.base import KeyRange, Pattern, check_count
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# How many blocks to the left and to the right each kind sees.
+SIDES = {"own": (0, 0), "left": (1, 0), "both": (1, 1)}
 
 
 @dataclass(frozen=True)
@@ -153,3 +158,129 @@ class GlobalTokens(Pattern):
 
     def breaks(self, length: int) -> tuple[int, ...]:
         return (self.count,) if self.count < length else ()
+
+
+@dataclass(frozen=True)
+class LocalBlocks(Pattern):
+    """The sequence is cut into blocks; a query sees whole blocks near its own.
+
+    The last of the L tokens may make a shorter block: n full ones of b and a rest r.
+
+    Args:
+        block: Tokens in a block.
+        neighbours: ``"own"`` block only, ``"left"`` for the one before it, too, or ``"both"`` for
+            those on both sides. (default: ``"own"``)
+
+    Raises:
+        ValueError: If the block is empty, or the neighbours are none of the three.
+
+    Reference:
+        Tensor2Tensor's ``masked_within_block_local_attention_1d`` (own) and
+        ``masked_local_attention_1d`` (left), both with causal order; ``local_attention_1d`` (both).
+    """
+
+    name: ClassVar[str] = "local"
+    block: int
+    neighbours: str = "own"
+
+    def __post_init__(self) -> None:
+        check_count("size of local blocks", self.block)
+        check_choice("neighbours of local blocks", self.neighbours, tuple(SIDES))
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        left, right = SIDES[self.neighbours]
+        ahead = k // self.block - q // self.block
+        return (ahead >= -left) & (ahead <= right)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        left, right = SIDES[self.neighbours]
+        start = (first // self.block - left) * self.block
+        return [KeyRange(start, (last // self.block + right + 1) * self.block)]
+
+    @property
+    def grain(self) -> int:
+        return self.block
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        """Count :math:`n b^2 + r^2 + s ((n - 1) b^2 + b r)` pairs, s sides seen."""
+        full, rest = divmod(length, self.block)
+        pairs = max(0, full - 1) * self.block**2 + (self.block * rest if full else 0)
+        return full * self.block**2 + rest**2 + sum(SIDES[self.neighbours]) * pairs
+
+
+@dataclass(frozen=True)
+class RandomBlocks(Pattern):
+    """Each block is joined, in both directions, to ``count`` random blocks before it.
+
+    Block i draws one block from each of ``count`` equal shares of the blocks before it, or all of
+    them if they are fewer. So a block has about twice as many random neighbours; with causal
+    order it sees ``count``. What a block draws depends on the seed and its number alone: a longer
+    sequence does not change it, and neither do batch and device.
+
+    Args:
+        block: Tokens in a block.
+        count: Blocks that each one draws.
+        seed: Another seed gives another graph. (default: 0)
+
+    Raises:
+        ValueError: If the block or the count is below 1, or the seed is negative.
+
+    Reference:
+        Random attention of BigBird (Zaheer et al. 2020, section 2), where a block draws from all
+        blocks, so that the graph depends on the length.
+    """
+
+    name: ClassVar[str] = "random"
+    block: int
+    count: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("size of random blocks", self.block)
+        check_count("count of random blocks", self.count)
+        check_count("seed of random blocks", self.seed, least=0, most=math.inf)
+
+    def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return self._joined(q // self.block, k // self.block)
+
+    def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
+        import torch
+
+        blocks = torch.arange(-(-length // self.block), device=first.device)
+        joined = torch.zeros(len(first), len(blocks), dtype=torch.bool, device=first.device)
+        height = int((last - first).max()) // self.block + 2
+        for ahead in range(height):
+            own = (first // self.block + ahead).clamp(max=last // self.block).unsqueeze(-1)
+            joined |= self._joined(own, blocks)
+        degree = int(joined.sum(-1).max())
+        neighbours = joined.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
+        starts = neighbours[:, :degree] * self.block  # where there is none, a run is empty
+        stops = starts + joined.gather(-1, neighbours[:, :degree]) * self.block
+        return [KeyRange(*run) for run in zip(starts.unbind(-1), stops.unbind(-1), strict=True)]
+
+    @property
+    def grain(self) -> int:
+        return self.block
+
+    def num_edges(self, length: int, head: int = 0) -> int:
+        r"""Count :math:`2 \sum_i b s_i \min(c, i)` pairs, :math:`s_i` the size of block i."""
+        full, rest = divmod(length, self.block)
+        drawn = [min(self.count, number) for number in range(full + 1)]
+        return 2 * self.block * (self.block * sum(drawn[:full]) + rest * drawn[full])
+
+    def _joined(self, one: Tensor, other: Tensor) -> Tensor:
+        """Say whether the later of two blocks drew the earlier one."""
+        late, early = one.maximum(other).long(), one.minimum(other).long()
+        drawers = late.clamp(min=1)
+        share = ((early + 1) * self.count - 1) // drawers  # that holds the earlier block
+        start, stop = drawers * share // self.count, drawers * (share + 1) // self.count
+        noise = _mix(share + _mix(drawers + self.seed % 2**31))
+        drawn = start + noise % (stop - start).clamp(min=1)
+        return (early < late) & (early == drawn)
+
+
+def _mix(number: Tensor) -> Tensor:
+    """Spread integers over 31 bits, in products that fit into 63."""
+    for _ in range(2):
+        number = ((number ^ (number >> 16)) * 0x45D9F3B) & 0x7FFFFFFF
+    return number ^ (number >> 16)

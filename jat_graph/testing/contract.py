@@ -40,10 +40,8 @@ class OperatorContract:
         """Return what both :meth:`create_operator` and :meth:`dense_truth` take.
 
         Returns:
-            Queries and keys, of which about half of the pairs are joined at a threshold of 6.
-
-        Shapes:
-            - output: two tensors ``[2, 3, 12, 8]``
+            Queries and keys ``[2, 3, 12, 8]``; about half of the pairs are joined at a threshold
+            of 6.
         """
         generator = torch.Generator().manual_seed(0)
         random = torch.randn(2, 2, 3, 12, 8, dtype=torch.float64, generator=generator)
@@ -58,9 +56,6 @@ class OperatorContract:
 
         Returns:
             The operator.
-
-        Raises:
-            NotImplementedError: If a subclass does not give it.
         """
         raise NotImplementedError
 
@@ -70,14 +65,8 @@ class OperatorContract:
         Args:
             inputs: The tensors of :meth:`create_inputs`.
 
-        Shapes:
-            - output: ``[B, H, L, L]``
-
         Returns:
-            The matrix.
-
-        Raises:
-            NotImplementedError: If a subclass does not give it.
+            The matrix ``[B, H, L, L]``.
         """
         raise NotImplementedError
 

@@ -3,23 +3,16 @@
 The scripts that train on tasks and on files of one's own are in ``examples/`` of a clone.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 if TYPE_CHECKING:
-    from jat_graph.training.mixin import JatTrainerMixin
-    from jat_graph.training.strengths import parameter_groups
+    from jat_graph.training.strengths import JatTrainerMixin, parameter_groups
 
 __all__ = ["JatTrainerMixin", "parameter_groups"]
 
-
-def __getattr__(name: str) -> Any:
-    # Imported at their first use: transformers' Trainer takes seconds.
-    if name == "JatTrainerMixin":
-        from jat_graph.training.mixin import JatTrainerMixin
-
-        return JatTrainerMixin
-    if name == "parameter_groups":
-        from jat_graph.training.strengths import parameter_groups
-
-        return parameter_groups
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Imported at their first use: transformers' Trainer takes seconds.
+__getattr__, __dir__, _ = lazy_loader.attach(
+    __name__, submod_attrs={"strengths": ["JatTrainerMixin", "parameter_groups"]}
+)

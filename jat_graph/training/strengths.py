@@ -1,8 +1,9 @@
-"""Learned strengths in training: which parameters they are, and a learning rate of their own."""
+"""Learned strengths in training: a learning rate of their own, and a Trainer that knows heads."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -10,6 +11,13 @@ from transformers import Trainer
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.checks.numbers import check_finite
+from jat_graph.hf import attached_config, keep_graphs, model_card_text, save_heads
+from jat_graph.hf.adapter import find_attachment
+
+if TYPE_CHECKING:
+    _Base = Trainer
+else:
+    _Base = object
 
 # A step of Adam moves a parameter by about its learning rate, however small the gradient: weights
 # are to move little, and strengths from 0 to where they jump.
@@ -53,8 +61,8 @@ def parameter_groups(
     """
     lr = check_finite("lr", lr, least=0.0)
     weight_decay = check_finite("weight_decay", weight_decay, least=0.0)
-    if strength_lr is not None:
-        strength_lr = check_finite("strength_lr", strength_lr, least=0.0)
+    rate = TIMES * lr if strength_lr is None else strength_lr
+    check_finite("strength_lr", rate, least=0.0)
     # It looks at the model alone, at no Trainer.
     decaying = set(Trainer.get_decay_parameter_names(None, model))  # type: ignore[arg-type]
     strengths = strength_parameters(model)
@@ -65,7 +73,7 @@ def parameter_groups(
     return [
         {"params": weights, "lr": lr, "weight_decay": weight_decay},
         {"params": others, "lr": lr, "weight_decay": 0.0},
-        _group(strengths, lr, strength_lr),
+        {"params": strengths, "lr": rate, "weight_decay": 0.0},
     ]
 
 
@@ -80,16 +88,63 @@ def strength_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in found if parameter.requires_grad]
 
 
-def set_apart(
-    optimizer: Optimizer, strengths: list[nn.Parameter], lr: float, strength_lr: float | None
-) -> None:
-    """Give strengths a group of their own in an optimizer that has them among others."""
-    own = set(strengths)
-    for group in optimizer.param_groups:
-        group["params"] = [p for p in group["params"] if p not in own]
-    optimizer.add_param_group(_group(strengths, lr, strength_lr))
+class JatTrainerMixin(_Base):
+    """Mix into a Trainer: ``class MyTrainer(JatTrainerMixin, Trainer)``.
 
+    Learned strengths get a learning rate of their own, with the schedule of the rest and without
+    weight decay (:func:`parameter_groups`). Activations that are computed again in the backward
+    pass take the graphs of the forward pass. Saved models and adapters say which heads they have,
+    and so does the model card.
 
-def _group(strengths: list[nn.Parameter], lr: float, strength_lr: float | None) -> dict[str, Any]:
-    rate = TIMES * lr if strength_lr is None else strength_lr
-    return {"params": strengths, "lr": rate, "weight_decay": 0.0}
+    Attributes:
+        strength_learning_rate: Of learned strengths; None is 100 times that of the rest. Set it
+            before training begins.
+
+    Example:
+        >>> from transformers import Trainer
+        >>> class MyTrainer(JatTrainerMixin, Trainer):
+        ...     strength_learning_rate = 1e-2
+    """
+
+    strength_learning_rate: float | None = None
+
+    def create_optimizer(self, model: Any = None) -> Optimizer:
+        """Make the optimizer, with a group for strengths where the model learns some."""
+        is_new = self.optimizer is None
+        optimizer = super().create_optimizer(model)
+        trained: Any = self.model if model is None else model
+        strengths = strength_parameters(trained) if is_new else []
+        if strengths:  # they are among the others until now
+            own, rate = set(strengths), self.strength_learning_rate
+            for group in optimizer.param_groups:
+                group["params"] = [p for p in group["params"] if p not in own]
+            rate = TIMES * self.args.learning_rate if rate is None else rate
+            optimizer.add_param_group({"params": strengths, "lr": rate, "weight_decay": 0.0})
+        return optimizer
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train; what is computed again in the backward pass leaves graphs as they were."""
+        model: Any = self.model
+        if self.args.activation_checkpointing and attached_config(model) is not None:
+            self.args.activation_checkpointing = False  # written as JSON, it takes no function
+            model.activation_checkpointing_enable(
+                {"use_reentrant": False, "context_fn": keep_graphs}
+            )
+        return super().train(*args, **kwargs)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write the Trainer's model card, and which heads the model has."""
+        from huggingface_hub import ModelCard
+
+        super().create_model_card(*args, **kwargs)
+        model: Any = self.model
+        if self.is_world_process_zero() and find_attachment(model) is not None:
+            path = Path(str(self.args.output_dir), "README.md")
+            heads = ModelCard(model_card_text(model)).text
+            path.write_text(f"{path.read_text(encoding='utf-8')}\n{heads}", encoding="utf-8")
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        model: Any = self.model
+        if self.args.should_save and find_attachment(model) is not None:
+            save_heads(model, output_dir or str(self.args.output_dir))

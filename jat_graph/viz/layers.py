@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from jat_graph.checks.layers import read_layer
 from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.pictures import read_layer
 from jat_graph.viz.figures import Panel, colours_of
 
 # Of which each has a column.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from jat_graph.attention.patterns.dense import pattern_rows
-from jat_graph.checks.layers import is_layer
-from jat_graph.checks.pictures import check_pattern_tokens
+from jat_graph.checks.pictures import check_pattern_tokens, is_layer
 from jat_graph.patterns import Pattern, Union, parse_pattern
 from jat_graph.viz.figures import Panel, colours_of, draw_panel, new_figure
 from jat_graph.viz.layers import layer_panels
