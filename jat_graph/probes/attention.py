@@ -12,7 +12,7 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
+from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
 from jat_graph.probes.pictures import QUIET, draw_rows
 from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, random_weights, read_rows
@@ -240,12 +240,10 @@ def _table(answers: pd.DataFrame, sources: Sequence[str], sentences: int) -> pd.
     for task in (JOINED, WHICH):
         for source in sources:
             own = answers[(answers["task"] == task) & (answers["told from"] == source)]
-            hits, totals = (np.bincount(own["row"], one, sentences) for one in (own["right"], None))
-            share, low, high = map(float, resampled_ratio(hits, totals))
-            row = {"task": task, "told from": source, "pairs": len(own), "accuracy": share}
+            row = {"task": task, "told from": source, "pairs": len(own)}
+            row |= with_ends("accuracy", resampled_mean(own["right"], own["row"], sentences), "")
             seeds = own.groupby("seed")["right"].mean()
-            row |= {"low": low, "high": high, "least": seeds.min(), "most": seeds.max()}
-            found.append(row)
+            found.append(row | {"least": seeds.min(), "most": seeds.max()})
     return pd.DataFrame(found)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
+from jat_graph.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
 from jat_graph.probes.pictures import COLOURS, QUIET, ROW, add_legend, draw_layers, draw_rows
 from jat_graph.probes.structural import TreeStudy
 from jat_graph.probes.tree_maps import DISTANCE, squared_distances
@@ -56,14 +56,13 @@ def tree_distances(
 
     A tree has an exact embedding in which *squared* distances are its own; with other powers some
     trees have none. For each power p and all pairs of words in ``test`` the number of edges d is
-    fitted as d = ‖B(h_i − h_j)‖^p / a: with no map B, with the one that was trained for squares,
-    and with one that was trained for this power. In the space of the map for squares the squared
-    distance between word and head would be 1 for each relation, if the space held the trees and
-    nothing else. Subtypes of relations are counted with their relation.
+    fitted as d = ‖B(h_i − h_j)‖^p / a: with no map B, with one trained for squares, and with one
+    trained for this power. In the space of the map for squares the squared distance between word
+    and head would be 1 for each relation, if the space held the trees and nothing else. Subtypes
+    of relations are counted with their relation.
 
     Args:
-        reader: A model, and where its states and trained probes are kept;
-            :func:`structural_probe` shares them.
+        reader: A model, and where its states and probes are kept, as :func:`structural_probe`'s.
         train: Sentences to train on, from :func:`read_treebank`.
         dev: Sentences by which training stops.
         test: Sentences that are measured.
@@ -155,10 +154,8 @@ def relation_table(
     for relation, own in pairs.groupby("relation"):
         if len(own) < least:
             continue
-        values = own["squared"]
-        totals, sums = (np.bincount(own["row"], part, len(trees)) for part in (None, values))
-        row = {"relation": relation, "count": len(own)}
-        row |= with_ends("mean", resampled_ratio(sums, totals))
+        values, row = own["squared"], {"relation": relation, "count": len(own)}
+        row |= with_ends("mean", resampled_mean(values, own["row"], len(trees)))
         row["deviation"] = values.std(ddof=0)
         names = ("lower quartile", "median", "upper quartile")
         rows.append(row | dict(zip(names, values.quantile([0.25, 0.5, 0.75]), strict=True)))

@@ -102,11 +102,18 @@ def with_ends(name: str, found: Sequence[Any], prefix: str | None = None) -> dic
     return dict(zip((name, f"{start}low", f"{start}high"), map(float, found), strict=True))
 
 
-def resampled_ratio(hits: ArrayLike, totals: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Return Σ hits / Σ totals over sentences, [S, …] each, and the ends of its 95 % interval.
+def resampled_mean(
+    values: ArrayLike, rows: ArrayLike, number: int, counts: ArrayLike = 1.0
+) -> tuple[Floats, Floats, Floats]:
+    """Return the mean of what is in some of so many sentences, and its interval, as below."""
+    both = np.zeros((2, number, *np.shape(values)[1:]))
+    for sums, own in zip(both, (values, counts), strict=True):
+        np.add.at(sums, rows, own)
+    return resampled_ratio(*both)
 
-    NaN where there is nothing in total.
-    """
+
+def resampled_ratio(hits: ArrayLike, totals: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Return Σ hits / Σ totals over sentences, [S, …] each or NaN, and its 95 % interval."""
     return resampled(np.stack([hits, totals], -1), lambda sums: sums[..., 0] / sums[..., 1])
 
 
@@ -114,13 +121,10 @@ def resampled(
     rows: ArrayLike,  # [S, …], of each sentence
     statistic: Callable[[Floats], Floats],  # of sums over sentences: [n, …] -> [n, …]
 ) -> tuple[Floats, Floats, Floats]:  # […] each
-    """Return a statistic of Σ rows over sentences, and the ends of its 95 % interval.
-
-    Sentences are drawn with replacement, all of a sentence together: its words are not independent
-    (Efron and Tibshirani 1993, chapter 13). As a statistic is of sums, all drawings are one product
-    of matrices; scipy's bootstrap would gather the rows of each drawing, a hundred times as much.
-    The ends are NaN where the statistic is undefined on more than a tenth of the drawings.
-    """
+    """Return a statistic of Σ rows over sentences, and the ends of its 95 % interval or NaN."""
+    # Words of one sentence are not independent, which so is drawn whole (Efron and Tibshirani 1993,
+    # chapter 13). As a statistic is of sums, all drawings are one product of matrices; scipy's
+    # bootstrap would gather the rows of each drawing, a hundred times as much.
     values = np.asarray(rows, np.float64)
     tail = (1 - CONFIDENCE) / 2
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -147,18 +147,22 @@ class PairCounts:
         cells, cell = np.unique(np.stack([rows, apart]), axis=1, return_inverse=True)
         self.density, self._joined = joined.mean(0), joined  # [C], [N, C]
         self._by_sentence = members(rows, len(sentences))
-        self._by_cell = members(cell.ravel(), cells.shape[1])
+        by_cell = members(cell.ravel(), cells.shape[1])
+        self._groups = [
+            (groups, groups @ joined, np.maximum(groups.sum(1), 1.0))
+            for groups in (self._by_sentence, by_cell)
+        ]
         self._cells_by_sentence = members(cells[0], len(sentences))
 
     def of(self, name: str) -> Any:  # [3, S, C]
         """Joined pairs of a kind, what chance gives, and what it gives among equal distances."""
-        pairs, chances = self.kinds[name], []
+        pairs = self.kinds[name]
         some = np.bincount(pairs, minlength=len(self._joined))
-        for groups in (self._by_sentence, self._by_cell):
-            share = (groups @ some) / np.maximum(groups @ np.ones(len(some)), 1.0)
-            chances.append((groups @ self._joined) * share[:, None])
-        joined = self._by_sentence[:, pairs] @ self._joined[pairs]
-        return np.stack([joined, chances[0], self._cells_by_sentence @ chances[1]])
+        chance, matched = (
+            joined * ((groups @ some) / sizes)[:, None] for groups, joined, sizes in self._groups
+        )
+        found = self._by_sentence[:, pairs] @ self._joined[pairs]
+        return np.stack([found, chance, self._cells_by_sentence @ matched])
 
 
 def pair_kinds(sentences: Sequence[Sentence], least: int) -> dict[str, Integers]:
