@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,15 +18,12 @@ from jat_graph.probes.clusters import directions, find_clusters, lay_out, rename
 from jat_graph.probes.contexts import Context, find_uses
 from jat_graph.probes.corpora import WordNet
 from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers, with_ends
-from jat_graph.probes.pictures import COLOURS, MARKERS
+from jat_graph.probes.pictures import COLOURS, MARKERS, Figure
 from jat_graph.probes.words import WordReader, check_layers, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LEAST = 5  # sentences: fewer make no map
 CLUSTER, TAG, SENSE = "cluster", "part of speech", "sense"

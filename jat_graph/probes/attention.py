@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +13,11 @@ import pandas as pd
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
-from jat_graph.probes.pictures import QUIET, draw_rows
+from jat_graph.probes.pictures import QUIET, Figure, draw_rows
 from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, random_weights, read_rows
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 JOINED, WHICH = "is there a relation?", "which relation?"
 DISTANCE, RANDOM = "word distance", "random weights"

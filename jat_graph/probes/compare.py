@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.files import read_object
 from jat_graph.probes.findings import Findings
-from jat_graph.probes.pictures import add_legend, draw_rows
+from jat_graph.probes.pictures import Figure, add_legend, draw_rows
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 VARIANT = "variant"
 NUMBERS = ("mean", "deviation", "change", "low", "high")
@@ -42,13 +39,13 @@ def compare_findings(
 
     Returns:
         For each row that all files have and each variant the mean over runs, their standard
-        deviation, and the change against the first variant with its 95 % interval over runs; one
-        run gives none. A picture of the changes, ``compared``.
+        deviation, and the change against the first variant with its 95 % interval over runs, if
+        there are several. A picture of the changes, ``compared``.
 
     Raises:
         ValueError: If there are not two variants with equally many files; if a file is no probe's,
-            another probe's than the first, or of one that was asked otherwise; or if they have no
-            such column, or no row in common.
+            or not of the same probe, asked the same, as the first; or if they have no such column,
+            or no row in common.
 
     Reference:
         Student's paired t test: the interval holds what other runs of training may do. Sentences
@@ -61,6 +58,8 @@ def compare_findings(
             ...
         ValueError: variants must be two or more with equally many files, got base 0, stones 0
     """
+    from scipy.stats import ttest_1samp
+
     runs = {len(files) for files in variants.values()}
     if len(variants) < 2 or len(runs) > 1 or runs == {0}:
         told = ", ".join(f"{name} {len(files)}" for name, files in variants.items()) or "none"
@@ -76,10 +75,23 @@ def compare_findings(
     wide = pd.concat(series, axis=1, join="inner").dropna()  # [rows, (variant, run)]
     if wide.empty:
         raise ValueError(f"the files must have a row in common with a {column}, got none")
-    table = _table(wide, list(variants))
+    parts = []
+    for name in variants:
+        own, changes = wide[name], wide[name] - wide[next(iter(variants))]  # [rows, runs]
+        columns = {VARIANT: name, "mean": own.mean(axis=1), "deviation": own.std(axis=1)}
+        if len(parts):
+            columns["change"] = changes.mean(axis=1)
+        if len(parts) and changes.shape[1] > 1:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ends = ttest_1samp(changes.to_numpy(), 0.0, axis=1).confidence_interval(0.95)
+            spread = (changes.std(axis=1) > SAME).to_numpy()
+            columns |= {end: np.where(spread, one, np.nan) for end, one in ends._asdict().items()}
+        parts.append(pd.DataFrame(columns, index=wide.index).reset_index())
+    table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
+    index = (*first["index"], VARIANT)
+    table = table.reindex(columns=[*index, *NUMBERS]).astype(dict.fromkeys(NUMBERS, float))
     settings = {"probe": first["name"], "value": column, "variants": list(variants)}
     figures = {"compared": _draw(table, first["index"], list(variants), column)}
-    index = (*first["index"], VARIANT)
     return Findings("compared", CAPTION, table, settings | {"runs": max(runs)}, figures, index)
 
 
@@ -104,28 +116,6 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
         raise ValueError(f"value must be one of {', '.join(numbers)}, got {column!r}")
     series: pd.Series[float] = rows.set_index(found["index"])[column].astype(float)
     return series
-
-
-def _table(wide: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """A row for each row of the probe's table and each variant."""
-    from scipy.stats import ttest_1samp
-
-    parts = []
-    for name in names:
-        own = wide[name]  # [rows, runs]
-        columns = {VARIANT: name, "mean": own.mean(axis=1), "deviation": own.std(axis=1)}
-        changes = own - wide[names[0]]
-        if name != names[0]:
-            columns["change"] = changes.mean(axis=1)
-        if name != names[0] and changes.shape[1] > 1:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ends = ttest_1samp(changes.to_numpy(), 0.0, axis=1).confidence_interval(0.95)
-            spread = (changes.std(axis=1) > SAME).to_numpy()
-            columns |= {end: np.where(spread, one, np.nan) for end, one in ends._asdict().items()}
-        parts.append(pd.DataFrame(columns, index=wide.index).reset_index())
-    table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
-    table = table.reindex(columns=[*wide.index.names, VARIANT, *NUMBERS])
-    return table.astype(dict.fromkeys(NUMBERS, float))
 
 
 def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], column: str) -> Figure:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
 from jat_graph.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
-from jat_graph.probes.pictures import COLOURS, QUIET, ROW, add_legend, draw_layers, draw_rows
+from jat_graph.probes.pictures import (
+    COLOURS,
+    QUIET,
+    ROW,
+    Figure,
+    add_legend,
+    draw_layers,
+    draw_rows,
+)
 from jat_graph.probes.structural import TreeStudy
 from jat_graph.probes.tree_maps import DISTANCE, squared_distances
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"

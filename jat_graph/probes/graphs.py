@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,10 @@ from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio, with_ends
 from jat_graph.probes.heads import choosing_half
-from jat_graph.probes.pictures import ROW, add_legend, draw_rows
+from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 EDGE, SIBLINGS, SAME_TAG = "head and dependent", "siblings", "one part of speech"
 MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,10 @@ import pandas as pd
 from jat_graph.checks.numbers import check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH
 from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
-from jat_graph.probes.pictures import ROW, add_legend, draw_rows
+from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 OFFSETS = np.array([step for step in range(-20, 21) if step])  # words
 WAYS = ("dependent looks", "head looks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,11 @@ import pandas as pd
 from jat_graph.checks.numbers import check_flag, check_indices
 from jat_graph.probes.corpora import MarkedSentence, MarkedWord, WordNet
 from jat_graph.probes.findings import Findings, Floats, resampled_mean
-from jat_graph.probes.pictures import add_legend, draw_layers
+from jat_graph.probes.pictures import Figure, add_legend, draw_layers
 from jat_graph.probes.states import MarkedStates, read_marked, read_training, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers, random_weights
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FIRST, FREQUENT = "WordNet's first sense", "most frequent in SemCor"
 NEAREST, RANDOM = "nearest centroid", "nearest centroid, random weights"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from jat_graph.data.storage import digest
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
 from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
-from jat_graph.probes.pictures import QUIET, add_legend, draw_layers
+from jat_graph.probes.pictures import QUIET, Figure, add_legend, draw_layers
 from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,
@@ -31,9 +31,6 @@ from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MODEL, OFF, RANDOM, CHAIN = "model", "jumps off", "random weights", "words in a line"
 UUAS, DSPR, ROOT, NSPR = MEASURES = ("UUAS", "DSpr", "root accuracy", "NSpr")
@@ -216,12 +213,10 @@ def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[floa
 
 
 def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
-    """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere.
-
-    scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
-    """
+    """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere."""
     from scipy.stats import rankdata
 
+    # scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
     ranks = [rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))

@@ -42,14 +42,11 @@ def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
 
 
 class TreeBatch(NamedTuple):
-    """Sentences of about one length.
-
-    A weight is 1 over how many pairs or words its sentence has, and 0 in padding.
-    """
+    """Sentences of about one length."""
 
     states: Tensor  # [B, L, D]
     target: Tensor  # [B, L, L] distances, or [B, L] depths
-    weight: Tensor  # the same
+    weight: Tensor  # 1 over how many pairs or words the sentence has, 0 in padding
 
     def loss(self, projection: Tensor, kind: str, power: float) -> Tensor:
         """The sum over sentences of the mean absolute error."""

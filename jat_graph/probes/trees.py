@@ -1,11 +1,14 @@
-"""A sentence's tree as arcs, and as points in the space of a probe."""
+"""A sentence's tree as arcs, and as points in the space of a probe.
+
+After Figure 2 of Hewitt and Manning 2019, and Figure 3 of Coenen et al. 2019.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,14 +16,10 @@ from torch import Tensor
 
 from jat_graph.directions import isolated
 from jat_graph.probes.findings import Floats
-from jat_graph.probes.pictures import COLOURS, QUIET, add_legend
+from jat_graph.probes.pictures import COLOURS, QUIET, Axes, Figure, add_legend
 from jat_graph.probes.tree_maps import spanning_tree, squared_distances
 from jat_graph.probes.treebank import Sentence
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
@@ -32,11 +31,7 @@ DEVIATION = "PuOr_r"  # darker is farther from 1, on both sides
 
 
 def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
-    """Draw a sentence's tree above it, and below it the tree of least distances, [n, n].
-
-    Edges that both have are whole lines, those of one alone dashed; punctuation is grey, and has no
-    part in it (Hewitt and Manning 2019, Figure 2).
-    """
+    """Draw a tree above its words, and below them that of least distances, [n, n]."""
     from matplotlib.patches import Arc
 
     tree, middles = sentence.shown_edges, _middles(sentence)
@@ -65,12 +60,7 @@ def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
 
 
 def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
-    """Draw a sentence's tree beside its words in the space of a probe, [n, R], by its main axes.
-
-    Colours and numbers say how far the squared distance of an edge is from 1, which it would be if
-    the space held the tree. Dashed lines join words that the tree of least distances joins alone.
-    Punctuation is left out (Coenen et al. 2019, Figure 3).
-    """
+    """Draw a tree beside its words in the space of a probe, [n, R]."""
     tree, shown, middles = sentence.shown_edges, sentence.shown, _middles(sentence)
     if not shown:
         raise ValueError("sentence must have a word that is no punctuation, got none")

@@ -155,10 +155,7 @@ def read_states(
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
-    """Return a model of the same shape whose weights are as before any training.
-
-    It has the jump heads of the model if they are asked for.
-    """
+    """Return a model of the same shape without any training, with its jump heads if asked for."""
     from transformers import AutoModel
 
     settings = attached_config(model)
