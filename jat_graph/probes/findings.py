@@ -112,7 +112,7 @@ def with_ends(name: str, found: Sequence[Any], prefix: str | None = None) -> dic
 
 
 def resampled_mean(
-    values: ArrayLike, rows: ArrayLike, number: int, counts: ArrayLike = 1.0
+    values: ArrayLike, rows: Any, number: int, counts: ArrayLike = 1.0
 ) -> tuple[Floats, Floats, Floats]:
     """Return the mean of what is in some of so many sentences, and its interval, as below."""
     both = np.zeros((2, number, *np.shape(values)[1:]))
@@ -199,13 +199,13 @@ def compare_findings(
     wide = pd.concat(series, axis=1, join="inner").dropna()  # [rows, (variant, run)]
     if wide.empty:
         raise ValueError(f"the files must have a row in common with a {column}, got none")
-    parts = []
+    parts: list[pd.DataFrame] = []
     for name in variants:
         own, changes = wide[name], wide[name] - wide[next(iter(variants))]  # [rows, runs]
         columns = {VARIANT: name, "mean": own.mean(axis=1), "deviation": own.std(axis=1)}
-        if len(parts):
+        if parts:
             columns["change"] = changes.mean(axis=1)
-        if len(parts) and changes.shape[1] > 1:
+        if parts and changes.shape[1] > 1:
             with np.errstate(divide="ignore", invalid="ignore"):
                 ends = ttest_1samp(changes.to_numpy(), 0.0, axis=1).confidence_interval(0.95)
             spread = (changes.std(axis=1) > SAME).to_numpy()
