@@ -5,11 +5,10 @@ Needs the extra ``probes``.
 
 from jat_graph.probes.atlas import Atlas, context_atlas
 from jat_graph.probes.attention import attention_probe
-from jat_graph.probes.compare import compare_findings
 from jat_graph.probes.contexts import Context, read_contexts
 from jat_graph.probes.corpora import open_wordnet, read_evaluation, read_semcor
 from jat_graph.probes.distances import tree_distances
-from jat_graph.probes.findings import Findings
+from jat_graph.probes.findings import Findings, compare_findings
 from jat_graph.probes.graphs import graphs_and_trees
 from jat_graph.probes.heads import best_heads
 from jat_graph.probes.ratio import similarity_ratio

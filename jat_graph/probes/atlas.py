@@ -6,8 +6,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,15 +19,12 @@ from jat_graph.probes.clusters import directions, find_clusters, lay_out, rename
 from jat_graph.probes.contexts import Context, find_uses
 from jat_graph.probes.corpora import WordNet
 from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers, with_ends
-from jat_graph.probes.pictures import COLOURS, MARKERS
+from jat_graph.probes.pictures import COLOURS, MARKERS, Figure
 from jat_graph.probes.words import WordReader, check_layers, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LEAST = 5  # sentences: fewer make no map
 CLUSTER, TAG, SENSE = "cluster", "part of speech", "sense"
@@ -80,25 +78,23 @@ def context_atlas(
 
     A point is the word's state where it first stands in the sentence, seen from the mean of a
     layer's states and brought to one length. UMAP lays them out, or PCA where umap-learn is
-    missing; each layer begins where the one below ended. Clusters are those of k-means, of as many
-    as give the best silhouette, from 2 to 8; one keeps its number in the next layer where it keeps
-    its points. Distances between far groups of a map by UMAP mean nothing, nor do clusters with a
-    low silhouette.
+    missing; each layer begins where the one below ended. Clusters are those of k-means, from 2 to 8
+    by the best silhouette; one keeps its number in the next layer where it keeps its points.
+    Distances between far groups of UMAP mean nothing, nor do clusters with a low silhouette.
 
     Args:
         reader: A model, and where its states are kept.
         word: The word, in any case. Other forms of it are other words.
-        contexts: Sentences, from :func:`read_contexts`; of two with the same letters the first
-            counts.
+        contexts: Sentences, from :func:`read_contexts`; those with the same letters count once.
         most: Most sentences, 5 or more; of more an even sample is drawn. (default: 1000)
         layers: Layers to show; 0 is the embeddings. (default: None, all)
         wordnet: From :func:`open_wordnet`, to say what senses are. (default: None, keys alone)
         seed: Seed of the sample, the layout and the clusters. (default: 0)
 
     Returns:
-        A row for each cluster: its sentences, the words that tell, and the share of the most
-        common part of speech and sense in it, with Wilson's 95 % interval; the row "all" of a layer
-        has the share of all uses whose cluster is mostly of their kind. A picture for each kind.
+        A row for each cluster: its sentences, telling words, and the share of its most common part
+        of speech and sense, with Wilson's 95 % interval; the row "all" of a layer has the share of
+        all uses whose cluster is mostly of their kind. A picture for each kind.
 
     Raises:
         ValueError: If no sentence has the word, or fewer than 5 that fit the model, or an option
@@ -114,10 +110,10 @@ def context_atlas(
     uses, different, read = find_uses(word, contexts, most, seed)
     found = read_states(reader, [own.words for own, _ in uses], [[at] for _, at in uses])
     kept = [row for row in range(len(uses)) if row not in found.left_out]
-    if len(kept) < LEAST:
-        wanted = f"word must stand in {LEAST} sentences that fit the model"
-        raise ValueError(f"{wanted}, got {word!r} in {len(kept)}")
     uses = [uses[row] for row in kept]
+    if len(uses) < LEAST:
+        wanted = f"word must stand in {LEAST} sentences that fit the model"
+        raise ValueError(f"{wanted}, got {word!r} in {len(uses)}")
     points = [directions(found.values[layer, kept].astype(np.float64)) for layer in chosen]
     placed, method = lay_out(points, seed)
     maps: list[LayerMap] = []
@@ -132,8 +128,8 @@ def context_atlas(
     if wordnet is not None:
         senses = [own and f"{own} {wordnet.definition(own)}" for own in senses]
     kinds = {name: own for name, own in ((TAG, tags), (SENSE, senses)) if any(own)}
-    known = {name: Counter(own for own in some if own) for name, some in kinds.items()}
-    common = {name: own.most_common(1)[0] for name, own in known.items()}
+    known = {name: Counter(filter(None, some)) for name, some in kinds.items()}
+    common = ((name, *own.most_common(1)[0]) for name, own in known.items())
     settings = {
         "word": word,
         "sentences_read": read,
@@ -142,7 +138,7 @@ def context_atlas(
         "layers": list(chosen),
         "layout": method,
         "seed": seed,
-        "common": {name: (own, n / known[name].total()) for name, (own, n) in common.items()},
+        "common": {name: (own, n / known[name].total()) for name, own, n in common},
     }
     figures, views = {}, []
     for kind in (CLUSTER, *kinds):
@@ -189,26 +185,28 @@ class LayerMap:
         from scipy.stats import binomtest
 
         rows: list[dict[str, Any]] = []
-        for cluster in (*self.words, None):  # the last row is of all
-            own = np.ones(len(self.clusters), bool) if cluster is None else self.clusters == cluster
+        for name, groups in (
+            *((str(one + 1), [one]) for one in self.words),
+            (ALL, list(self.words)),
+        ):
+            is_all = name == ALL
             row: dict[str, Any] = {
                 "layer": self.layer,
-                "cluster": ALL if cluster is None else str(cluster + 1),
-                "sentences": int(own.sum()),
-                "silhouette": self.silhouette if cluster is None else np.nan,
-                "telling words": "" if cluster is None else ", ".join(self.words[cluster]),
+                "cluster": name,
+                "sentences": int(np.isin(self.clusters, groups).sum()),
+                "silhouette": self.silhouette if is_all else np.nan,
+                "telling words": "" if is_all else ", ".join(self.words[groups[0]]),
             }
-            for name, values in kinds.items():
-                parts = (own & (self.clusters == one) for one in np.unique(self.clusters[own]))
-                some = (np.array(values, object)[part] for part in parts)
-                counts = [Counter(kind for kind in part if kind) for part in some]
+            for kind, values in kinds.items():
+                pairs = [*zip(values, self.clusters.tolist(), strict=True)]
+                counts = [Counter(own for own, at in pairs if own and at == one) for one in groups]
                 known = sum(part.total() for part in counts)
-                row |= {name: None, f"{name} known": known}
+                row |= {kind: None, f"{kind} known": known}
                 if known:
-                    row[name] = counts[0].most_common(1)[0][0] if len(counts) == 1 else ""
+                    row[kind] = counts[0].most_common(1)[0][0] if len(counts) == 1 else ""
                     most = sum(max(part.values(), default=0) for part in counts)
                     ends = binomtest(most, known).proportion_ci(CONFIDENCE, method="wilson")
-                    row |= with_ends(f"{name} share", (most / known, *ends), f"{name} ")
+                    row |= with_ends(f"{kind} share", (most / known, *ends), f"{kind} ")
             rows.append(row)
         return rows
 
@@ -222,17 +220,16 @@ def _view(
     """A map for the viewer: sentences with a space between any two words, where the word is."""
     points, layers = [], []
     for context, index in uses:
-        start = sum(len(word) + 1 for word in context.words[:index])
-        word = context.words[index]
+        start, word = sum(len(own) + 1 for own in context.words[:index]), context.words[index]
         points.append(AtlasPoint(word, " ".join(context.words), (start, start + len(word))))
     for own, group in zip(maps, groups, strict=True):
         caption = f"{len(own.words)} clusters, silhouette {own.silhouette:.2f}."
+        caption = "No parts can be told apart." if np.isnan(own.silhouette) else caption
         labels = [
             AtlasLabel(*own.middle(one), f"{one + 1}: {', '.join(words[:3])}".removesuffix(": "))
             for one, words in own.words.items()
         ]
-        placed = [(float(x), float(y)) for x, y in own.points]
-        caption = "No parts can be told apart." if np.isnan(own.silhouette) else caption
+        placed = [(x, y) for x, y in own.points.tolist()]
         layers.append(AtlasLayer(own.name, placed, list(group), labels, caption))
     return AtlasView(title=title, points=points, layers=layers)
 
@@ -245,8 +242,7 @@ def _draw(
     known = sorted(set(counts) - {UNKNOWN, OTHER}, key=lambda own: (-counts[own], own))
     if by_cluster:
         known.sort(key=int)
-    styles = list(zip(COLOURS, MARKERS, strict=True))
-    looks = {own: styles[index % len(styles)] for index, own in enumerate(known)}
+    looks = dict(zip(known, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
     looks |= {OTHER: ("#777777", "+")} if OTHER in counts else {}
     looks |= {UNKNOWN: ("#BBBBBB", ".")} if UNKNOWN in counts else {}
     across = min(ACROSS, len(maps))

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio
-from jat_graph.probes.pictures import QUIET, draw_rows
+from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
+from jat_graph.probes.pictures import QUIET, Figure, draw_rows
 from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, random_weights, read_rows
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 JOINED, WHICH = "is there a relation?", "which relation?"
 DISTANCE, RANDOM = "word distance", "random weights"
@@ -37,10 +34,6 @@ CAPTION = (
     "the accuracy on those same pairs, less that of the control task. Intervals of 95 % over "
     "sentences; least and most are of the seeds."
 )
-
-Drawing: TypeAlias = dict[tuple[str, int], list[pd.DataFrame]]  # of a task and a seed: both parts
-# Of pairs that were read: their indices, and what describes them, [n, 2 · C].
-Described: TypeAlias = tuple[Integers, Floats]
 
 
 def attention_probe(
@@ -69,8 +62,7 @@ def attention_probe(
         maps: What describes pairs: ``"attention"``; of jump heads also ``"scores"``,
             ``"propagated"`` or ``"graph"``. (default: ``"attention"``)
         relations: How many of the most frequent relations are told apart. (default: 30)
-        examples: Most pairs that are drawn of ``train``, and of ``test``, for each task and seed.
-            (default: 6000)
+        examples: Most pairs of ``train``, and of ``test``, for each task and seed. (default: 6000)
         seeds: Each draws its own pairs, labels and weights. (default: (0, 1, 2))
 
     Returns:
@@ -92,60 +84,52 @@ def attention_probe(
     names = [name for name in frequent_relations(train) if name in there][:relations]
     if len(names) < 2:
         raise ValueError(f"train and test must share two relations at least, got {names}")
-    draws: dict[str, Callable[[Sequence[Sentence], np.random.Generator], pd.DataFrame]] = {
-        JOINED: lambda part, chance: joined_or_not(part, examples, chance),
-        WHICH: lambda part, chance: of_each_relation(part, names, examples, chance),
-    }
-    drawn: Drawing = {}
+    drawn = []
     for seed in seeds:
-        for task, draw in draws.items():
+        for task in (JOINED, WHICH):
             chance = np.random.default_rng(seed)
-            drawn[task, seed] = [draw(part, chance) for part in parts]
-    own = _describe(reader, parts, drawn)
-    random: dict[tuple[str, int], list[Described]] = {}
-    for seed in seeds:
-        twin = replace(reader, model=random_weights(reader.model, seed, jumping=True))
-        some = {place: pairs for place, pairs in drawn.items() if place[1] == seed}
-        random |= _describe(twin, parts, some)
+            for part, sentences in enumerate(parts):
+                if task == JOINED:
+                    own = joined_or_not(sentences, examples, chance)
+                else:
+                    own = of_each_relation(sentences, names, examples, chance)
+                drawn.append(own.assign(task=task, seed=seed, part=part))
+    pairs = pd.concat(drawn, ignore_index=True)
 
-    answers = []  # of each pair that was asked
-    for (task, seed), pairs in track_progress(drawn.items(), "Fitting probes", len(drawn)):
-        apart = [np.minimum(part["other"] - part["one"], FARTHEST) for part in pairs]
-        hot = np.eye(FARTHEST + 1, dtype=np.float32)
-        given = {
-            maps: own[task, seed],
-            RANDOM: random[task, seed],
-            DISTANCE: [(np.arange(len(part)), hot[part]) for part in apart],
-        }
-        rows, labels = ([part[name].to_numpy() for part in pairs] for name in ("row", "label"))
-        right = {name: _is_right(part, labels, rows[0], seed) for name, part in given.items()}
-        at = {name: part[1][0] for name, part in given.items()}
-        chance, number = np.random.default_rng(seed), 2 if task == JOINED else len(names)
-        labels, seen = random_labels(pairs, parts, number, chance)
-        known = seen[at[maps]]
-        right[CONTROL] = _is_right(given[maps], labels, rows[0], seed)[known]
-        right[SELECTIVITY] = right[maps][known] - right[CONTROL]
-        at |= dict.fromkeys((CONTROL, SELECTIVITY), at[maps][known])
+    values = describe_pairs(reader, parts, pairs)
+    random = np.empty_like(values)
+    for seed, own in pairs.groupby("seed"):
+        twin = replace(reader, model=random_weights(reader.model, seed, jumping=True))
+        random[own.index] = describe_pairs(twin, parts, own)
+    apart = np.minimum(pairs["other"] - pairs["one"], FARTHEST)
+    told = {maps: values, RANDOM: random, DISTANCE: np.eye(FARTHEST + 1, dtype=np.float32)[apart]}
+
+    answers, sizes = [], {}
+    tasks = pairs.groupby(["task", "seed"], sort=False)
+    for (task, seed), own in track_progress(tasks, "Fitting probes", tasks.ngroups):
+        right = {name: _is_right(own, one[own.index], seed) for name, one in told.items()}
+        sizes[task] = np.bincount(own["part"]).tolist()
+        number = 2 if task == JOINED else len(names)
+        control = own.assign(label=random_labels(own["types"], number, seed))
+        met = own["types"].isin(own.loc[own["part"] == 0, "types"])
+        right[CONTROL] = _is_right(control, values[own.index], seed)[met]
+        right[SELECTIVITY] = right[maps][met] - right[CONTROL]
         for name, one in right.items():
-            columns = {"task": task, "told from": name, "seed": seed, "row": rows[1][at[name]]}
-            answers.append(pd.DataFrame(columns | {"right": one}))
-    table = _table(pd.concat(answers), maps, {JOINED: 2, WHICH: len(names)}, len(test))
+            columns = {"task": task, "told from": name, "seed": seed, "row": own["row"]}
+            answers.append(pd.DataFrame(columns | {"right": one}).dropna())
+    table = _table(pd.concat(answers), (maps, DISTANCE, RANDOM, CONTROL, SELECTIVITY), len(test))
+    table["chance"] = np.where(table["task"] == JOINED, 1 / 2, 1 / len(names))
+    table.loc[table["told from"] == SELECTIVITY, "chance"] = 0.0
     settings = {
         "model": type(reader.model).__name__,
         "maps": maps,
         "relations": names,
         "seeds": list(seeds),
         "sentences": [len(train), len(test)],
-        "pairs": {task: [len(part) for part in pairs] for (task, _), pairs in drawn.items()},
+        "pairs": sizes,
     }
     figures = {"attention": _draw(table)}
     return Findings("attention", CAPTION, table, settings, figures, ("task", "told from"))
-
-
-def _pairs(found: Sequence[tuple[int, ...]]) -> pd.DataFrame:
-    """Pairs of words, the earlier first so that the order does not tell which is the head."""
-    table = np.array(sorted(found), dtype=np.int64).reshape(-1, 4)
-    return pd.DataFrame(table, columns=["row", "one", "other", "label"])
 
 
 def joined_or_not(
@@ -170,7 +154,7 @@ def joined_or_not(
         unrelated = [pair for pair in pairs if pair not in related]
         drawn = chance.choice(len(unrelated), counts[row], replace=False)
         found += [(row, *unrelated[index], 0) for index in drawn]
-    return _pairs(found)
+    return _pairs(found, sentences)
 
 
 def of_each_relation(
@@ -184,43 +168,35 @@ def of_each_relation(
                 pair = row, min(word, head), max(word, head), relations.index(name)
                 groups[name].append(pair)
     size = min(max(1, most // len(relations)), *map(len, groups.values()))
-    return _pairs(
-        [own[index] for own in groups.values() for index in chance.permutation(len(own))[:size]]
-    )
+    drawn = (own[index] for own in groups.values() for index in chance.permutation(len(own))[:size])
+    return _pairs(drawn, sentences)
 
 
-def random_labels(
-    pairs: Sequence[pd.DataFrame],
-    parts: Sequence[Sequence[Sentence]],
-    number: int,
-    chance: np.random.Generator,
-) -> tuple[list[Integers], Any]:
-    """Draw a label for every two word types, the control task.
-
-    Also tell which pairs of the last part the first one has, too.
-    """
-    types = [
-        [
-            f"{sentences[own.row].words[own.one]}\t{sentences[own.row].words[own.other]}".lower()
-            for own in some.itertuples()
-        ]
-        for some, sentences in zip(pairs, parts, strict=True)
-    ]
-    known, indices = np.unique(np.concatenate(types), return_inverse=True)
-    labels = chance.integers(number, size=len(known))[indices]
-    return np.split(labels, [len(pairs[0])]), np.isin(types[-1], types[0])
+def _pairs(found: Iterable[tuple[int, ...]], sentences: Sequence[Sentence]) -> pd.DataFrame:
+    """Pairs of words, the earlier first so that the order does not tell which is the head."""
+    rows = []
+    for row, one, other, label in sorted(found):
+        words = sentences[row].words
+        rows.append((row, one, other, label, f"{words[one]}\t{words[other]}".lower()))
+    return pd.DataFrame(rows, columns=["row", "one", "other", "label", "types"])
 
 
-def _describe(
-    reader: WordReader, parts: Sequence[Sequence[Sentence]], drawn: Drawing
-) -> dict[tuple[str, int], list[Described]]:
-    """Describe pairs by what all heads give both ways; sentences without any are not read."""
-    found: dict[tuple[str, int], list[Described]] = {place: [] for place in drawn}
-    for side, sentences in enumerate(parts):
-        own = [pairs[side] for pairs in drawn.values()]
-        table = pd.concat(own)[["row", "one", "other"]].to_numpy()
-        known, indices = np.unique(table, axis=0, return_inverse=True)
-        used, counts = np.unique(known[:, 0], return_counts=True)
+def random_labels(types: pd.Series[str], number: int, seed: int) -> Integers:
+    """Draw a label for every two word types, the control task."""
+    known, indices = np.unique(types.tolist(), return_inverse=True)
+    return np.random.default_rng(seed).integers(number, size=len(known))[indices]
+
+
+def describe_pairs(
+    reader: WordReader, parts: Sequence[Sequence[Sentence]], pairs: pd.DataFrame
+) -> Floats:  # [N, 2 · C]
+    """Describe pairs by what all heads give both ways; NaN where the model cannot read them."""
+    found = np.empty((len(pairs), 2 * len(reader.heads)), np.float32)
+    for part, sentences in enumerate(parts):
+        own = (pairs["part"] == part).to_numpy()
+        places = pairs.loc[own, ["row", "one", "other"]].to_numpy()
+        known, indices = np.unique(places, axis=0, return_inverse=True)
+        used, counts = np.unique(known[:, 0], return_counts=True)  # sentences without any: not read
         words = np.split(known[:, 1:], np.cumsum(counts)[:-1])
 
         def both_ways(row: int, _: Floats, maps: Floats, words: Any = words) -> Floats:
@@ -230,49 +206,41 @@ def _describe(
 
         texts, shape = [sentences[row].words for row in used], (2, len(reader.heads))
         rows = read_rows(reader, texts, both_ways, counts.tolist(), shape, known.tolist())
-        values = np.concatenate(list(rows.values), axis=1)
-        cuts = np.split(indices.ravel(), np.cumsum([len(pairs) for pairs in own])[:-1])
-        for place, pairs, part in zip(drawn, own, cuts, strict=True):
-            kept = np.flatnonzero(~np.isin(pairs["row"], used[list(rows.left_out)]))
-            found[place].append((kept, values[part[kept]]))
+        values = np.concatenate(list(rows.values), axis=1)[indices.ravel()]
+        values[np.isin(places[:, 0], used[list(rows.left_out)])] = np.nan
+        found[own] = values
     return found
 
 
-def _is_right(
-    described: Sequence[Described], labels: Sequence[Integers], rows: Integers, seed: int
-) -> Floats:
-    """Learn labels of pairs, those of one sentence apart from others, and guess those of more."""
+def _is_right(pairs: pd.DataFrame, values: Floats, seed: int) -> pd.Series[float]:
+    """Learn the labels of the first part, sentence by sentence, and guess those of the other."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, GroupShuffleSplit
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    (learned, known), (asked, values) = described
-    groups = rows[learned]
-    if (sentences := len(np.unique(groups))) < LEAST:
+    read = ~np.isnan(values).any(1)
+    learned, asked = (read & (pairs["part"] == part) for part in (0, 1))
+    groups, labels = pairs.loc[learned, "row"], pairs["label"]
+    if (sentences := groups.nunique()) < LEAST:
         raise ValueError(f"train must give pairs of {LEAST} sentences at least, got {sentences}")
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, tol=1e-3))
     split = GroupShuffleSplit(1, test_size=0.2, random_state=seed)
     search = GridSearchCV(linear, {"logisticregression__C": PENALTIES}, cv=split)
-    search.fit(known, labels[0][learned], groups=groups)
-    found: Floats = (search.predict(values) == labels[1][asked]).astype(float)
-    return found
+    search.fit(values[learned], labels[learned], groups=groups)
+    return (search.predict(values[asked]) == labels[asked]).astype(float)
 
 
-def _table(
-    answers: pd.DataFrame, maps: str, classes: Mapping[str, int], sentences: int
-) -> pd.DataFrame:
+def _table(answers: pd.DataFrame, sources: Sequence[str], sentences: int) -> pd.DataFrame:
     """A row for each task and source: the share of all seeds, that of the worst and the best."""
-    found, groups = [], dict(list(answers.groupby(["task", "told from"])))
-    for task, number in classes.items():
-        for source in (maps, DISTANCE, RANDOM, CONTROL, SELECTIVITY):
-            own = groups.get((task, source), answers[:0])
-            hits, totals = (np.bincount(own["row"], one, sentences) for one in (own["right"], None))
-            share, low, high = map(float, resampled_ratio(hits, totals))
-            row = {"task": task, "told from": source, "pairs": len(own), "accuracy": share}
+    found = []
+    for task in (JOINED, WHICH):
+        for source in sources:
+            own = answers[(answers["task"] == task) & (answers["told from"] == source)]
+            row = {"task": task, "told from": source, "pairs": len(own)}
+            row |= with_ends("accuracy", resampled_mean(own["right"], own["row"], sentences), "")
             seeds = own.groupby("seed")["right"].mean()
-            row |= {"low": low, "high": high, "least": seeds.min(), "most": seeds.max()}
-            found.append(row | {"chance": 0.0 if source == SELECTIVITY else 1 / number})
+            found.append(row | {"least": seeds.min(), "most": seeds.max()})
     return pd.DataFrame(found)
 
 

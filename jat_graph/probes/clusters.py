@@ -26,16 +26,11 @@ def directions(states: Floats) -> Floats:  # [N, D] -> [N, D]
     middle = states.mean(0)
     lengths = np.linalg.norm(states - middle, axis=1, keepdims=True)
     apart = lengths > SAME * np.linalg.norm(states, axis=1, keepdims=True)
-    found: Floats = np.where(apart, (states - middle) / np.where(apart, lengths, 1), 0.0)
-    return found
+    return np.where(apart, (states - middle) / np.where(apart, lengths, 1), 0.0)
 
 
 def lay_out(rows: Sequence[Floats], seed: int) -> tuple[Floats, str]:
-    """Lay out each layer, ``[P, N, 2]`` with root mean square 1 around 0, and say by which method.
-
-    UMAP begins each layer where the one below ended, and each layout is turned or mirrored onto
-    the one below, since neither changes what is near what.
-    """
+    """Lay out each layer, [P, N, 2] with root mean square 1 around 0, and say by which method."""
     from scipy.linalg import orthogonal_procrustes
     from sklearn.decomposition import PCA
 
@@ -59,7 +54,7 @@ def lay_out(rows: Sequence[Floats], seed: int) -> tuple[Floats, str]:
                 options = {"n_neighbors": min(15, len(points) - 1), "n_epochs": 200, "n_jobs": 1}
                 umapped = umap.UMAP(init=start, random_state=seed, **options)
                 placed = _unit(umapped.fit_transform(points))
-        if found:
+        if found:  # turned or mirrored onto the one below, which leaves near what is near
             turn, _ = orthogonal_procrustes(placed, found[-1])
             placed = placed @ turn
         found.append(placed)
@@ -75,11 +70,7 @@ def _unit(points: Floats) -> Floats:
 
 
 def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
-    """Part points by k-means into as many clusters as give the best silhouette, and return it.
-
-    They are numbered from the largest one. What has no parts that could be told apart is one
-    cluster, without a silhouette.
-    """
+    """Part points into clusters, the largest first, as many as give the best silhouette, or one."""
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.metrics import pairwise_distances, silhouette_score
@@ -114,22 +105,17 @@ def renamed(labels: Integers, below: Integers) -> Integers:
 def telling_words(
     word: str, sentences: Sequence[Sequence[str]], labels: Integers
 ) -> dict[int, list[str]]:
-    """Name the words of sentences with a word that tell each cluster from all others.
-
-    The log-odds with a prior, in standard deviations, of sentences with a word; the surest first
-    (Monroe et al., *Fightin' Words*, Political Analysis, 2008, equations 15 to 22).
-    """
+    """Name the words of sentences with a word that tell each cluster from all others."""
     clusters = np.unique(labels)
-    sets = [
-        {own for own in map(plain, words) if own[:1].isalpha()} - {plain(word)}
-        for words in sentences
-    ]
-    often = Counter(own for some in sets for own in some)
+    sets = [set(map(plain, words)) - {plain(word)} for words in sentences]
+    often = Counter(own for some in sets for own in some if own[:1].isalpha())
     known = [own for own in sorted(often) if often[own] >= 2]
     if len(clusters) == 1 or len(known) < 2:
         return {int(one): [] for one in clusters}
     present = np.array([[own in some for own in known] for some in sets])
     counts = np.stack([present[labels == one].sum(0) for one in clusters])
+    # Log-odds with a prior, in standard deviations (Monroe et al., *Fightin' Words*, Political
+    # Analysis, 2008, equations 15 to 22).
     prior = PRIOR * counts.sum(0) / counts.sum()
     inside, rest = counts + prior, counts.sum(0) - counts + prior
     odds = (np.log(one) - np.log(one.sum(1, keepdims=True) - one) for one in (inside, rest))

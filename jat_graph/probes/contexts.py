@@ -65,9 +65,8 @@ def read_contexts(paths: str | Path | Iterable[str | Path]) -> Iterator[Context]
     NLTK packs it, both with parts of speech; ``.tar.gz`` or a folder with ``tagfiles`` is SemCor,
     with senses, too, for which WordNet must be there. Anything else is text, plain or packed by
     gzip. Of a folder the files are read whose names end in ``.txt``, ``.tokens`` or ``.conllu``,
-    with ``.gz`` or without. Text is cut into sentences by Punkt, which learns the abbreviations
-    from the text itself if that is long enough, and into words as the Penn Treebank does, so that
-    "don't" is two.
+    with ``.gz`` or without. Punkt cuts text into sentences, and learns abbreviations from the text
+    itself if that is long enough; words are those of the Penn Treebank, where "don't" is two.
 
     Args:
         paths: A file or folder, or several.
@@ -149,10 +148,7 @@ def _read_brown(path: Path) -> Iterator[Context]:
 
 
 def cut_text(text: str) -> Iterator[Context]:
-    """Yield the sentences of a text, word by word.
-
-    WikiText's titles are none, and the words that it left out are an ellipsis.
-    """
+    """Yield the sentences of a text; what WikiText left out is an ellipsis, and titles are none."""
     from nltk.tokenize import NLTKWordTokenizer
     from nltk.tokenize.punkt import PunktSentenceTokenizer
 
@@ -175,11 +171,7 @@ def plain(word: str) -> str:
 def find_uses(
     word: str, contexts: Iterable[Context], most: int, seed: int
 ) -> tuple[list[tuple[Context, int]], int, int]:
-    """Find the sentences with a word and where it first stands there, or an even draw of them.
-
-    Also say how many different ones have it, and how many were looked at. Of sentences with the
-    same letters the first counts: SemCor's are Brown's, too.
-    """
+    """Draw sentences with a word and where it first stands; say of how many, and how many read."""
     if not isinstance(word, str) or len(word.split()) != 1:
         raise ValueError(f"word must be one word without spaces, got {word!r}")
     wanted, read = plain(word.strip()), 0
@@ -188,6 +180,7 @@ def find_uses(
         read += 1
         words = [plain(own) for own in context.words]
         if wanted in words:
+            # Of sentences with the same letters the first counts: SemCor's are Brown's, too.
             letters = "".join(filter(str.isalnum, "".join(words)))
             known.setdefault(letters, (context, words.index(wanted)))
     if not known:

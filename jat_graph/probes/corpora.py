@@ -8,6 +8,7 @@ import re
 import tarfile
 import warnings
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -107,8 +108,7 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
         def open(self, file: str) -> Any:
             """The whole file, in which a byte is a letter: they are ASCII."""
             if file == "lexnames":
-                lines = (f"{number:02d} {name} 0\n" for number, name in enumerate(PARTS))
-                return io.StringIO("".join(lines))
+                return io.StringIO("".join(f"{n:02d} {name} 0\n" for n, name in enumerate(PARTS)))
             with super().open(file) as stream:
                 return io.StringIO(stream.read())
 
@@ -116,11 +116,10 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
             """Map nothing to other versions: only other languages need it."""
 
     own = Path(folder or DEBIAN).resolve()
+    tell_nltk(own)
     names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/"] if folder is None else []
     for name in (*names, None):
         try:
-            if name is None:
-                tell_nltk(own)
             root = nltk.data.find(name) if name else nltk.data.FileSystemPathPointer(str(own))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions")
@@ -144,8 +143,8 @@ def tell_nltk(folder: Path) -> None:
 def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
     """Read SemCor 3.0 in its own format.
 
-    Words of several, as ``took_place``, are cut into them. Senses that were lost on the way from
-    version 1.6 of WordNet (``wnsn=0``) are left out; where annotators gave several, all are kept.
+    Words of several, as ``took_place``, are cut into them. Senses that version 3.0 of WordNet lost
+    (``wnsn=0``) are left out; where annotators gave several, all are kept.
 
     Args:
         path: The packed file ``semcor3.0.tar.gz``, or the folder that it unpacks to.
@@ -167,11 +166,11 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
             words: list[str] = []
             marked = []
             for tags, said in WORD.findall(sentence):
-                own, first = dict(ATTRIBUTE.findall(tags)), len(words)
-                words += [part for part in re.split(r"[_\s]+", html.unescape(said)) if part]
-                numbers, lexical = (own.get(key, "").split(";") for key in ("wnsn", "lexsn"))
+                own, first = defaultdict(str, ATTRIBUTE.findall(tags)), len(words)
+                words += html.unescape(said).replace("_", " ").split()
+                numbers, lexical = own["wnsn"].split(";"), own["lexsn"].split(";")
                 keys = [
-                    f"{own.get('lemma', '')}%{SIDE.sub('', part)}"
+                    f"{own['lemma']}%{SIDE.sub('', part)}"
                     for number, part in zip(numbers, lexical, strict=False)
                     if number not in ("", "0") and part  # 0: version 3.0 no longer has it
                 ]
@@ -180,7 +179,7 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
                 if keys and len(words) > first:
                     pos, indices = PARTS_OF_SPEECH[lexical[0][0]], tuple(range(first, len(words)))
                     senses = tuple(dict.fromkeys(keys))
-                    marked.append(MarkedWord(own.get("lemma", ""), pos, senses, indices))
+                    marked.append(MarkedWord(own["lemma"], pos, senses, indices))
             if words:
                 found.append(MarkedSentence(tuple(words), tuple(marked), name))
     if not found:
@@ -195,9 +194,8 @@ def _tagged_files(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with tarfile.open(path) as packed:
             for member in packed:
-                if SEMCOR_FOLDER in Path(member.name).parts and (
-                    file := packed.extractfile(member)
-                ):
+                file = packed.extractfile(member)
+                if file and SEMCOR_FOLDER in Path(member.name).parts:
                     yield f"{path}, {member.name}", file.read()
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} must be SemCor's packed file or its folder: {error}") from None
@@ -206,8 +204,7 @@ def _tagged_files(path: Path) -> Iterator[tuple[str, bytes]]:
 def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[MarkedSentence]]:
     """Read evaluation sets in the format of the unified framework.
 
-    A set is a file ``name.data.xml`` of sentences and a file ``name.gold.key.txt`` of the senses
-    of its instances, one or several each.
+    A set are ``name.data.xml``, its sentences, and ``name.gold.key.txt``, its instances' senses.
 
     Args:
         path: A folder with sets, at any depth, or the ``.data.xml`` of one.

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
-from jat_graph.probes.pictures import COLOURS, QUIET, ROW, add_legend, draw_layers, draw_rows
+from jat_graph.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
+from jat_graph.probes.pictures import (
+    COLOURS,
+    QUIET,
+    ROW,
+    Figure,
+    add_legend,
+    draw_layers,
+    draw_rows,
+)
 from jat_graph.probes.structural import TreeStudy
-from jat_graph.probes.tree_maps import DISTANCE, Tree, squared_distances
+from jat_graph.probes.tree_maps import DISTANCE, squared_distances
 from jat_graph.probes.treebank import Sentence
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
@@ -56,14 +61,13 @@ def tree_distances(
 
     A tree has an exact embedding in which *squared* distances are its own; with other powers some
     trees have none. For each power p and all pairs of words in ``test`` the number of edges d is
-    fitted as d = ‖B(h_i − h_j)‖^p / a: with no map B, with the one that was trained for squares,
-    and with one that was trained for this power. In the space of the map for squares the squared
-    distance between word and head would be 1 for each relation, if the space held the trees and
-    nothing else. Subtypes of relations are counted with their relation.
+    fitted as d = ‖B(h_i − h_j)‖^p / a: with no map B, with one trained for squares, and with one
+    trained for this power. In the space of the map for squares the squared distance between word
+    and head would be 1 for each relation, if the space held the trees and nothing else. Subtypes
+    of relations are counted with their relation.
 
     Args:
-        reader: A model, and where its states and trained probes are kept;
-            :func:`structural_probe` shares them.
+        reader: A model, and where its states and probes are kept, as :func:`structural_probe`'s.
         train: Sentences to train on, from :func:`read_treebank`.
         dev: Sentences by which training stops.
         test: Sentences that are measured.
@@ -92,7 +96,7 @@ def tree_distances(
     middle = reader.model.config.num_hidden_layers // 2
     (chosen,) = check_layers(reader, [middle if layer is None else layer])
     study = TreeStudy(reader, train, dev, test, rank=rank, epochs=epochs)
-    trees = study.sets[-1].trees
+    trees = study.trees[-1]
 
     def squares_of(power: float | None) -> list[Floats]:  # [n, n] each; None for no map
         probe = None if power is None else study.probe(DISTANCE, chosen, seed, power)
@@ -121,7 +125,7 @@ def _upper(square: Floats) -> Floats:  # [n, n] -> [n (n - 1) / 2]
     return square[np.triu_indices(len(square), 1)]
 
 
-def fit_row(trees: Sequence[Tree], squares: Sequence[Floats], power: float) -> dict[str, float]:
+def fit_row(trees: Sequence[Sentence], squares: Sequence[Floats], power: float) -> dict[str, float]:
     """Return the fit of numbers of edges d as y / a by least squares; y is the power."""
     rows = []
     for tree, own in zip(trees, squares, strict=True):
@@ -129,26 +133,25 @@ def fit_row(trees: Sequence[Tree], squares: Sequence[Floats], power: float) -> d
         rows.append((len(d), d.sum(), (d * d).sum(), (d * y).sum(), (y * y).sum()))
     sums = np.array(rows)  # [S, 5], of which intervals are made
 
-    def error(own: Floats) -> Floats:  # Σ (d − y / a)² at the best a
-        found: Floats = own[..., 2] - own[..., 3] ** 2 / own[..., 4]
+    def explained(own: Floats) -> Floats:  # 1 − Σ (d − y / a)² / Σ (d − mean)², at the best a
+        n, d, dd, dy, yy = np.moveaxis(own, -1, 0)
+        found: Floats = 1 - (dd - dy**2 / yy) / (dd - d**2 / n)
         return found
 
-    def explained(own: Floats) -> Floats:
-        found: Floats = 1 - error(own) / (own[..., 2] - own[..., 1] ** 2 / own[..., 0])
-        return found
-
-    total = sums.sum(0)
-    row = {"a": float(total[4] / total[3]), **with_ends("R²", resampled(sums, explained))}
-    return row | {"error in edges": float(np.sqrt(error(total) / max(total[0], 1)))}
+    n, _, dd, dy, yy = sums.sum(0)
+    row = {"a": float(yy / dy), **with_ends("R²", resampled(sums, explained))}
+    return row | {"error in edges": float(np.sqrt((dd - dy**2 / yy) / max(n, 1)))}
 
 
-def relation_table(trees: Sequence[Tree], squares: Sequence[Floats], least: int) -> pd.DataFrame:
+def relation_table(
+    trees: Sequence[Sentence], squares: Sequence[Floats], least: int
+) -> pd.DataFrame:
     """Return squared distances between word and head by relation, the shortest first."""
     pairs = pd.DataFrame(
         [
-            (row, tree.sentence.relations[word].split(":")[0], float(own[word, head]))
+            (row, tree.relations[word].split(":")[0], float(own[word, head]))
             for row, (tree, own) in enumerate(zip(trees, squares, strict=True))
-            for word, head in tree.sentence.edges
+            for word, head in tree.edges
         ],
         columns=["row", "relation", "squared"],
     )
@@ -156,10 +159,8 @@ def relation_table(trees: Sequence[Tree], squares: Sequence[Floats], least: int)
     for relation, own in pairs.groupby("relation"):
         if len(own) < least:
             continue
-        values = own["squared"]
-        totals, sums = (np.bincount(own["row"], part, len(trees)) for part in (None, values))
-        row = {"relation": relation, "count": len(own)}
-        row |= with_ends("mean", resampled_ratio(sums, totals))
+        values, row = own["squared"], {"relation": relation, "count": len(own)}
+        row |= with_ends("mean", resampled_mean(values, own["row"], len(trees)))
         row["deviation"] = values.std(ddof=0)
         names = ("lower quartile", "median", "upper quartile")
         rows.append(row | dict(zip(names, values.quantile([0.25, 0.5, 0.75]), strict=True)))

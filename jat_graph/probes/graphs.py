@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio, with_ends
+from jat_graph.probes.findings import Findings, Floats, resampled_ratio, with_ends
 from jat_graph.probes.heads import choosing_half
-from jat_graph.probes.pictures import ROW, add_legend, draw_rows
+from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 EDGE, SIBLINGS, SAME_TAG = "head and dependent", "siblings", "one part of speech"
 MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark
@@ -50,9 +47,8 @@ def graphs_and_trees(
 
     With :math:`J_{sh}` joined pairs of head h among the :math:`A_s` pairs of sentence s, of which
     :math:`A_{sr}` are related, chance gives :math:`E = \sum_s J_{sh} A_{sr} / A_s` related ones.
-    The ratio is that of the related joined pairs to E; the matched ratio is to the same sum over
-    the pairs of one sentence *and* one distance in words: near words are related more often, and
-    joined more often.
+    The ratio is that of related joined pairs to E, the matched one to the same sum over pairs of
+    one sentence *and* one distance in words: near words are related and joined more often.
 
     Args:
         reader: A model with jump heads, or with any for ``maps="attention"``.
@@ -98,17 +94,14 @@ def graphs_and_trees(
     read = [sentence for sentence, fits in zip(sentences, is_read, strict=True) if fits]
     found = PairCounts(read, join(weights, density), least)
     relations = _relation_table(found, reader.heads, choosing_half(len(read), seed))
-    ratios = {
-        name: _ratios(found.of(name)) for name in (EDGE, SIBLINGS, SAME_TAG) if name in found.kinds
-    }
-    heads = pd.DataFrame(
-        [
-            {"layer": layer, "head": head, "related": name, "density": float(found.density[index])}
-            | _named("", own[:, index])
-            for index, (layer, head) in enumerate(reader.heads)
-            for name, own in ratios.items()
-        ]
-    )
+    kinds = [name for name in (EDGE, SIBLINGS, SAME_TAG) if name in found.kinds]
+    ratios, lines = [_ratios(found.of(name)) for name in kinds], []
+    for number, (layer, head) in enumerate(reader.heads):
+        for name, own in zip(kinds, ratios, strict=True):
+            line = {"layer": layer, "head": head, "related": name}
+            line["density"] = float(found.density[number])
+            lines.append(line | _named("", own[:, number]))
+    heads = pd.DataFrame(lines)
     settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(read)}
     settings |= {"density": density, "least": least, "seed": seed}
     both = settings | {"each": "relations"}, settings | {"each": "heads"}
@@ -139,44 +132,44 @@ class PairCounts:
             ones, size = np.ones(len(groups), np.float32), len(groups)
             return csr_array((ones, (groups, np.arange(size))), (number, size))
 
-        self.kinds = pair_kinds(sentences, least)
-        places = [np.triu_indices(len(sentence), 1) for sentence in sentences]
-        rows = np.repeat(np.arange(len(sentences)), [len(one) for one, _ in places])
-        apart = np.concatenate([other - one for one, other in places])
+        starts = np.cumsum([0, *map(len, sentences)]).tolist()
+        trees = [*zip(starts, sentences, strict=False)]
+        heads = np.array([h if h == ROOT else at + h for at, own in trees for h in own.heads])
+        tags = np.array([tag for own in sentences for tag in own.tags])
+        relations = np.array([relation for own in sentences for relation in own.relations])
+        places = [np.add(np.triu_indices(len(own), 1), at) for at, own in trees]
+        one, other = np.concatenate(places, axis=1)  # [N] each, the words of each pair
+
+        above, below = heads[other] == one, heads[one] == other  # which of the two is the head
+        flags = {EDGE: above | below, SIBLINGS: (heads[one] == heads[other]) & (heads[one] != ROOT)}
+        flags[SAME_TAG] = tags[one] == tags[other]
+        relation = np.where(above, relations[other], relations[one])
+        for name, count in frequent_relations(sentences).items():
+            if count >= least:
+                flags[name] = flags[EDGE] & (relation == name)
+        self.kinds = {name: np.flatnonzero(own) for name, own in flags.items() if own.any()}
+
+        rows = np.repeat(np.arange(len(sentences)), [own.shape[1] for own in places])
         # Pairs of one sentence that are as many words apart.
-        cells, cell = np.unique(np.stack([rows, apart]), axis=1, return_inverse=True)
+        cells, cell = np.unique(np.stack([rows, other - one]), axis=1, return_inverse=True)
         self.density, self._joined = joined.mean(0), joined  # [C], [N, C]
         self._by_sentence = members(rows, len(sentences))
-        self._by_cell = members(cell.ravel(), cells.shape[1])
+        by_cell = members(cell.ravel(), cells.shape[1])
+        self._groups = [
+            (groups, groups @ joined, np.maximum(groups.sum(1), 1.0))
+            for groups in (self._by_sentence, by_cell)
+        ]
         self._cells_by_sentence = members(cells[0], len(sentences))
 
     def of(self, name: str) -> Any:  # [3, S, C]
         """Joined pairs of a kind, what chance gives, and what it gives among equal distances."""
-        pairs, chances = self.kinds[name], []
+        pairs = self.kinds[name]
         some = np.bincount(pairs, minlength=len(self._joined))
-        for groups in (self._by_sentence, self._by_cell):
-            share = (groups @ some) / np.maximum(groups @ np.ones(len(some)), 1.0)
-            chances.append((groups @ self._joined) * share[:, None])
-        joined = self._by_sentence[:, pairs] @ self._joined[pairs]
-        return np.stack([joined, chances[0], self._cells_by_sentence @ chances[1]])
-
-
-def pair_kinds(sentences: Sequence[Sentence], least: int) -> dict[str, Integers]:
-    """Return which pairs i < k are of which kind; relations with too few are left out."""
-    names = [name for name, count in frequent_relations(sentences).items() if count >= least]
-    found: dict[str, list[Any]] = {name: [] for name in (EDGE, SIBLINGS, SAME_TAG, *names)}
-    for sentence in sentences:
-        one, other = np.triu_indices(len(sentence), 1)
-        heads, tags, relations = map(np.array, (sentence.heads, sentence.tags, sentence.relations))
-        above, below = heads[other] == one, heads[one] == other  # which of the two is the head
-        found[EDGE].append(above | below)
-        found[SIBLINGS].append((heads[one] == heads[other]) & (heads[one] != ROOT))
-        found[SAME_TAG].append(tags[one] == tags[other])
-        own = np.where(above, relations[other], relations[one])
-        for name in names:
-            found[name].append((above | below) & (own == name))
-    kinds = {name: np.flatnonzero(np.concatenate(flags)) for name, flags in found.items()}
-    return {name: pairs for name, pairs in kinds.items() if len(pairs)}
+        chance, matched = (
+            joined * ((groups @ some) / sizes)[:, None] for groups, joined, sizes in self._groups
+        )
+        found = self._by_sentence[:, pairs] @ self._joined[pairs]
+        return np.stack([found, chance, self._cells_by_sentence @ matched])
 
 
 def _ratios(counts: Any) -> Any:  # [3, S, …] -> [6, …]

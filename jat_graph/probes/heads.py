@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.data.reading import ATTENTION, GRAPH, Head
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_ratio, with_ends
-from jat_graph.probes.pictures import ROW, add_legend, draw_rows
+from jat_graph.data.reading import ATTENTION, GRAPH
+from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
+from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 OFFSETS = np.array([step for step in range(-20, 21) if step])  # words
 WAYS = ("dependent looks", "head looks")
@@ -80,14 +77,36 @@ def best_heads(
         (2, len(reader.heads)),
         ["heads", [heads.tolist() for heads in trees]],
     )
-    chosen_on, rows = choosing_half(len(sentences), seed), np.repeat(np.arange(len(trees)), counts)
+    rows = np.repeat(np.arange(len(trees)), counts)
     kept = (np.concatenate(trees) != ROOT) & ~np.isin(rows, found.left_out)
-    relations = [one for sentence in sentences for one in sentence.relations]
-    words = pd.DataFrame({"row": rows, "relation": relations, "chosen": chosen_on[rows]})[kept]
     hits = np.concatenate(list(found.values), axis=1)[kept]  # [N, 2 · C]
-    offsets = np.concatenate([offset_hits(heads) for heads in trees])[kept]
-    half = np.flatnonzero(~chosen_on)
-    table = _table(words.reset_index(drop=True), half, hits, offsets, reader.heads, least)
+    guesses = [(np.arange(size)[:, None] + OFFSETS).clip(0, size - 1) for size in counts]
+    offsets = (np.concatenate(guesses) == np.concatenate(trees)[:, None])[kept]  # [N, offsets]
+    relation = pd.Series([one for sentence in sentences for one in sentence.relations])[kept]
+    chosen_on = choosing_half(len(sentences), seed)
+    chosen, row_of = chosen_on[rows[kept]], (~chosen_on).cumsum() - 1  # among those scored
+    scored = relation[~chosen].value_counts()
+    often = scored[scored.index.isin(relation[chosen]) & (scored >= least)]
+    if often.empty:
+        raise ValueError(
+            f"sentences must have a relation of {least} words to score, got none: "
+            "read more of them, or ask for fewer words with least"
+        )
+    lines = []
+    for name in [ALL, *sorted(often.index, key=lambda name: (-often[name], name))]:
+        own = (relation.eq(name) | (name == ALL)).to_numpy()
+        index, step = (int(one[own & chosen].mean(0).argmax()) for one in (hits, offsets))
+        way, column = divmod(index, len(reader.heads))
+        right = np.stack([hits[:, index], offsets[:, step]], 1)[own & ~chosen]
+        right = np.column_stack([right, right[:, 0] - right[:, 1]])
+        at = row_of[rows[kept][own & ~chosen]]
+        best, offset, gain = np.stack(resampled_mean(right, at, int((~chosen_on).sum())), 1)
+        layer, head = reader.heads[column]
+        line: dict[str, Any] = {"relation": name, "words": len(right), "layer": layer}
+        line |= {"head": head, "way": WAYS[way], **with_ends("accuracy", best, "")}
+        line |= {"offset": int(OFFSETS[step]), **with_ends("offset accuracy", offset, "offset ")}
+        lines.append(line | with_ends("gain", gain))
+    table = pd.DataFrame(lines)
     settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(sentences)}
     settings |= {"least": least, "seed": seed}
     return Findings("heads", CAPTION, table, settings, {"heads": _draw(table)}, ("relation",))
@@ -99,12 +118,9 @@ def choosing_half(number: int, seed: int) -> Any:  # [S] bool
 
 
 def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  # [2, W, C]
-    """Tell for each word, way and head of the model whether its head in the tree was found.
-
-    Maps are [C, W, W]; −∞ stands for what is not given at all, and 0 if nothing is none.
-    """
+    """Tell for each word, way and head of the model whether its head in the tree was found."""
     words = np.arange(len(heads))
-    both = np.stack([maps, maps.swapaxes(1, 2)])  # [2, C, W, W]
+    both = np.stack([maps, maps.swapaxes(1, 2)])  # [2, C, W, W]; -∞ where nothing is given at all
     if nothing_is_none:
         both[both <= 0] = -np.inf
     both[:, :, words, words] = -np.inf
@@ -113,49 +129,6 @@ def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  
     hits = (both[:, :, words, heads] == best) & np.isfinite(best) & (heads != ROOT)
     found: Floats = (hits / ties).swapaxes(1, 2)
     return found
-
-
-def offset_hits(heads: Integers) -> Floats:  # [W] -> [W, offsets]
-    """Tell for each word and offset whether its head was found."""
-    guessed = np.arange(len(heads))[:, None] + OFFSETS
-    found: Floats = (guessed.clip(0, len(heads) - 1) == heads[:, None]).astype(np.float64)
-    return found
-
-
-def _table(
-    words: pd.DataFrame,
-    half: Integers,  # sentences that are scored
-    hits: Floats,
-    offsets: Floats,
-    heads: Sequence[Head],
-    least: int,
-) -> pd.DataFrame:
-    """Choose on one half, score on the other; relations with too few words there are left out."""
-    scored, chosen, relation = ~words["chosen"], words["chosen"], words["relation"]
-    counts = relation[scored].value_counts()
-    often = counts[counts.index.isin(relation[chosen]) & (counts >= least)]
-    if often.empty:
-        raise ValueError(
-            f"sentences must have a relation of {least} words to score, got none: "
-            "read more of them, or ask for fewer words with least"
-        )
-    found = []
-    for name in [ALL, *sorted(often.index, key=lambda name: (-often[name], name))]:
-        own = relation.eq(name) | (name == ALL)
-        index, step = (int(one[own & chosen].mean(0).argmax()) for one in (hits, offsets))
-        way, column = divmod(index, len(heads))
-        right = np.stack([hits[:, index], offsets[:, step]], 1)[own & scored]
-        right = np.column_stack([right, right[:, 0] - right[:, 1], np.ones(len(right))])
-        row = np.searchsorted(half, words["row"][own & scored])
-        sums = np.stack([np.bincount(row, one, len(half)) for one in right.T], 1)
-        ends = np.stack(resampled_ratio(sums[:, :3], sums[:, [3] * 3]), 1)  # [3, 3]
-        layer, head = heads[column]
-        columns: dict[str, Any] = {"relation": name, "words": len(right), "layer": layer}
-        columns |= {"head": head, "way": WAYS[way], **with_ends("accuracy", ends[0], "")}
-        columns |= {"offset": int(OFFSETS[step])}
-        columns |= with_ends("offset accuracy", ends[1], "offset ") | with_ends("gain", ends[2])
-        found.append(columns)
-    return pd.DataFrame(found)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,11 @@ import pandas as pd
 from jat_graph.directions import isolated
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    import matplotlib.axes
+    import matplotlib.figure
+
+Axes: TypeAlias = "matplotlib.axes.Axes"
+Figure: TypeAlias = "matplotlib.figure.Figure"
 
 # Okabe and Ito's colours, which all readers tell apart; what differs has another mark, too.
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #B8A800".split()
@@ -51,10 +54,7 @@ def draw_rows(
     label: str,
     line: float | None = None,
 ) -> None:
-    """Draw columns with their intervals as points along named rows, the first row above.
-
-    What the numbers are is written below, and a dotted line drawn where there is nothing to see.
-    """
+    """Draw columns with intervals along named rows, and a line where there is nothing to see."""
     for style, (own, (table, name)) in enumerate(tables.items()):
         shift = 0.6 * ((style + 0.5) / len(tables) - 0.5)
         look: Any = {"color": COLOURS[style], "fmt": MARKERS[style], "ms": 4.5, "lw": 1.2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,21 +12,11 @@ import pandas as pd
 from jat_graph.checks.numbers import check_integer
 from jat_graph.probes.corpora import MarkedSentence
 from jat_graph.probes.findings import Findings, Integers, resampled_ratio, with_ends
-from jat_graph.probes.pictures import add_legend, draw_layers
-from jat_graph.probes.states import (
-    MarkedStates,
-    read_marked,
-    read_training,
-    split_triples,
-    train_map,
-    unit,
-)
+from jat_graph.probes.pictures import Figure, add_legend, draw_layers
+from jat_graph.probes.states import MarkedStates, read_marked, read_training, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 AS_THEY_ARE, MAPPED = "as they are", "semantic probe"
 ALONE, OPPOSITE, CHANCE = "alone", "with the other sense", "with a random sentence"
@@ -52,16 +42,14 @@ def similarity_ratio(
 
     A pair are two sentences with a word in two senses, each pair with another word. The ratio is
     the mean cosine of words with the centroid of their own sense, without the word itself, divided
-    by the mean with that of the other one; a word is wrong where the other one is nearer. Both
-    words are asked where each sentence stands alone, where the two are one with "and" between them,
-    and where a random sentence stands in the place of the other. In a decoder only the second word
-    can see the other sentence.
+    by the mean with that of the other one; a word is wrong where the other one is nearer. Both are
+    asked where each sentence stands alone, where "and" joins the two, and where a random sentence
+    takes the place of the other. In a decoder only the second word can see the other sentence.
 
     Args:
         reader: A model, and where its states are kept; :func:`sense_probe` shares them.
         training: Sentences with senses, from :func:`read_semcor`.
-        pairs: How many pairs, or as many as there are words with two senses that occur twice.
-            (default: 1000)
+        pairs: Most pairs; a word has two senses that occur twice. (default: 1000)
         layers: Layers to ask after; 0 is the embeddings. (default: None, all)
         seed: Seed of what is drawn, and of the semantic probe. (default: 0)
 
@@ -89,14 +77,14 @@ def similarity_ratio(
     keys = [learned.words[word].senses[0] for word in words.ravel()]
     senses = np.array([learned.number[key] for key in keys]).reshape(-1, 2)
     count = learned.counts[senses][..., None]
-    triples, rows = split_triples(learned, seed), []
+    rows = []
     for layer in track_progress(chosen, "Comparing senses", len(chosen)):
         states = learned.after(layer)
         own, middle = states[words], learned.centroids(states)[senses]  # [P, 2, D]
         others = (count * middle - own) / (count - 1)  # the centroid without the word
         both = joined.after(layer).reshape(-1, 4, own.shape[-1])[kept]
         asked = {ALONE: own, OPPOSITE: both[:, :2], CHANCE: both[:, 2:]}
-        mapping, _ = train_map(states, *triples, seed)
+        mapping, _ = train_map(learned, states, seed)
         for name, one in ((AS_THEY_ARE, None), (MAPPED, mapping)):
             for where, some in asked.items():
                 three = (some, others, middle[:, ::-1])
@@ -117,15 +105,11 @@ def similarity_ratio(
 def draw_pairs(
     states: MarkedStates, number: int, seed: int
 ) -> tuple[Integers, list[MarkedSentence]]:
-    """Draw P pairs of words of one lemma in two senses and sentences, each of another lemma.
-
-    Returns the words, [P, 2], and three sentences a pair: both joined, in which both words are
-    marked; the first before a random one; and the second behind one.
-    """
+    """Draw P pairs of words of one lemma in two senses and sentences, each of another lemma."""
     chance = np.random.default_rng(seed)
     lemmas = states.lemmas({sentence.text for sentence in states.sentences})
-    words: list[tuple[int, int]] = []
-    joined: list[MarkedSentence] = []
+    words: list[tuple[int, ...]] = []  # [P, 2]
+    joined: list[MarkedSentence] = []  # three a pair: both, and each with a random one
 
     def other(lemma: str) -> MarkedSentence:  # any without it, nothing marked in it
         for index in chance.permutation(len(states.sentences)):
@@ -145,10 +129,9 @@ def draw_pairs(
                 for row, word in zip(at, pair, strict=True)
             )
             lemma = states.words[pair[0]].lemma
-            words.append((pair[0], pair[1]))
-            joined.append(join_sentences(before, behind))
-            joined.append(join_sentences(before, other(lemma)))
-            joined.append(join_sentences(other(lemma), behind))
+            words.append(pair)
+            three = (before, behind), (before, other(lemma)), (other(lemma), behind)
+            joined += [join_sentences(*two) for two in three]
         if len(words) == number:
             break
     if not words:
@@ -159,12 +142,12 @@ def draw_pairs(
 def join_sentences(first: MarkedSentence, second: MarkedSentence) -> MarkedSentence:
     """Return both sentences with "and" between them, and what is marked in them."""
     ahead = len(first.words) + 1
-    moved = tuple(
+    moved = (
         replace(word, indices=tuple(ahead + index for index in word.indices))
         for word in second.marked
     )
     words = (*first.words, "and", *second.words)
-    return MarkedSentence(words, first.marked + moved, first.text)
+    return MarkedSentence(words, (*first.marked, *moved), first.text)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

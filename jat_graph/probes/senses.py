@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_flag, check_indices
 from jat_graph.probes.corpora import MarkedSentence, MarkedWord, WordNet
-from jat_graph.probes.findings import Findings, Floats, resampled_ratio
-from jat_graph.probes.pictures import add_legend, draw_layers
-from jat_graph.probes.states import (
-    MarkedStates,
-    read_marked,
-    read_training,
-    split_triples,
-    train_map,
-    unit,
-)
+from jat_graph.probes.findings import Findings, Floats, resampled_mean
+from jat_graph.probes.pictures import Figure, add_legend, draw_layers
+from jat_graph.probes.states import MarkedStates, read_marked, read_training, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers, random_weights
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FIRST, FREQUENT = "WordNet's first sense", "most frequent in SemCor"
 NEAREST, RANDOM = "nearest centroid", "nearest centroid, random weights"
@@ -53,14 +43,14 @@ def sense_probe(
     seeds: Sequence[int] = (0, 1, 2),
     controls: bool = True,
 ) -> Findings:
-    r"""Ask after each layer of a model how well states of words tell their senses apart.
+    """Ask after each layer of a model how well states of words tell their senses apart.
 
     A sense's centroid is the mean state of the words that have it in the training. The answer for a
     word is, of the senses of its lemma and part of speech, the one with the largest cosine between
     centroid and state; where the training has none of them it is WordNet's first sense. As every
-    word gets an answer, F1 is the share of right ones. The semantic probe is a linear map :math:`B`
-    trained so that the mean cosine of words in different senses, less that of words in the same
-    sense, is small, for 300 steps at most; a tenth of the texts says when to end.
+    word gets an answer, F1 is the share of right ones. The semantic probe is a linear map trained
+    so that the mean cosine of words in different senses, less that of words in the same sense, is
+    small, for 300 steps at most; a tenth of the texts says when to end.
 
     Args:
         reader: A model, and where its states are kept.
@@ -69,8 +59,7 @@ def sense_probe(
         wordnet: The senses of words, from :func:`open_wordnet`.
         layers: Layers to ask after; 0 is the embeddings. (default: None, all)
         seeds: Seeds of the semantic probe; none for no such probe. (default: ``(0, 1, 2)``)
-        controls: Whether random weights are asked as well, which takes as long as the model.
-            (default: True)
+        controls: Ask random weights, too, which takes as long as the model. (default: True)
 
     Returns:
         F1 on each set, on all of them with the 95 % interval over sentences, and on the words of
@@ -95,12 +84,9 @@ def sense_probe(
 
     def row(method: str, layer: int | None, *hits: Any) -> dict[str, Any]:
         """F1 of each column: the share of right answers of all seeds, as each word gets one."""
-        share, totals = np.mean(hits, 0), np.stack(list(among.values()), 1)  # [N], [N, columns]
-        sums = [
-            pd.DataFrame(worth).groupby(asked.sentence).sum().reindex(range(len(asked.sentences)))
-            for worth in (share[:, None] * totals, totals)
-        ]
-        ratio, low, high = resampled_ratio(*(own.fillna(0).to_numpy(float) for own in sums))
+        totals = np.stack(list(among.values()), 1).astype(float)  # [N, columns]
+        right, number = np.mean(hits, 0)[:, None] * totals, len(asked.sentences)
+        ratio, low, high = resampled_mean(right, asked.sentence, number, totals)
         found = {"method": method, "layer": layer, **dict(zip(among, ratio.tolist(), strict=True))}
         found |= {f"{ALL}_low": float(low[-1]), f"{ALL}_high": float(high[-1])}
         spread = float(np.ptp(np.mean(hits, 1))) if len(hits) > 1 else None
@@ -117,7 +103,7 @@ def sense_probe(
     mapped = []
     for layer in track_progress(chosen if seeds else (), "Training semantic probes", len(chosen)):
         states = learned.after(layer)
-        maps = [train_map(states, *split_triples(learned, seed), seed) for seed in seeds]
+        maps = [train_map(learned, states, seed) for seed in seeds]
         for name, own in zip((PROBE, RANDOM_MAP), zip(*maps, strict=True), strict=True):
             hits = [choices.nearest(asked, learned, layer, mapping) for mapping in own]
             mapped.append(row(name, layer, *hits))
@@ -136,11 +122,7 @@ def sense_probe(
 
 
 class Choices:
-    """Which senses each of N words may have, and which are right.
-
-    C candidates are the senses of the word that occur in the training, in WordNet's order; those of
-    a word follow each other.
-    """
+    """The C senses that N words may have, in WordNet's order, and the right ones."""
 
     def __init__(
         self, words: Sequence[MarkedWord], learned: MarkedStates, wordnet: WordNet
@@ -157,10 +139,7 @@ class Choices:
         self.number = np.bincount(self.word, minlength=len(words))  # [N], of candidates
 
     def score(self, worth: Any) -> Any:  # [C] -> [N] bool
-        """Tell whether the candidate that is worth most is right, of several the first.
-
-        WordNet's first sense answers where there is no candidate.
-        """
+        """Tell whether the candidate worth most is right; without one, WordNet's first sense."""
         best = pd.Series(worth).groupby(self.word).idxmax()
         found = self.first_is_right.copy()
         found[best.index.to_numpy(int)] = self.is_right[best.to_numpy(int)]

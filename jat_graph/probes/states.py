@@ -24,10 +24,7 @@ HELD_OUT = 2048  # triples of these texts
 
 
 class MarkedStates:
-    """The states of all N marked words of sentences, and the S senses that these have.
-
-    A word of which annotators gave several senses counts for each of them.
-    """
+    """The states of all N marked words of sentences, and the S senses that these have."""
 
     def __init__(self, sentences: Sequence[MarkedSentence], rows: Rows) -> None:
         self.sentences, self.rows = sentences, rows
@@ -38,6 +35,7 @@ class MarkedStates:
         read = np.flatnonzero(self.is_read).tolist()
         keys = dict.fromkeys(key for index in read for key in self.words[index].senses)
         self.number = {key: number for number, key in enumerate(keys)}  # of each sense
+        # A word of which annotators gave several senses counts for each of them.
         pairs = [(index, self.number[key]) for index in read for key in self.words[index].senses]
         self.occurrences = np.array(pairs, np.int64).reshape(-1, 2).T  # words, senses: [2, O]
         self.counts = np.bincount(self.occurrences[1], minlength=len(keys))  # [S]
@@ -60,10 +58,7 @@ class MarkedStates:
         return np.asarray(members @ states, np.float32)
 
     def lemmas(self, texts: Collection[str]) -> list[list[list[int]]]:
-        """Return words in some texts by lemma and sense: two senses or more, each twice or more.
-
-        Words that have several senses at once are left out.
-        """
+        """Return words in texts by lemma and sense, of one sense each: several, and each twice."""
         blocks: dict[tuple[str, str], dict[int, list[int]]] = {}
         for index, sense in self.occurrences.T.tolist():
             own = self.words[index]
@@ -96,10 +91,7 @@ def unit(vectors: Floats) -> Floats:
 
 
 class Triples(NamedTuple):
-    """Marked words of which there is another one in the same sense, and one in a different sense.
-
-    Words of one lemma follow each other, and among them those of one sense.
-    """
+    """Words of which there are others in the same sense and in another, by lemma and sense."""
 
     word: Integers  # [O]
     lemma: Integers  # [O, 2], where those of its lemma begin, and how many they are
@@ -115,41 +107,39 @@ class Triples(NamedTuple):
         return torch.from_numpy(states[self.word[np.stack([own, same, other])]])
 
 
-def split_triples(states: MarkedStates, seed: int) -> tuple[Triples, Triples]:
+def split_triples(states: MarkedStates, seed: int) -> list[Triples]:
     """Draw texts that semantic probes are trained on, and those by which training ends."""
     texts = np.array(sorted({sentence.text for sentence in states.sentences}))
     order = texts[np.random.default_rng(seed).permutation(len(texts))].tolist()
     number, found = max(1, round(VALID_SHARE * len(texts))), []
     for name, own in (("train on", order[number:]), ("end by", order[:number])):
-        word: list[int] = []
-        lemma, sense = [], []
-        for senses in states.lemmas(set(own)):
-            first, size = len(word), sum(map(len, senses))
-            for words in senses:
-                lemma += [(first, size)] * len(words)
-                sense += [(len(word), len(words))] * len(words)
-                word += words
-        if not word:
+        lemmas = states.lemmas(set(own))
+        if not lemmas:
             wanted = "training must have words with two senses, each twice"
             raise ValueError(f"{wanted}, to {name}, got none")
-        found.append(Triples(*(np.array(part, np.int64) for part in (word, lemma, sense))))
-    return found[0], found[1]
+        groups = [words for senses in lemmas for words in senses]
+        sizes = [sum(map(len, senses)) for senses in lemmas], [len(words) for words in groups]
+        found.append(Triples(np.concatenate(groups), *map(_spans, sizes)))
+    return found
+
+
+def _spans(sizes: Sequence[int]) -> Integers:  # of groups -> [O, 2]
+    """Return for each entry where its group begins, and how large it is."""
+    own = np.array(sizes)
+    return np.repeat(np.stack([own.cumsum() - own, own], 1), own, axis=0)
 
 
 def train_map(
-    states: Floats, training: Triples, ending: Triples, seed: int
+    learned: MarkedStates, states: Floats, seed: int
 ) -> tuple[Floats, Floats]:  # [N, D] -> [D, D] twice
-    """Return the semantic probe as it is trained, and the random map that it began as.
-
-    The loss is how alike states of different senses are, less how alike those of the same sense
-    are; cosines further than 0.1 from their average before training change nothing. Training ends
-    when the loss on other texts falls no more.
-    """
+    """Return the semantic probe, trained until it gets no better, and the map that it began as."""
+    training, ending = split_triples(learned, seed)
 
     def cosines(mapping: Tensor, batch: Tensor) -> Tensor:  # [3, T, D] -> [2, T]
         own, *others = batch @ mapping.T  # of the same sense, and of another
         return torch.stack([F.cosine_similarity(own, other) for other in others])
 
+    # Cosines further than 0.1 from their average before training change nothing.
     def loss_of(mapping: Tensor, batch: Tensor) -> Tensor:
         same, other = cosines(mapping, batch).clamp(middle - CLAMP, middle + CLAMP).mean(1)
         loss: Tensor = other - same

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,10 @@ from jat_graph.data.storage import digest
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
 from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
-from jat_graph.probes.pictures import QUIET, add_legend, draw_layers
+from jat_graph.probes.pictures import QUIET, Figure, add_legend, draw_layers
 from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,
-    Tree,
     spanning_tree,
     squared_distances,
     train_probe,
@@ -29,13 +28,9 @@ from jat_graph.probes.tree_maps import (
 )
 from jat_graph.probes.treebank import Sentence, check_sentences
 from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
-from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights, read_states
+from jat_graph.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from transformers import PreTrainedModel
 
 MODEL, OFF, RANDOM, CHAIN = "model", "jumps off", "random weights", "words in a line"
 UUAS, DSPR, ROOT, NSPR = MEASURES = ("UUAS", "DSpr", "root accuracy", "NSpr")
@@ -99,16 +94,25 @@ def structural_probe(
         Hewitt and Manning, *A Structural Probe for Finding Syntax in Word Representations*, 2019.
     """
     asked, chosen = check_layers(reader, layers), check_indices("seeds", seeds)
+    check_flag("controls", controls)
+    sets = train, dev, test
+    studies = {MODEL: TreeStudy(reader, *sets, rank=rank, epochs=epochs)}
+    if controls and attached_config(reader.model) is not None:
+        with disabled(reader.model):
+            studies[OFF] = TreeStudy(reader, *sets, rank=rank, epochs=epochs)
+    if controls:
+        twin = replace(reader, model=random_weights(reader.model))
+        studies[RANDOM] = TreeStudy(twin, *sets, rank=rank, epochs=epochs)
     means: dict[tuple[str, int | None], Floats] = {}
-    studies: dict[str, TreeStudy] = {}
-    for name, model in _compared(reader.model, check_flag("controls", controls)):
-        own = replace(reader, model=model)
-        studies[name] = TreeStudy(own, train, dev, test, rank=rank, epochs=epochs)
+    for name, own in studies.items():
         for layer in track_progress(asked, f"Training probes, {name}", len(asked)):
-            means[name, layer] = studies[name].scores(layer, chosen)
+            means[name, layer] = own.scores(layer, chosen)
     study = studies[MODEL]
-    trees = study.sets[-1].trees
-    rows = means | {(CHAIN, None): chain_scores(trees)}
+    trees = study.trees[-1]
+    lines = [np.arange(len(tree), dtype=float) for tree in trees]
+    both = zip(trees, lines, strict=True)
+    chain = [tree_scores(tree, np.abs(line[:, None] - line), line) for tree, line in both]
+    rows = means | {(CHAIN, None): np.array(chain)}
     for layer in asked if OFF in studies else ():
         rows[f"{MODEL} − {OFF}", layer] = means[MODEL, layer] - means[OFF, layer]
     table = pd.DataFrame(
@@ -117,45 +121,19 @@ def structural_probe(
             for (name, layer), own in rows.items()
         ]
     ).astype({"layer": "Int64"})
-    edges = np.array([max(len(tree.edges), 1) for tree in trees])
     best = max(asked, key=lambda layer: means[MODEL, layer][:, 0].sum())
-    hits = means[MODEL, best][:, 0]
-    odd = np.abs(hits / edges - hits.sum() / max(sum(len(tree.edges) for tree in trees), 1))
+    hits, edges = means[MODEL, best][:, 0], np.array([len(tree.shown_edges) for tree in trees])
+    odd = np.abs(hits / np.maximum(edges, 1) - hits.sum() / max(edges.sum(), 1))
     lengths = [len(tree.shown) not in DRAWN for tree in trees]
     row = int(np.lexsort((odd, lengths))[0])  # the one that is most like all
     points = study.points(best, study.probe(DISTANCE, best, chosen[0]))[row]
     figures = {
         "tree-layers": _draw(table),
-        "tree-arcs": draw_tree_arcs(trees[row].sentence, squared_distances(points)),
-        "tree-plane": draw_tree_plane(trees[row].sentence, points),
+        "tree-arcs": draw_tree_arcs(trees[row], squared_distances(points)),
+        "tree-plane": draw_tree_plane(trees[row], points),
     }
     settings = study.settings | {"layers": list(asked), "seeds": list(chosen)}
     return Findings("tree", CAPTION, table, settings, figures, ("model", "layer"))
-
-
-def _compared(model: PreTrainedModel, controls: bool) -> Iterator[tuple[str, PreTrainedModel]]:
-    """Yield a model; as controls itself without its jumps, and one that knows nothing."""
-    yield MODEL, model
-    if controls and attached_config(model) is not None:
-        with disabled(model):
-            yield OFF, model
-    if controls:
-        yield RANDOM, random_weights(model)
-
-
-class TreeStates(NamedTuple):
-    """The trees of the sentences that a model can read, and its states of their words."""
-
-    trees: list[Tree]
-    rows: Rows
-    indices: list[int]  # of the trees in the rows
-
-    def after(self, layer: int, device: torch.device) -> list[Tensor]:  # [n, D] each
-        """Those after a layer, 0 for the embeddings."""
-        own, starts = np.asarray(self.rows.values[layer]), self.rows.starts
-        return [
-            torch.tensor(own[starts[row] : starts[row + 1]], device=device) for row in self.indices
-        ]
 
 
 class TreeStudy:
@@ -170,30 +148,34 @@ class TreeStudy:
         self.folder, self.device = Path(reader.folder), reader.model.device
         names = ("train", "dev", "test")
         check_sentences(**dict(zip(names, sets, strict=True)))
-        self.sets: list[TreeStates] = []
-        for own in sets:
-            rows = read_states(reader, [sentence.words for sentence in own])
-            kept = [row for row in range(len(own)) if row not in rows.left_out]
-            self.sets.append(TreeStates([Tree(own[row]) for row in kept], rows, kept))
-        parts = list(zip(names, self.sets, strict=True))
+        self.rows = [read_states(reader, [sentence.words for sentence in own]) for own in sets]
+        self.trees = [  # that the model can read
+            [sentence for row, sentence in enumerate(own) if row not in rows.left_out]
+            for own, rows in zip(sets, self.rows, strict=True)
+        ]
         self.settings: dict[str, Any] = {  # in JSON types
-            "sentences": {name: len(part.trees) for name, part in parts},
-            "left_out": {name: len(part.rows.left_out) for name, part in parts},
+            "sentences": dict(zip(names, map(len, self.trees), strict=True)),
+            "left_out": {n: len(rows.left_out) for n, rows in zip(names, self.rows, strict=True)},
             "rank": self.rank,
             "epochs": epochs,
         }
 
+    def states(self, part: int, layer: int) -> list[Tensor]:  # [n, D] each
+        """Return the states of each tree of a set after a layer, 0 for the embeddings."""
+        rows = self.rows[part]
+        every = torch.tensor(rows.values[layer], device=self.device).tensor_split(rows.starts[1:-1])
+        return [states for row, states in enumerate(every) if row not in rows.left_out]
+
     def probe(self, kind: str, layer: int, seed: int, power: float = 2.0) -> Tensor:  # [D, R]
         """Return the trained probe, from the folder if it is there."""
-        sets = self.sets[:2]
         made_of = [VERSION, self.epochs, self.rank, kind, layer, seed, power]
-        trees = [[tree.sentence.heads for tree in part.trees] for part in sets]
-        name = digest([made_of, trees, [part.rows.name for part in sets]])[:16]
+        trees = [[tree.heads for tree in own] for own in self.trees[:2]]
+        name = digest([made_of, trees, [rows.name for rows in self.rows[:2]]])[:16]
         path = self.folder / f"probe-{name}.npy"
         if path.exists():
             return torch.from_numpy(np.load(path, allow_pickle=False)).to(self.device)
         train, dev = (
-            tree_batches(part.after(layer, self.device), part.trees, kind, seed) for part in sets
+            tree_batches(self.states(part, layer), self.trees[part], kind, seed) for part in (0, 1)
         )
         found = train_probe(train, dev, kind, power, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
@@ -202,7 +184,7 @@ class TreeStudy:
 
     def points(self, layer: int, projection: Tensor | None) -> list[Tensor]:  # [n, R] each
         """Return the words of each sentence of the test set in the space of a probe, or in none."""
-        own = self.sets[-1].after(layer, self.device)
+        own = self.states(-1, layer)
         return own if projection is None else [states @ projection for states in own]
 
     def scores(self, layer: int, seeds: Sequence[int]) -> Floats:  # [S, 4]
@@ -213,7 +195,7 @@ class TreeStudy:
                 self.points(layer, self.probe(kind, layer, seed)) for kind in (DISTANCE, DEPTH)
             )
             found = []
-            for tree, one, other in zip(self.sets[-1].trees, near, deep, strict=True):
+            for tree, one, other in zip(self.trees[-1], near, deep, strict=True):
                 both = squared_distances(one), other.square().sum(-1)
                 found.append(tree_scores(tree, *(part.double().cpu().numpy() for part in both)))
             values.append(found)
@@ -221,29 +203,20 @@ class TreeStudy:
         return mean
 
 
-def tree_scores(tree: Tree, distances: Floats, depths: Floats) -> tuple[float, ...]:
+def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[float, ...]:
     """Return edges that the spanning tree finds, DSpr, whether the root is found, and NSpr."""
-    hits = len(tree.edges & spanning_tree(distances, tree.shown))
+    hits = len(tree.shown_edges & spanning_tree(distances, tree.shown))
     near = rank_correlation(distances, tree.distances).mean()
     found = tree.shown[int(depths[tree.shown].argmin())] if tree.shown else None
     deep = rank_correlation(depths, tree.depths)
-    return float(hits), float(near), float(found == tree.sentence.root), float(deep)
-
-
-def chain_scores(trees: Sequence[Tree]) -> Floats:  # [S, 4]
-    """Return the scores of trees that are lines from the first word to the last."""
-    lines = [np.arange(len(tree), dtype=float) for tree in trees]
-    both = zip(trees, lines, strict=True)
-    return np.array([tree_scores(tree, np.abs(line[:, None] - line), line) for tree, line in both])
+    return float(hits), float(near), float(found == tree.root), float(deep)
 
 
 def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
-    """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere.
-
-    scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
-    """
+    """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere."""
     from scipy.stats import rankdata
 
+    # scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
     ranks = [rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
@@ -251,7 +224,7 @@ def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
     return found
 
 
-def score_row(trees: Sequence[Tree], values: Floats) -> dict[str, float]:  # [S, 4]
+def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  # [S, 4]
     """Return each measure of scores, or of their differences, with the ends of its interval."""
 
     def mean_of_lengths(sums: Floats) -> Floats:  # [n, lengths, 2] -> [n]
@@ -262,7 +235,7 @@ def score_row(trees: Sequence[Tree], values: Floats) -> dict[str, float]:  # [S,
 
     own = np.array([len(tree) for tree in trees])[:, None] == LENGTHS  # [S, lengths]
     totals: dict[str, Any] = {
-        UUAS: [len(tree.edges) for tree in trees],
+        UUAS: [len(tree.shown_edges) for tree in trees],
         ROOT: [bool(tree.shown) for tree in trees],
     }
     row: dict[str, float] = {}

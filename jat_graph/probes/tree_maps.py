@@ -1,12 +1,10 @@
-"""Trees as numbers, and linear maps of states under which distances and depths are theirs."""
+"""Linear maps of states under which distances and depths are those of trees."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,53 +14,12 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from jat_graph.probes.findings import Floats
-from jat_graph.probes.treebank import Sentence
-
-Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
+from jat_graph.probes.treebank import Edges, Sentence
 
 DISTANCE, DEPTH = "distance", "depth"
 # As in the source's code.
 LEARNING_RATE, DROP, BATCH_SIZE, START = 1e-3, 0.1, 20, 0.05
 MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many epochs it may not
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A sentence, and what its tree says."""
-
-    sentence: Sentence
-
-    def __len__(self) -> int:
-        """Its words."""
-        return len(self.sentence)
-
-    @cached_property
-    def distances(self) -> Floats:  # [n, n]
-        """How many edges are between two words."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import shortest_path
-
-        edges = np.array(self.sentence.edges, int).reshape(-1, 2)
-        graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
-        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
-        return found
-
-    @property
-    def depths(self) -> Floats:  # [n]
-        """How many edges are between a word and the root."""
-        found: Floats = self.distances[self.sentence.root]
-        return found
-
-    @cached_property
-    def shown(self) -> list[int]:
-        """The indices of all words that are no punctuation."""
-        return [index for index, tag in enumerate(self.sentence.tags) if tag != "PUNCT"]
-
-    @cached_property
-    def edges(self) -> Edges:
-        """The edges between words that are no punctuation."""
-        own, kept = self.sentence.edges, set(self.shown)
-        return frozenset((min(edge), max(edge)) for edge in own if kept.issuperset(edge))
 
 
 def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
@@ -85,14 +42,11 @@ def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
 
 
 class TreeBatch(NamedTuple):
-    """Sentences of about one length.
-
-    A weight is 1 over how many pairs or words its sentence has, and 0 in padding.
-    """
+    """Sentences of about one length."""
 
     states: Tensor  # [B, L, D]
     target: Tensor  # [B, L, L] distances, or [B, L] depths
-    weight: Tensor  # the same
+    weight: Tensor  # 1 over how many pairs or words the sentence has, 0 in padding
 
     def loss(self, projection: Tensor, kind: str, power: float) -> Tensor:
         """The sum over sentences of the mean absolute error."""
@@ -107,7 +61,7 @@ class TreeBatch(NamedTuple):
 
 
 def tree_batches(
-    states: Sequence[Tensor], trees: Sequence[Tree], kind: str, seed: int = 0
+    states: Sequence[Tensor], trees: Sequence[Sentence], kind: str, seed: int = 0
 ) -> list[TreeBatch]:
     """Batch sentences of about one length, which of them together is left to chance."""
     chance = np.random.default_rng(seed).random(len(trees))
@@ -115,13 +69,12 @@ def tree_batches(
     found = []
     for start in range(0, len(order), BATCH_SIZE):
         rows = order[start : start + BATCH_SIZE]
-        length, targets, weights = max(len(trees[row]) for row in rows), [], []
-        for row in rows:
-            own = trees[row].distances if kind == DISTANCE else trees[row].depths
-            target = torch.from_numpy(own).float()
+        length, targets, weights = len(trees[rows[-1]]), [], []  # of the longest
+        for tree in (trees[row] for row in rows):
+            target = torch.from_numpy(tree.distances if kind == DISTANCE else tree.depths).float()
             # A word and itself are no pair.
             asked = target > 0 if kind == DISTANCE else torch.ones_like(target)
-            padding = (0, length - len(trees[row])) * target.dim()
+            padding = (0, length - len(tree)) * target.dim()
             targets.append(F.pad(target, padding))
             weights.append(F.pad(asked / target.numel(), padding))
         padded = pad_sequence([states[row] for row in rows], batch_first=True)

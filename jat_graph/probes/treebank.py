@@ -8,8 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeAlias, cast
+
+import numpy as np
+
+from jat_graph.probes.findings import Floats
+
+Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
 
 ROOT = -1  # the head of a sentence's root
 
@@ -34,7 +41,7 @@ class Sentence:
         """Its words."""
         return len(self.words)
 
-    @cached_property
+    @property
     def root(self) -> int:
         """The index of the root."""
         return self.heads.index(ROOT)
@@ -43,6 +50,34 @@ class Sentence:
     def edges(self) -> list[tuple[int, int]]:
         """Word and head, of all words but the root."""
         return [(word, head) for word, head in enumerate(self.heads) if head != ROOT]
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """The indices of all words that are no punctuation."""
+        return [index for index, tag in enumerate(self.tags) if tag != "PUNCT"]
+
+    @cached_property
+    def shown_edges(self) -> Edges:
+        """The edges between words that are no punctuation, the earlier word first."""
+        kept = set(self.shown)
+        return frozenset((min(edge), max(edge)) for edge in self.edges if kept.issuperset(edge))
+
+    @cached_property
+    def distances(self) -> Floats:
+        """How many edges are between two words, [n, n]."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import shortest_path
+
+        edges = np.array(self.edges, int).reshape(-1, 2)
+        graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
+        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
+        return found
+
+    @property
+    def depths(self) -> Floats:
+        """How many edges are between a word and the root, [n]."""
+        found: Floats = self.distances[self.root]
+        return found
 
 
 def read_treebank(
@@ -59,8 +94,8 @@ def read_treebank(
 
     Args:
         path: The file, or with ``split`` a treebank's folder.
-        split: Which file of the folder to read: the one that ends with ``-dev.conllu``, plain or
-            with ``.gz``, for ``"dev"``. (default: None, ``path`` is a file)
+        split: Which file of the folder to read: for ``"dev"`` the one that ends with
+            ``-dev.conllu`` or ``-dev.conllu.gz``. (default: None, ``path`` is a file)
         most: How many sentences to keep at most, from the beginning. (default: None, all)
         lengths: Numbers of words that a sentence may have. (default: None, any)
 
@@ -81,12 +116,8 @@ def read_treebank(
             wanted = f"one file *-{split}.conllu or .gz"
             raise ValueError(f"treebank {file} must hold {wanted}, got {len(files)}")
         file = files[0]
-    found: list[Sentence] = []
-    for sentence in _sentences(file):
-        if lengths is None or len(sentence) in lengths:
-            found.append(sentence)
-        if len(found) == most:
-            break
+    fitting = (own for own in _sentences(file) if lengths is None or len(own) in lengths)
+    found = list(islice(fitting, most))
     if not found:
         raise ValueError(f"{file} must hold a sentence of the wanted lengths, got none")
     return found
@@ -121,10 +152,9 @@ def _sentences(path: Path) -> Iterator[Sentence]:
                         raise ValueError(f"{where}: {wanted}, got none for {word['form']!r}")
                 heads = tuple(word["head"] - 1 for word in words)
                 check_tree(heads, where)
-                tags, relations = (
-                    tuple(word[field] or "_" for word in words) for field in ("upos", "deprel")
-                )
-                yield Sentence(tuple(word["form"] for word in words), tags, heads, relations)
+                names = ("form", "upos", "deprel")
+                forms, tags, relations = (tuple(w[name] or "_" for w in words) for name in names)
+                yield Sentence(forms, tags, heads, relations)
     except ParseException as error:
         raise ValueError(f"{path} must be CoNLL-U, after sentence {number}: {error}") from None
 
@@ -157,7 +187,5 @@ def check_sentences(**parts: Any) -> None:
 
 def frequent_relations(sentences: Sequence[Sentence]) -> dict[str, int]:
     """Return relations of words to heads and how often there are, the most frequent first."""
-    counts = Counter(
-        sentence.relations[word] for sentence in sentences for word, _ in sentence.edges
-    )
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+    names = sorted(own.relations[word] for own in sentences for word, _ in own.edges)
+    return dict(Counter(names).most_common())

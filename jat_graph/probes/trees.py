@@ -1,11 +1,14 @@
-"""A sentence's tree as arcs, and as points in the space of a probe."""
+"""A sentence's tree as arcs, and as points in the space of a probe.
+
+After Figure 2 of Hewitt and Manning 2019, and Figure 3 of Coenen et al. 2019.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,14 +16,10 @@ from torch import Tensor
 
 from jat_graph.directions import isolated
 from jat_graph.probes.findings import Floats
-from jat_graph.probes.pictures import COLOURS, QUIET, add_legend
-from jat_graph.probes.tree_maps import Tree, spanning_tree, squared_distances
+from jat_graph.probes.pictures import COLOURS, QUIET, Axes, Figure, add_legend
+from jat_graph.probes.tree_maps import spanning_tree, squared_distances
 from jat_graph.probes.treebank import Sentence
 from jat_graph.viz.figures import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
@@ -32,24 +31,17 @@ DEVIATION = "PuOr_r"  # darker is farther from 1, on both sides
 
 
 def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
-    """Draw a sentence's tree above it, and below it the tree of least distances, [n, n].
-
-    Edges that both have are whole lines, those of one alone dashed; punctuation is grey, and has no
-    part in it (Hewitt and Manning 2019, Figure 2).
-    """
+    """Draw a tree above its words, and below them that of least distances, [n, n]."""
     from matplotlib.patches import Arc
 
-    if distances.shape != (len(sentence), len(sentence)):
-        wanted = f"[{len(sentence)}, {len(sentence)}]"
-        raise ValueError(f"distances must be {wanted}, got {list(distances.shape)}")
-    tree, middles = Tree(sentence), _middles(sentence)
-    predicted = spanning_tree(distances.detach().double().cpu().numpy(), tree.shown)
-    widths = [middles[end] - middles[start] for start, end in predicted | tree.edges]
+    tree, middles = sentence.shown_edges, _middles(sentence)
+    predicted = spanning_tree(distances.detach().double().cpu().numpy(), sentence.shown)
+    widths = [middles[end] - middles[start] for start, end in predicted | tree]
     height = 0.3 + 0.5 * math.sqrt(max(widths, default=0.25))
-    heading = f"The tree, and below: {len(predicted & tree.edges)} of {len(tree.edges)} edges found"
+    heading = f"The tree, and below: {len(predicted & tree)} of {len(tree)} edges found"
     figure = new_figure(max(4.5, middles[-1] + 1.2), 2 * height + 0.3, heading=heading)
     axis, dashed = figure.subplots(), (0, (4, 2))
-    for side, own, other in ((1, tree.edges, predicted), (-1, predicted, tree.edges)):
+    for side, own, other in ((1, tree, predicted), (-1, predicted, tree)):
         for edge in sorted(own):  # half an ellipse over or under the words
             start, end = (middles[word] for word in edge)
             look: Any = {"color": RIGHT} if edge in other else {"color": WRONG, "ls": dashed}
@@ -58,7 +50,7 @@ def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
             axis.add_patch(Arc(middle, *size, theta1=first, theta2=first + 180, lw=1.6, **look))
     for index, word in enumerate(sentence.words):
         look = {"ha": "center", "va": "center", "fontsize": 9}
-        look["color"] = "black" if index in tree.shown else QUIET
+        look["color"] = "black" if index in sentence.shown else QUIET
         axis.text(middles[index], 0, _label(word), **look)
     axis.set(xlim=(-0.4, middles[-1] + 0.6), ylim=(-height, height))
     axis.set_axis_off()
@@ -68,25 +60,18 @@ def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
 
 
 def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
-    """Draw a sentence's tree beside its words in the space of a probe, [n, R], by its main axes.
-
-    Colours and numbers say how far the squared distance of an edge is from 1, which it would be if
-    the space held the tree. Dashed lines join words that the tree of least distances joins alone.
-    Punctuation is left out (Coenen et al. 2019, Figure 3).
-    """
-    tree, middles = Tree(sentence), _middles(sentence)
-    if points.dim() != 2 or len(points) != len(sentence):
-        raise ValueError(f"points must be [{len(sentence)}, R], got {list(points.shape)}")
-    if not tree.shown:
+    """Draw a tree beside its words in the space of a probe, [n, R]."""
+    tree, shown, middles = sentence.shown_edges, sentence.shown, _middles(sentence)
+    if not shown:
         raise ValueError("sentence must have a word that is no punctuation, got none")
     points = points.detach().double().cpu()
     squared = squared_distances(points).numpy()
     side, wide = max(4.0, 2.1 * math.sqrt(middles[-1])), max(4.0, middles[-1] + 1.2)
     figure = new_figure(wide + side, side + 1.0)
     left, right = figure.subplots(1, 2, width_ratios=(wide, side))
-    flat = {word: (middles[word], -float(tree.depths[word])) for word in tree.shown}
-    _draw_edges(left, flat, tree.edges, squared)
-    for edge in sorted(tree.edges):
+    flat = {word: (middles[word], -float(sentence.depths[word])) for word in shown}
+    _draw_edges(left, flat, tree, squared)
+    for edge in sorted(tree):
         low, high = sorted((flat[word] for word in edge), key=lambda point: point[1])
         x, y = np.average([low, high], axis=0, weights=(0.6, 0.4))  # a head has many edges
         _write(left, f"{squared[edge]:.1f}", (x, y), size=7.5, above=3)
@@ -97,15 +82,15 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     left.set_title("Its tree, and the squared distance of each edge", fontsize=10)
 
     # Where words are along the two axes of most variance, in inches from their middle.
-    centred = points[tree.shown] - points[tree.shown].mean(0)
+    centred = points[shown] - points[shown].mean(0)
     main, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
     spread = np.zeros((len(main), 2))
     spread[:, : len(sizes[:2])] = main[:, :2] * sizes[:2]
     spread -= (spread.max(0) + spread.min(0)) / 2
     spread *= 0.4 * side / (np.abs(spread).max() or 1.0)
-    plane = {word: (float(x), float(y)) for word, (x, y) in zip(tree.shown, spread, strict=True)}
-    _draw_edges(right, plane, tree.edges, squared)
-    for one, other in sorted(spanning_tree(squared, tree.shown) - tree.edges):
+    plane = {word: (float(x), float(y)) for word, (x, y) in zip(shown, spread, strict=True)}
+    _draw_edges(right, plane, tree, squared)
+    for one, other in sorted(spanning_tree(squared, shown) - tree):
         across, up = zip(plane[one], plane[other], strict=True)
         right.plot(across, up, color=QUIET, linestyle=(0, (4, 3)), zorder=1)
     _write_beside(right, sentence, plane)

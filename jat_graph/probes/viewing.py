@@ -72,18 +72,15 @@ def view(
     some: list[Any] = [texts] if isinstance(texts, str | Sentence) else list(texts)
     if not some:
         raise ValueError("texts must be one or more, got none")
-    contents: list[str | ParsedWords] = []
     for number, text in enumerate(some):
         if isinstance(text, Sentence):
             if not tokenizer.is_fast:
                 wanted = "tokenizer must be a fast one to know words"
                 raise ValueError(f"{wanted}, got {type(tokenizer).__name__}")
-            contents.append(ParsedWords(text.words, text.tags, text.heads, text.relations, ()))
-        elif isinstance(text, str):
-            contents.append(text)
-        else:
+            some[number] = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
+        elif not isinstance(text, str):
             kind = type(text).__name__
             raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")
     chosen: Any = {"layers": layers, "heads": heads, "tokens": tokens}
-    shown = read_texts(model, tokenizer, contents, special_tokens=special_tokens, **chosen)
+    shown = read_texts(model, tokenizer, some, special_tokens=special_tokens, **chosen)
     return Page(title, tuple(shown), tuple(atlases))

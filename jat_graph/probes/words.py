@@ -57,8 +57,8 @@ class WordReader:
     Args:
         model: A model of transformers, with jump heads or without; it reads in evaluation mode.
         tokenizer: Its tokenizer, a fast one.
-        folder: Where states, what heads give, and trained probes are kept: the same question finds
-            them again. States take 1.5 KB for each word and layer at a width of 384.
+        folder: Where states, what heads give, and trained probes are kept and found again. States
+            take 1.5 KB for each word and layer at a width of 384.
         batch_size: Most sentences that the model reads at a time. (default: 32)
         maps: What is read of heads, which probes say themselves. (default: None, states alone)
 
@@ -108,10 +108,11 @@ def read_rows(
     """Read sentences once, and keep some rows of each; the same call finds them again."""
     encoded = encode_texts(sentences, reader.model, reader.tokenizer, None, by_words=True)
     assert encoded.words is not None
-    read: list[int] = []
-    left_out: list[int] = []
-    for row, (own, sentence) in enumerate(zip(encoded.words, sentences, strict=True)):
-        (read if len(set(own) - {-1}) == len(sentence) else left_out).append(row)
+    fits = [
+        len(set(own) - {-1}) == len(words)
+        for own, words in zip(encoded.words, sentences, strict=True)
+    ]
+    read, left_out = (np.flatnonzero(own).tolist() for own in (fits, np.logical_not(fits)))
     if not read:
         raise ValueError("sentences must fit the model, got none that it can take whole")
     starts = [0, *np.cumsum(counts).tolist()]
@@ -121,9 +122,8 @@ def read_rows(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         read.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
-        found = read_texts(
-            reader.model, encoded, read, reader.batch_size, reader.maps, reader.heads
-        )
+        options = reader.batch_size, reader.maps, reader.heads
+        found = read_texts(reader.model, encoded, read, *options)
         scores = reader.maps in (SCORES, PROPAGATED)
         hides = scores and any(entry.is_causal for entry in attention_modules(reader.model))
         size = shape[0], starts[-1], *shape[1:]
@@ -155,10 +155,7 @@ def read_states(
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
-    """Return a model of the same shape whose weights are as before any training.
-
-    It has the jump heads of the model if they are asked for.
-    """
+    """Return a model of the same shape without any training, with its jump heads if asked for."""
     from transformers import AutoModel
 
     settings = attached_config(model)

@@ -221,9 +221,9 @@ def test_the_map_finds_what_tells_senses_apart() -> None:
     parts = split_triples(marked(some), 0)
     words = [{some[word].text for word in part.word.tolist()} for part in parts]
     assert words[0].isdisjoint(words[1]) and [len(own) for own in words] == [18, 2]
-    trained, start = train_map(values, *parts, seed=0)
+    trained, start = train_map(marked(some), values, seed=0)
     assert trained.shape == start.shape == (WIDTH, WIDTH)
-    assert np.array_equal(train_map(values, *parts, seed=0)[0], trained)
+    assert np.array_equal(train_map(marked(some), values, seed=0)[0], trained)
     batch = parts[1].draw(values, 2000, np.random.default_rng(5)).numpy()
     assert slow_loss(trained, batch, start) < slow_loss(start, batch, start) - 0.05
 

@@ -20,7 +20,6 @@ from jat_graph.probes.structural import MEASURES, score_row, tree_scores
 from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,
-    Tree,
     TreeBatch,
     spanning_tree,
     squared_distances,
@@ -52,7 +51,7 @@ def slow_spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 @given(cases())
 def test_scores_are_those_of_the_definitions(case: Case) -> None:
-    tree, words = Tree(case.sentence), range(len(case.sentence))
+    tree, words = case.sentence, range(len(case.sentence))
     hits, near, root, deep = tree_scores(tree, case.distances, case.depths)
     gold = {(min(edge), max(edge)) for edge in case.sentence.edges}
     assert hits == len(gold & spanning_tree(case.distances, tree.shown))
@@ -65,8 +64,8 @@ def test_scores_are_those_of_the_definitions(case: Case) -> None:
 
 @given(st.integers(1, 9), st.integers(0, 99))
 def test_an_exact_embedding_has_perfect_scores(length: int, seed: int) -> None:
-    tree = Tree(random_sentence(length, seed, ("NOUN",)))
-    points = exact_embedding(tree.sentence, length)
+    tree = random_sentence(length, seed, ("NOUN",))
+    points = exact_embedding(tree, length)
     found = tree_scores(
         tree, squared_distances(points).numpy().round(9), points.square().sum(-1).numpy()
     )
@@ -75,17 +74,20 @@ def test_an_exact_embedding_has_perfect_scores(length: int, seed: int) -> None:
 
 
 def test_correlations_are_means_over_lengths_from_5_and_differences_of_the_same_sentences() -> None:
-    trees = [Tree(own) for own in random_sentences(40, 3, most=8)]
+    trees = random_sentences(40, 3, most=8)
     chance = np.random.default_rng(2)
     values = np.array(
-        [[chance.integers(len(t.edges) + 1), chance.random(), 1, chance.random()] for t in trees]
+        [
+            [chance.integers(len(t.shown_edges) + 1), chance.random(), 1, chance.random()]
+            for t in trees
+        ]
     )
     row, by_length = score_row(trees, values), defaultdict(list)
     for tree, own in zip(trees, values, strict=True):
         by_length[len(tree)].append(own[1])
     wanted = np.mean([np.mean(own) for length, own in by_length.items() if length >= 5])
     assert row["DSpr"] == pytest.approx(wanted)
-    edges = sum(len(tree.edges) for tree in trees)
+    edges = sum(len(tree.shown_edges) for tree in trees)
     assert row["UUAS"] == pytest.approx(values[:, 0].sum() / edges)
     more = sum(bool(tree.shown) for tree in trees)
     assert row["root accuracy"] == pytest.approx(len(trees) / more)
@@ -125,7 +127,7 @@ def test_losses_and_their_slopes_are_those_of_loops(
     states = [torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in lengths]
     start = torch.randn(3, rank, generator=generator, dtype=torch.float64)
     projection, other = (start.clone().requires_grad_() for _ in range(2))
-    (batch,) = tree_batches(states, [Tree(own) for own in sentences], kind)
+    (batch,) = tree_batches(states, sentences, kind)
     batch = TreeBatch(*(part.double() for part in batch))
     loss = batch.loss(projection, kind, 2.0) / len(sentences)
     wanted = slow_loss(kind, sentences, states, other)
@@ -137,7 +139,7 @@ def test_losses_and_their_slopes_are_those_of_loops(
     assert_close(projection.grad, slope, rtol=1e-5, atol=1e-5)
 
 
-def _hidden_trees(number: int, seed: int) -> tuple[list[Tensor], list[Tree]]:
+def _hidden_trees(number: int, seed: int) -> tuple[list[Tensor], list[Sentence]]:
     """Exact embeddings, turned at random together with as many directions of noise."""
     chance = torch.Generator().manual_seed(0)
     rotation = torch.linalg.qr(torch.randn(12, 12, generator=chance, dtype=torch.float64)).Q
@@ -147,7 +149,7 @@ def _hidden_trees(number: int, seed: int) -> tuple[list[Tensor], list[Tree]]:
         noise = torch.Generator().manual_seed(seed + k)
         points = exact_embedding(sentence, 12)
         points[:, 6:] = torch.randn(len(sentence), 6, generator=noise, dtype=torch.float64)
-        trees.append(Tree(sentence))
+        trees.append(sentence)
         states.append((points @ rotation).float())
     return states, trees
 
@@ -254,7 +256,7 @@ def test_the_real_model_holds_more_than_one_without_training(
 
 @given(st.integers(0, 99), st.sampled_from([0.5, 1.0, 2.0, 3.0]))
 def test_a_fit_is_that_of_least_squares_over_all_pairs(seed: int, power: float) -> None:
-    trees = [Tree(random_sentence(n, seed + n)) for n in (1, 2, 5, 7)]
+    trees = [random_sentence(n, seed + n) for n in (1, 2, 5, 7)]
     generator = torch.Generator().manual_seed(seed)
     points = [torch.randn(len(t), 3, generator=generator, dtype=torch.float64) for t in trees]
     squares = [squared_distances(own).numpy() for own in points]
@@ -262,7 +264,7 @@ def test_a_fit_is_that_of_least_squares_over_all_pairs(seed: int, power: float) 
     for tree, own in zip(trees, points, strict=True):
         for i in range(len(tree)):
             for k in range(i):
-                d.append(slow_distance(tree.sentence, i, k))
+                d.append(slow_distance(tree, i, k))
                 y.append(float((own[i] - own[k]).norm() ** power))
     (slope,), (left,), *_ = np.linalg.lstsq(np.array(y)[:, None], np.array(d), rcond=None)
     row = fit_row(trees, squares, power)
@@ -272,8 +274,8 @@ def test_a_fit_is_that_of_least_squares_over_all_pairs(seed: int, power: float) 
 
 
 def test_an_exact_embedding_fits_as_squares_and_in_no_other_power() -> None:
-    trees = [Tree(random_sentence(n, n)) for n in range(2, 12)]
-    squares = [3 * squared_distances(exact_embedding(t.sentence, 12)).numpy() for t in trees]
+    trees = [random_sentence(n, n) for n in range(2, 12)]
+    squares = [3 * squared_distances(exact_embedding(t, 12)).numpy() for t in trees]
     rows = {power: fit_row(trees, squares, power) for power in (1.0, 2.0, 3.0)}
     assert (rows[2.0]["a"], rows[2.0]["R²"], rows[2.0]["R² low"]) == pytest.approx((3, 1, 1))
     assert rows[2.0]["error in edges"] == pytest.approx(0, abs=1e-6)
@@ -281,13 +283,13 @@ def test_an_exact_embedding_fits_as_squares_and_in_no_other_power() -> None:
 
 
 def test_relations_are_counted_with_their_subtypes() -> None:
-    trees = [Tree(random_sentence(n, n)) for n in range(1, 25)]
+    trees = [random_sentence(n, n) for n in range(1, 25)]
     chance = np.random.default_rng(0)
     squares = [chance.random((len(tree), len(tree))) for tree in trees]
     wanted = defaultdict(list)
     for tree, own in zip(trees, squares, strict=True):
-        for word, head in tree.sentence.edges:
-            wanted[tree.sentence.relations[word].partition(":")[0]].append(own[word, head])
+        for word, head in tree.edges:
+            wanted[tree.relations[word].partition(":")[0]].append(own[word, head])
     rows = relation_table(trees, squares, least=1).set_index("relation")
     assert rows["count"].to_dict() == {name: len(own) for name, own in wanted.items()}
     for relation, row in rows.iterrows():
