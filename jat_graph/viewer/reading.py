@@ -12,9 +12,9 @@ from torch import Tensor
 from jat_graph.data.reading import attention_heads, check_model, shares_modules
 from jat_graph.data.storage import is_jumping
 from jat_graph.hf.capture import jumping_heads
-from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
+from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.text import strongest_jumps
 from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
