@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from jat_graph.checks.pictures import check_most_tokens, check_pattern_tokens
-from jat_graph.cli.models import load_model
 from jat_graph.cli.options import (
     ConfigOption,
     FileOption,
@@ -23,6 +22,7 @@ from jat_graph.cli.options import (
     SpecialOption,
     TextOption,
     TokensOption,
+    load_model,
     parse_span,
     read_settings,
     read_texts,

@@ -25,8 +25,10 @@ from jat_graph.viewer.content import (
     Links,
     ParsedWords,
     TextContent,
+    jumps_with_room,
+    links_with_room,
+    strongest_links,
 )
-from jat_graph.viewer.links import jumps_with_room, links_with_room, strongest_links
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
