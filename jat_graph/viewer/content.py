@@ -28,8 +28,8 @@ class AtlasPoint:
     Args:
         label: The word as it stands there.
         sentence: The sentence that it stands in, as one text.
-        span: Where in the sentence the word begins and ends, in characters, to be marked; None
-            where that is not known. (default: None)
+        span: The characters of the sentence that are the word's, from where to where. (default:
+            None, not known)
     """
 
     label: str
@@ -39,12 +39,7 @@ class AtlasPoint:
 
 @dataclass(frozen=True)
 class AtlasLabel:
-    """Words written on the map of a layer, as beside a cluster.
-
-    Args:
-        x, y: Where to, in the units of the map; y goes up.
-        text: The words.
-    """
+    """Words written on the map of a layer at (x, y), in its units, as beside a cluster."""
 
     x: float
     y: float
@@ -58,8 +53,8 @@ class AtlasLayer:
     Args:
         name: What the slider calls it, as ``"layer 3"``.
         positions: Where each point lies, (x, y) in any units; x goes right, y up.
-        groups: What colours each point and gives it its shape: a part of speech, a sense, a
-            cluster; ``""`` where it is not known. (default: none is known)
+        groups: What gives each point its colour and shape: a part of speech, a sense, a cluster;
+            ``""`` where it is not known. (default: none is known)
         labels: Words on the map. (default: none)
         caption: What is to be said of this layer alone, one line. (default: nothing)
     """
@@ -156,7 +151,7 @@ class TextContent:
 
 
 def links_with_room(rows: int, matrices: int) -> int:
-    """Return how many links of each matrix the file has room for; ``rows`` are of all of them."""
+    """Return how many links of each matrix the file has room for; they have so many rows in all."""
     room = (LINK_BYTES - ROW_SIZE * rows - MATRIX_SIZE * matrices) / max(1, matrices)
     most = min(MOST_LINKS, int(room / LINK_SIZE))
     if most < rows / max(1, matrices):  # not even one of each row
@@ -173,10 +168,9 @@ def jumps_with_room(heads: int) -> int:
 
 
 def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Links:  # [n, m]
-    """Keep the strongest entry of each row, and the strongest of all others up to ``most``.
+    """Keep the strongest entry of each row, and of all others up to ``most``; 0 is no link.
 
-    Columns from ``shown`` on are of tokens that are not shown: none of theirs is kept, and what
-    they have counts as hidden. Entries of 0 are no links.
+    Columns from ``shown`` on are of tokens that are not shown, and count as hidden.
     """
     size = matrix.abs().double()
     own = size[:, :shown]
@@ -187,6 +181,5 @@ def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Link
     queries, keys = chosen // own.size(1), chosen % own.size(1)
     # Rounding may put what is left below 0, and 0/0 is nothing.
     weak, hidden = max(0.0, visible - float(own[queries, keys].sum())), max(0.0, total - visible)
-    return Links(
-        queries, keys, matrix[queries, keys], weak / (total or 1.0), hidden / (total or 1.0)
-    )
+    total = total or 1.0
+    return Links(queries, keys, matrix[queries, keys], weak / total, hidden / total)

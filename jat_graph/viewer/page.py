@@ -117,11 +117,8 @@ def _links_record(links: Links, tokens: int) -> dict[str, Any]:
     """Numbers of 16 bits, and how many there are of each row: a third of what digits would take."""
     scale = float(links.values.abs().max()) if len(links.values) else 1.0
     steps = (links.values.double() / scale * STEPS).round()
-    columns = {
-        "counts": (links.queries.bincount(minlength=tokens), "<u2"),
-        "keys": (links.keys, "<u2"),
-        "values": (steps, "<i2"),
-    }
+    counts = links.queries.bincount(minlength=tokens)
+    columns = {"counts": (counts, "<u2"), "keys": (links.keys, "<u2"), "values": (steps, "<i2")}
     packed = {
         name: base64.b64encode(numbers.numpy().astype(np.dtype(kind)).tobytes()).decode()
         for name, (numbers, kind) in columns.items()

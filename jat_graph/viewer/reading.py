@@ -44,9 +44,9 @@ def read_texts(
     tokens: range | None = None,
     special_tokens: bool = False,
 ) -> Iterator[TextContent]:
-    """Run the model on one text after the other; all of them together fit the file.
+    """Run the model on one text after the other; what it lacks or does not take is refused first.
 
-    What the model lacks or does not take is refused at once.
+    All texts together fit the file.
     """
     check_model(model)
     every = groupby(attention_heads(model), lambda pair: pair[0])
@@ -87,9 +87,8 @@ def _read_text(
     most_links: int,
     most_jumps: int,
 ) -> TextContent:
-    outputs, captured = run_model(
-        model, text.inputs, attention=True, jumps=bool(enabled_jumps(model))
-    )
+    jumps = bool(enabled_jumps(model))
+    outputs, captured = run_model(model, text.inputs, attention=True, jumps=jumps)
     layers, heads = {layer.layer: layer for layer in captured}, []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
         if layer in layers and head in layers[layer].heads:
@@ -123,14 +122,8 @@ def _jump_head(
     if isinstance(trace.graph, StoneLinks):
         note = f"Of the links that tokens may have to stones there are {share}."
     matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
-    return HeadContent(
-        measured.layer,
-        measured.head,
-        {
-            kind: _shown_links(matrix, text, most_links)
-            for kind, matrix in zip(KINDS, matrices, strict=True)
-        },
-        tuple(strongest_jumps(text, trace, most_jumps)),
-        int(text.cut(trace.weights).count_nonzero()),
-        note,
-    )
+    links = [_shown_links(matrix, text, most_links) for matrix in matrices]
+    jumps = tuple(strongest_jumps(text, trace, most_jumps))
+    edges = int(text.cut(trace.weights).count_nonzero())
+    by_kind = dict(zip(KINDS, links, strict=True))
+    return HeadContent(measured.layer, measured.head, by_kind, jumps, edges, note)
