@@ -81,10 +81,7 @@ def demo_command(
 
 
 def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, Any]]:
-    """Show the jumps between *computer* and *pencil*, and draw the head with the largest gain.
-
-    Where no head joins the two words, the picture shows the first jump head.
-    """
+    """Show the jumps between *computer* and *pencil*, and draw the head with the largest gain."""
     from dataclasses import replace
 
     from jat_graph.inspection import inspect_text, view_head

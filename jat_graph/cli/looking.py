@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,6 +21,7 @@ from jat_graph.cli.options import (
     SpecialOption,
     TextOption,
     TokensOption,
+    TopOption,
     load_model,
     parse_span,
     read_settings,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from jat_graph.probes import Sentence
 
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
-
-TopOption: TypeAlias = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 
 
 def inspect_command(
@@ -59,9 +57,8 @@ def inspect_command(
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it. With
-    stones: the share of tokens on stones, stones in use and their median size, strengths, jumps
-    with their share of the walks, and who stands on which stone. Small numbers after tokens are
-    positions: pencil₆ → book₁. --layer, --head and --tokens show less of the same.
+    stones also the tokens on them, how many and how large they are, strengths, and the jumps' share
+    of the walks. Small numbers after tokens are positions: pencil₆ → book₁.
     """
     from jat_graph.config import JatConfig
 
@@ -70,12 +67,10 @@ def inspect_command(
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import inspect_text
 
-    look = partial(
-        inspect_text, loaded, tokenizer, layers=layer, heads=head, tokens=tokens, top=top
-    )
+    shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
     found = []
     for own in texts:
-        report = look(own, special_tokens=special_tokens)
+        report = inspect_text(loaded, tokenizer, own, special_tokens=special_tokens, **shown)
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
         Console().print(*head_tables(report), sep="\n")
@@ -156,8 +151,8 @@ def plot_command(
 
     One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
     propagated scores; of a long text the tokens of the strongest jumps. Several heads are drawn as
-    a grid of their graphs. Among patterns memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps
-    with :causal, and block:LENGTH are layers that read something else than single tokens.
+    a grid of their graphs. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with :causal,
+    and block:LENGTH are drawn as patterns, too.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
@@ -174,13 +169,12 @@ def plot_command(
         figure = draw_patterns(str(pattern).split(","), length)
     else:
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
-        call: tuple[Any, ...] = (loaded, tokenizer, texts[0])
-        given: dict[str, Any] = {"tokens": tokens, "special_tokens": special_tokens}
+        shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
         if layer and head and len(layer) == len(head) == 1:
-            view = view_head(*call, layer=layer[0], head=head[0], top=top, **given)
-            figure = draw_head(view, length)
+            own = view_head(loaded, tokenizer, layer=layer[0], head=head[0], top=top, **shown)
+            figure = draw_head(own, length)
         else:
-            figure = draw_graphs(view_graphs(*call, layers=layer, heads=head, **given))
+            figure = draw_graphs(view_graphs(loaded, tokenizer, layers=layer, heads=head, **shown))
     save_figure(figure, output)
     Console().print(f"The picture is in {output}.")
 
@@ -214,10 +208,9 @@ def view_command(
 ) -> None:
     """Write one page for any browser that shows heads on texts, jumps, stones and trees.
 
-    The page is one file that any browser opens, without a network. Of a model without jump heads it
-    shows attention; with --config or --set, and of a model that was saved with such heads, also the
-    attention before the jump, the difference and the graph: a click on a pair shows the stones that
-    joined it. Trees are drawn of the sentences of --treebank.
+    Of a model without jump heads it shows attention; with --config or --set, and of a model that
+    was saved with such heads, also the attention before the jump, the difference and the graph: a
+    click on a pair shows the stones that joined it. The sentences of --treebank have their trees.
     """
     check_target(output)
     texts: list[str | Sentence] = [*read_texts(text, file, needed=treebank is None)]
@@ -233,16 +226,9 @@ def view_command(
     loaded, tokenizer = load_model(model, config, changes)
     from jat_graph.probes import view
 
-    page = view(
-        loaded,
-        tokenizer,
-        texts,
-        layers=layer,
-        heads=head,
-        tokens=tokens,
-        special_tokens=special_tokens,
-        title=title or Path(model).name,
-    )
+    shown: Any = {"layers": layer, "heads": head, "tokens": tokens}
+    name = title or Path(model).name
+    page = view(loaded, tokenizer, texts, special_tokens=special_tokens, title=name, **shown)
     page.save(output)
     size = output.stat().st_size / 1e6
     Console().print(f"The page is in {output} ({size:.1f} MB); open it in a browser.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,38 +28,26 @@ def parse_span(text: str) -> range:
     return range(int(first), int(end))
 
 
-ModelOption: TypeAlias = Annotated[str, typer.Option("--model", help="Folder or Hub name.")]
-ConfigOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--config", metavar="FILE", help=f"Settings, as JSON; or {', '.join(PRESETS)}."),
+ModelOption = Annotated[str, typer.Option(help="Folder or Hub name.")]
+ConfigOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help=f"Settings, as JSON; or {', '.join(PRESETS)}.")
 ]
-SetOption: TypeAlias = Annotated[
+SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="NAME=VALUE", help="A setting: heads=all, 'layers=[0,2]'; repeatable."
     ),
 ]
-TextOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--text", help="A text; repeatable.")
-]
-FileOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--file", help="File with one text a line, in UTF-8.")
-]
-LayerOption: TypeAlias = Annotated[
-    list[int] | None, typer.Option("--layer", min=0, help="Layer to show, from 0; repeatable.")
-]
-HeadOption: TypeAlias = Annotated[
-    list[int] | None, typer.Option("--head", min=0, help="Head to show, from 0; repeatable.")
-]
-TokensOption: TypeAlias = Annotated[
+TextOption = Annotated[list[str] | None, typer.Option(help="A text; repeatable.")]
+FileOption = Annotated[Path | None, typer.Option(help="File with one text a line, in UTF-8.")]
+LayerOption = Annotated[list[int] | None, typer.Option(min=0, help="Layer, from 0; repeatable.")]
+HeadOption = Annotated[list[int] | None, typer.Option(min=0, help="Head, from 0; repeatable.")]
+TokensOption = Annotated[
     range | None,
-    typer.Option(
-        "--tokens", metavar="FIRST:END", parser=parse_span, help="Show these: 40:90 is 40 to 89."
-    ),
+    typer.Option(metavar="FIRST:END", parser=parse_span, help="Show these: 40:90 is 40 to 89."),
 ]
-SpecialOption: TypeAlias = Annotated[
-    bool, typer.Option("--special-tokens", help="Show special tokens, too.")
-]
+SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
+TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 
 
 def load_model(

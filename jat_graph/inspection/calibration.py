@@ -46,10 +46,9 @@ def calibrate(
 
     The layers are taken in order, each with the jumps of the layers below it. A pair's critical ρ
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
-    these over the allowed pairs i ≠ k of the batches used, as the k-th value, at least 0, and
-    infinite where there is no pair. Every fifth batch is held out (the last, if there are two to
-    four), and the density reached on those is logged, as a warning where its mean is not within a
-    factor of two of the one asked for.
+    these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
+    no pair. Every fifth batch is held out (the last, if there are two to four), and the density
+    reached on those is logged, as a warning where its mean is off by more than a factor of two.
 
     Runs each layer at most twice on each batch and the model once more for the densities; where
     layers share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass.
@@ -66,7 +65,7 @@ def calibrate(
 
     Raises:
         ValueError: If the density is out of range, there is no batch, ``vote_rate`` is set, or the
-            jumps go along stones: their threshold fits all heads as it is.
+            jumps go along stones, whose threshold fits all heads.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
@@ -140,9 +139,9 @@ def _measure_table(
 
 
 def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
-    """Return, for each head, the critical ρ of every allowed pair: max_j of the product voted on.
+    """Return each head's critical ρ of the allowed pairs, max_j of the product; −∞ without votes.
 
-    A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
+    Keys are taken in blocks, so nothing is of size L×L×L.
     """
     batch, heads, length = pairs.source.shape
     dtype, device = pairs.source.dtype, pairs.source.device
@@ -178,11 +177,10 @@ class Relay:
         if self._chain:
             found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
             self._given[0] = None
-            if not all(
-                a.layer == b.layer and torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
-                for a, b in zip(found, whole, strict=True)
-            ):
-                self._chain = []
+            for a, b in zip(found, whole, strict=True):
+                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
+                if a.layer != b.layer or not same:
+                    self._chain = []
 
     def captured(self, row: int) -> Iterator[CapturedLayer]:
         """Yield what a jump layer sees of each batch, in order, once those before are final."""

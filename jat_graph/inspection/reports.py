@@ -63,7 +63,7 @@ class Jump:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the jump as JSON types, with its gain."""
-        return {**_as_json(self), "gain": self.gain}
+        return {**asdict(self, dict_factory=_filled), "gain": self.gain}
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,7 @@ class HeadReport:
 
 @dataclass(frozen=True, kw_only=True)
 class StoneReport(HeadReport):
-    """One head that jumps along stones, on one text.
-
-    ``threshold`` is t, ``density`` the share of links that there may be, of tokens to stones, and
-    ``mean_weight`` their mean b.
+    """One head that jumps along stones: ``threshold`` is t, density and weight are those of links.
 
     Args:
         linked: Share of tokens that stand on a stone, special tokens included.
@@ -154,18 +151,17 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""
+        heads = []
+        for report in self.heads:
+            threshold = "inf" if math.isinf(report.threshold) else report.threshold
+            own = {"threshold": threshold, "jumps": [jump.to_dict() for jump in report.jumps]}
+            heads.append(asdict(report, dict_factory=_filled) | own)
+        tokens = [token.text for token in self.tokens]
         return {
             "text": self.text,
-            "tokens": [token.text for token in self.tokens],
+            "tokens": tokens,
             "config": self.config.to_dict(),
-            "heads": [
-                {
-                    **_as_json(report),
-                    "threshold": "inf" if math.isinf(report.threshold) else report.threshold,
-                    "jumps": [jump.to_dict() for jump in report.jumps],
-                }
-                for report in self.heads
-            ],
+            "heads": heads,
         }
 
 
@@ -224,14 +220,7 @@ class HeadView(GraphView):
         )
 
 
-def _as_json(item: Any) -> dict[str, Any]:
+def _filled(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the fields of a dataclass that hold something, tuples as lists."""
-    known: dict[str, Any] = asdict(
-        item,
-        dict_factory=lambda pairs: {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in pairs
-            if value is not None
-        },
-    )
-    return known
+    known = {name: value for name, value in fields if value is not None}
+    return {name: list(own) if isinstance(own, tuple) else own for name, own in known.items()}

@@ -20,8 +20,8 @@ from jat_graph.operators import DenseOperator, NormalizedOperator, laplacian_eig
 class GraphStructure:
     """What one head's graphs look like: means over the sequences.
 
-    They are those of undirected graphs: two tokens are neighbours if one of them is mixed into the
-    other, with the mean of both weights. With stones these are the tokens on one stone.
+    Two tokens are neighbours if one of them is mixed into the other, with the mean of both weights;
+    with stones these are the tokens on one stone.
 
     Args:
         degree: Mean number of neighbours of a token.
@@ -48,8 +48,8 @@ class HeadStatistics:
 
     Args:
         layer, head: Which head it is, from 0.
-        density: Share of the allowed pairs i ≠ k that at least one key joined; with stones share
-            of the allowed links, of a token to a stone, that there are.
+        density: Share of the allowed pairs i ≠ k that are joined; with stones share of the allowed
+            links, of a token to a stone, that there are.
         mean_weight: Mean of A over the joined pairs, or of b over the links; 0 where there is none.
         pairs: Number of allowed pairs, or links, over all sequences.
         structure: What the graphs look like, if it was asked for. (default: None)
