@@ -105,16 +105,10 @@ def calibrate_command(
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import calibrate
 
-    batches = [
-        tokenizer(
-            texts[start : start + batch_size],
-            padding=True,
-            truncation=True,
-            max_length=min(max_length, tokenizer.model_max_length),
-            return_tensors="pt",
-        )
-        for start in range(0, len(texts), batch_size)
-    ]
+    most = min(max_length, tokenizer.model_max_length)
+    cut: Any = {"padding": True, "truncation": True, "max_length": most, "return_tensors": "pt"}
+    starts = range(0, len(texts), batch_size)
+    batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
     result = calibrate(loaded, batches, density=density)
     result.save(output)
     rows = result.graph.threshold
@@ -128,9 +122,7 @@ def plot_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
     ],
-    model: Annotated[
-        str | None, typer.Option("--model", help="Folder or Hub name of the model.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Folder or Hub name.")] = None,
     text: TextOption = None,
     file: FileOption = None,
     config: ConfigOption = None,
@@ -140,9 +132,7 @@ def plot_command(
     tokens: TokensOption = None,
     special_tokens: SpecialOption = False,
     top: TopOption = 5,
-    length: Annotated[
-        int, typer.Option(help="Most tokens drawn of one head; the tokens of a pattern.")
-    ] = 48,
+    length: Annotated[int, typer.Option(help="Most tokens of a head, or those of a pattern.")] = 48,
     pattern: Annotated[
         str | None, typer.Option(help="Patterns to draw instead, commas between: window:6,local:8.")
     ] = None,
@@ -192,10 +182,7 @@ def view_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write.")] = Path(
         "page.html"
     ),
-    treebank: Annotated[
-        Path | None,
-        typer.Option(help="Sentences with their trees: CoNLL-U, plain or packed by gzip."),
-    ] = None,
+    treebank: Annotated[Path | None, typer.Option(help="Trees as CoNLL-U, plain or .gz.")] = None,
     sentences: Annotated[
         range | None,
         typer.Option(

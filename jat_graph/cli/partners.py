@@ -107,7 +107,8 @@ def learning_curve(
         slower.step()
         if step % every == 0 or step == last:
             with torch.no_grad():
-                said = torch.cat([model(ids).argmax(-1) + 1 for ids in test_ids.split(PIECE)])
+                pieces = torch.split(test_ids, PIECE)
+                said = torch.cat([model(ids).argmax(-1) + 1 for ids in pieces])
             hits, asked = ((said == right) & (right > 0)).sum(1), (right > 0).sum(1)
             shares = {
                 f"accuracy_{size}": float(hits[own].sum() / asked[own].sum())
