@@ -114,7 +114,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.py")}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.py*")}
+    sources = {name for name in sources if name.endswith((".py", ".pyi"))}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
     data = {"jat_graph/py.typed", "jat_graph/operators/costs.json"}

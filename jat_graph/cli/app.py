@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from jat_graph import __version__
 from jat_graph.cli.demo import demo_command
 from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command, view_command
 from jat_graph.cli.probing import probe_app
@@ -55,25 +56,15 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from jat_graph import __version__
-
-        typer.echo(f"jat-graph {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _set_up(
     context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Show the library's own messages, and only our progress bars."""
+    if version:
+        typer.echo(f"jat-graph {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)

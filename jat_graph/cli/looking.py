@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from jat_graph.checks.pictures import check_most_tokens, check_pattern_tokens
-from jat_graph.cli.models import load_model
 from jat_graph.cli.options import (
     ConfigOption,
     FileOption,
@@ -23,6 +21,8 @@ from jat_graph.cli.options import (
     SpecialOption,
     TextOption,
     TokensOption,
+    TopOption,
+    load_model,
     parse_span,
     read_settings,
     read_texts,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from jat_graph.probes import Sentence
 
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
-
-TopOption: TypeAlias = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 
 
 def inspect_command(
@@ -59,9 +57,8 @@ def inspect_command(
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it. With
-    stones: the share of tokens on stones, stones in use and their median size, strengths, jumps
-    with their share of the walks, and who stands on which stone. Small numbers after tokens are
-    positions: pencil₆ → book₁. --layer, --head and --tokens show less of the same.
+    stones also the tokens on them, how many and how large they are, strengths, and the jumps' share
+    of the walks. Small numbers after tokens are positions: pencil₆ → book₁.
     """
     from jat_graph.config import JatConfig
 
@@ -70,12 +67,10 @@ def inspect_command(
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import inspect_text
 
-    look = partial(
-        inspect_text, loaded, tokenizer, layers=layer, heads=head, tokens=tokens, top=top
-    )
+    shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
     found = []
     for own in texts:
-        report = look(own, special_tokens=special_tokens)
+        report = inspect_text(loaded, tokenizer, own, special_tokens=special_tokens, **shown)
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
         Console().print(*head_tables(report), sep="\n")
@@ -110,16 +105,10 @@ def calibrate_command(
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import calibrate
 
-    batches = [
-        tokenizer(
-            texts[start : start + batch_size],
-            padding=True,
-            truncation=True,
-            max_length=min(max_length, tokenizer.model_max_length),
-            return_tensors="pt",
-        )
-        for start in range(0, len(texts), batch_size)
-    ]
+    most = min(max_length, tokenizer.model_max_length)
+    cut: Any = {"padding": True, "truncation": True, "max_length": most, "return_tensors": "pt"}
+    starts = range(0, len(texts), batch_size)
+    batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
     result = calibrate(loaded, batches, density=density)
     result.save(output)
     rows = result.graph.threshold
@@ -133,9 +122,7 @@ def plot_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
     ],
-    model: Annotated[
-        str | None, typer.Option("--model", help="Folder or Hub name of the model.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Folder or Hub name.")] = None,
     text: TextOption = None,
     file: FileOption = None,
     config: ConfigOption = None,
@@ -145,9 +132,7 @@ def plot_command(
     tokens: TokensOption = None,
     special_tokens: SpecialOption = False,
     top: TopOption = 5,
-    length: Annotated[
-        int, typer.Option(help="Most tokens drawn of one head; the tokens of a pattern.")
-    ] = 48,
+    length: Annotated[int, typer.Option(help="Most tokens of a head, or those of a pattern.")] = 48,
     pattern: Annotated[
         str | None, typer.Option(help="Patterns to draw instead, commas between: window:6,local:8.")
     ] = None,
@@ -156,8 +141,8 @@ def plot_command(
 
     One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
     propagated scores; of a long text the tokens of the strongest jumps. Several heads are drawn as
-    a grid of their graphs. Among patterns memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps
-    with :causal, and block:LENGTH are layers that read something else than single tokens.
+    a grid of their graphs. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with :causal,
+    and block:LENGTH are drawn as patterns, too.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
@@ -174,13 +159,12 @@ def plot_command(
         figure = draw_patterns(str(pattern).split(","), length)
     else:
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
-        call: tuple[Any, ...] = (loaded, tokenizer, texts[0])
-        given: dict[str, Any] = {"tokens": tokens, "special_tokens": special_tokens}
+        shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
         if layer and head and len(layer) == len(head) == 1:
-            view = view_head(*call, layer=layer[0], head=head[0], top=top, **given)
-            figure = draw_head(view, length)
+            own = view_head(loaded, tokenizer, layer=layer[0], head=head[0], top=top, **shown)
+            figure = draw_head(own, length)
         else:
-            figure = draw_graphs(view_graphs(*call, layers=layer, heads=head, **given))
+            figure = draw_graphs(view_graphs(loaded, tokenizer, layers=layer, heads=head, **shown))
     save_figure(figure, output)
     Console().print(f"The picture is in {output}.")
 
@@ -198,10 +182,7 @@ def view_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write.")] = Path(
         "page.html"
     ),
-    treebank: Annotated[
-        Path | None,
-        typer.Option(help="Sentences with their trees: CoNLL-U, plain or packed by gzip."),
-    ] = None,
+    treebank: Annotated[Path | None, typer.Option(help="Trees as CoNLL-U, plain or .gz.")] = None,
     sentences: Annotated[
         range | None,
         typer.Option(
@@ -214,10 +195,9 @@ def view_command(
 ) -> None:
     """Write one page for any browser that shows heads on texts, jumps, stones and trees.
 
-    The page is one file that any browser opens, without a network. Of a model without jump heads it
-    shows attention; with --config or --set, and of a model that was saved with such heads, also the
-    attention before the jump, the difference and the graph: a click on a pair shows the stones that
-    joined it. Trees are drawn of the sentences of --treebank.
+    Of a model without jump heads it shows attention; with --config or --set, and of a model that
+    was saved with such heads, also the attention before the jump, the difference and the graph: a
+    click on a pair shows the stones that joined it. The sentences of --treebank have their trees.
     """
     check_target(output)
     texts: list[str | Sentence] = [*read_texts(text, file, needed=treebank is None)]
@@ -233,16 +213,9 @@ def view_command(
     loaded, tokenizer = load_model(model, config, changes)
     from jat_graph.probes import view
 
-    page = view(
-        loaded,
-        tokenizer,
-        texts,
-        layers=layer,
-        heads=head,
-        tokens=tokens,
-        special_tokens=special_tokens,
-        title=title or Path(model).name,
-    )
+    shown: Any = {"layers": layer, "heads": head, "tokens": tokens}
+    name = title or Path(model).name
+    page = view(loaded, tokenizer, texts, special_tokens=special_tokens, title=name, **shown)
     page.save(output)
     size = output.stat().st_size / 1e6
     Console().print(f"The page is in {output} ({size:.1f} MB); open it in a browser.")

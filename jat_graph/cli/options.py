@@ -1,17 +1,23 @@
-"""Options that commands share, and the settings and texts that they name."""
+"""Options that commands share, and the model, settings and texts that they name."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jat_graph.files import check_model_name
+
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
     from jat_graph.config import JatConfig
 
 PRESETS = ("paper", "released", "stones")
+KINDS = ("jat", "triplet", "attention_filter")  # of heads that a model may be saved with
 
 
 def parse_span(text: str) -> range:
@@ -22,47 +28,84 @@ def parse_span(text: str) -> range:
     return range(int(first), int(end))
 
 
-ModelOption: TypeAlias = Annotated[str, typer.Option("--model", help="Folder or Hub name.")]
-ConfigOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--config", metavar="FILE", help=f"Settings, as JSON; or {', '.join(PRESETS)}."),
+ModelOption = Annotated[str, typer.Option(help="Folder or Hub name.")]
+ConfigOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help=f"Settings, as JSON; or {', '.join(PRESETS)}.")
 ]
-SetOption: TypeAlias = Annotated[
+SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="NAME=VALUE", help="A setting: heads=all, 'layers=[0,2]'; repeatable."
     ),
 ]
-TextOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--text", help="A text; repeatable.")
-]
-FileOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--file", help="File with one text a line, in UTF-8.")
-]
-LayerOption: TypeAlias = Annotated[
-    list[int] | None, typer.Option("--layer", min=0, help="Layer to show, from 0; repeatable.")
-]
-HeadOption: TypeAlias = Annotated[
-    list[int] | None, typer.Option("--head", min=0, help="Head to show, from 0; repeatable.")
-]
-TokensOption: TypeAlias = Annotated[
+TextOption = Annotated[list[str] | None, typer.Option(help="A text; repeatable.")]
+FileOption = Annotated[Path | None, typer.Option(help="File with one text a line, in UTF-8.")]
+LayerOption = Annotated[list[int] | None, typer.Option(min=0, help="Layer, from 0; repeatable.")]
+HeadOption = Annotated[list[int] | None, typer.Option(min=0, help="Head, from 0; repeatable.")]
+TokensOption = Annotated[
     range | None,
-    typer.Option(
-        "--tokens", metavar="FIRST:END", parser=parse_span, help="Show these: 40:90 is 40 to 89."
-    ),
+    typer.Option(metavar="FIRST:END", parser=parse_span, help="Show these: 40:90 is 40 to 89."),
 ]
-SpecialOption: TypeAlias = Annotated[
-    bool, typer.Option("--special-tokens", help="Show special tokens, too.")
-]
+SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
+TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
+
+
+def load_model(
+    path: str,
+    config: str | None = None,
+    changes: list[str] | None = None,
+    default: JatConfig | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load an encoder or decoder, its tokenizer, and the jump heads of ``--config`` and ``--set``.
+
+    A model that was saved with heads starts from those, another one from ``default``.
+    """
+    check_model_name(path)
+    read_settings(config, None)
+    read_values("--set", changes)
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    from jat_graph.config import JatConfig
+    from jat_graph.hf import attached_config, from_pretrained
+    from jat_graph.hf.adapter import attach_again, learned_by_heads
+
+    offline: dict[str, Any] = {"local_files_only": Path(path).is_dir()}
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        saved = AutoConfig.from_pretrained(path, **offline)
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"model must be a folder or a Hub name to load, got {path!r}: {_reason(error)}"
+        ) from None
+    own = getattr(saved, "jat", None)
+    # Refused before weights are read.
+    wanted = read_settings(config, changes, JatConfig.from_dict(own) if own else default)
+    has_heads = any(getattr(saved, kind, None) is not None for kind in KINDS)
+    load = partial(from_pretrained, AutoModel) if has_heads else AutoModel.from_pretrained
+    try:
+        model: PreTrainedModel = load(path, **offline).eval()
+        tokenizer = AutoTokenizer.from_pretrained(path, **offline)
+    except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
+        raise ValueError(f"model {path!r} cannot be loaded: {_reason(error)}") from None
+    # Where a folder has none, transformers makes one up that knows no word.
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise ValueError(f"model {path!r} must have a tokenizer, got one without a vocabulary")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    if wanted is not None and wanted != attached_config(model):
+        attach_again(model, wanted, learned_by_heads(model), tokenizer)
+    return model, tokenizer
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def read_settings(
     config: str | None, changes: list[str] | None, default: JatConfig | None = None
 ) -> JatConfig | None:
-    """Return the settings that ``--config`` and ``--set`` describe, else ``default``.
-
-    What is set changes the settings of ``--config``, without it ``default``, else the paper's.
-    """
+    """Return the settings of ``--config``, else ``default``, as ``--set`` changes them."""
     from jat_graph.config import JatConfig
 
     if config in PRESETS:
@@ -74,17 +117,13 @@ def read_settings(
 
 def read_values(option: str, values: list[str] | None) -> dict[str, Any]:
     """Read ``NAME=VALUE``, any number of them: values as JSON, where they are, else as text."""
-
-    def with_tuples(value: Any) -> Any:
-        return tuple(map(with_tuples, value)) if isinstance(value, list) else value
-
     found: dict[str, Any] = {}
     for given in values or ():
         name, equals, value = given.partition("=")
         if not equals:
             raise ValueError(f"{option} must be NAME=VALUE, as heads=all, got {given!r}")
         try:
-            found[name] = with_tuples(json.loads(value))
+            found[name] = json.loads(value)
         except json.JSONDecodeError:
             found[name] = value
     return found

@@ -107,9 +107,8 @@ def learning_curve(
         slower.step()
         if step % every == 0 or step == last:
             with torch.no_grad():
-                said = torch.cat(
-                    [model(ids).argmax(-1) + 1 for ids in torch.split(test_ids, PIECE)]
-                )
+                pieces = torch.split(test_ids, PIECE)
+                said = torch.cat([model(ids).argmax(-1) + 1 for ids in pieces])
             hits, asked = ((said == right) & (right > 0)).sum(1), (right > 0).sum(1)
             shares = {
                 f"accuracy_{size}": float(hits[own].sum() / asked[own].sum())
@@ -123,8 +122,7 @@ def learning_curve(
 def chance(drawn: int) -> float:
     """Return the expected share of the commonest of so many values that are drawn independently.
 
-    That is how often it is right to guess it, all that is in reach of a model that sees the values
-    and not whose they are.
+    To guess it is all that is left to a model that sees the values and not whose they are.
     """
     share = 0.0
     for most in range(drawn):  # the probability that no value is there more often than this

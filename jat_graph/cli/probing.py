@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from jat_graph.cli.models import load_model
-from jat_graph.cli.options import ConfigOption, ModelOption, SetOption, read_values
+from jat_graph.cli.options import ConfigOption, ModelOption, SetOption, load_model, read_values
 
 if TYPE_CHECKING:
     from jat_graph.probes import Findings
@@ -80,7 +79,7 @@ def probe_command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder for tables, pictures and what was read. Default: probe-KIND."),
+        typer.Option(file_okay=False, help="Folder for what is found. Default: probe-KIND."),
     ] = None,
 ) -> None:
     """Ask a probe, and write what it found as Markdown, JSON and pictures."""
@@ -93,8 +92,6 @@ def probe_command(
             verb = "needs" if name in KINDS[kind][1] else "takes no"
             raise ValueError(f"probe {kind} {verb} --{name}")
     folder = output or Path(f"probe-{kind}")
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"--output must be a folder, got the file {folder}")
     from jat_graph import probes
 
     probe, asked = getattr(probes, FUNCTIONS[kind]), read_values("--option", options)

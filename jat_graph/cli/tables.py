@@ -23,20 +23,22 @@ def head_tables(report: Inspection) -> list[Table]:
     from jat_graph.inspection import StoneReport
 
     has_stones = any(isinstance(head, StoneReport) for head in report.heads)
-    numbers = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
-    theta = ["θ"] * (report.config.strength is not None)
-    weight = ["P"] * has_stones
-    jumps = [(head, [jump_cells(j, has_stones) for j in head.jumps]) for head in report.heads]
+    numbers, jumps, stones = [], [], []
+    for head in report.heads:
+        said = [f"{head.density:.1%}", f"{head.mean_weight:.2f}"]
+        if isinstance(head, StoneReport):
+            said = [f"{head.linked:.0%}", str(head.num_stones), f"{head.median_size:g}"]
+            stones.append((head, [_stone_cells(stone) for stone in head.stones]))
+        hops = [" ".join(f"{number:+.2g}" for number in hop) for hop in head.strengths or ()]
+        theta = ["; ".join(hops)] * bool(hops)
+        numbers.append((head, [[f"{head.threshold:.3g}", *said, *theta]]))
+        jumps.append((head, [jump_cells(jump, has_stones) for jump in head.jumps]))
+    of_heads = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
     tables = [
-        _table((*numbers, *theta), [(head, [_numbers(head)]) for head in report.heads]),
-        _table(("jump", *weight, "gain", "stepping stones"), jumps),
+        _table((*of_heads, *["θ"] * (report.config.strength is not None)), numbers),
+        _table(("jump", *["P"] * has_stones, "gain", "stepping stones"), jumps),
     ]
     if has_stones:
-        stones = [
-            (head, [_stone_cells(stone) for stone in head.stones])
-            for head in report.heads
-            if isinstance(head, StoneReport)
-        ]
         tables.append(_table(("stone", "walks", "who stands on it"), stones))
     return tables
 
@@ -45,23 +47,11 @@ def _table(columns: tuple[str, ...], heads: Sequence[tuple[HeadReport, list[list
     """Show the rows of each head, with its layer and number in the first."""
     table = Table("layer", "head", *columns)
     for head, found in heads:
-        rows = found or [["none"]]
-        for index, cells in enumerate(rows):
+        for index, cells in enumerate(found or [["none"]]):
             first = ("", "") if index else (str(head.layer), str(head.head))
-            table.add_row(*first, *cells, end_section=index == len(rows) - 1)
+            table.add_row(*first, *cells)
+        table.add_section()
     return table
-
-
-def _numbers(head: HeadReport) -> list[str]:
-    """A head's threshold, what there is to say of its graph, and θ, hop by hop."""
-    from jat_graph.inspection import StoneReport
-
-    said = [f"{head.density:.1%}", f"{head.mean_weight:.2f}"]
-    if isinstance(head, StoneReport):
-        said = [f"{head.linked:.0%}", str(head.num_stones), f"{head.median_size:g}"]
-    hops = head.strengths or ()
-    theta = "; ".join(" ".join(f"{number:+.2g}" for number in hop) for hop in hops)
-    return [f"{head.threshold:.3g}", *said, *[theta] * bool(hops)]
 
 
 def jump_cells(jump: Jump, has_weight: bool = False) -> list[str]:

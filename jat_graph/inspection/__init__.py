@@ -1,6 +1,6 @@
 """What heads do on real input: graphs of texts, reports on them, and thresholds from data."""
 
-from jat_graph.inspection.calibration import HeadStatistics, calibrate, graph_statistics
+from jat_graph.inspection.calibration import calibrate
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -13,7 +13,7 @@ from jat_graph.inspection.reports import (
     StoneReport,
 )
 from jat_graph.inspection.selection import Token
-from jat_graph.inspection.structure import GraphStructure
+from jat_graph.inspection.statistics import GraphStructure, HeadStatistics, graph_statistics
 from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [

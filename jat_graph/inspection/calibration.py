@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.capture import jumping_modules
 from jat_graph.hf.adapter import attach_again, learned_by_heads
-from jat_graph.inspection.graphs import LayerGraph, layer_graph, layer_pairs
-from jat_graph.inspection.relay import Relay
-from jat_graph.inspection.structure import GraphStructure, structure_sums
+from jat_graph.hf.modules import layers_around
+from jat_graph.inspection.graphs import layer_pairs
+from jat_graph.inspection.statistics import check_batches, graph_statistics
 from jat_graph.inspection.tracing import Inputs, run_model
 from jat_graph.progress import track_progress
 
@@ -30,31 +33,6 @@ FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
 PAIRS = 2**18
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class HeadStatistics:
-    """How dense one head's graph is.
-
-    Args:
-        layer: Layer, from 0.
-        head: Head, from 0.
-        density: Share of the allowed pairs i ≠ k that at least one key joined; with stones share
-            of the allowed links, of a token to a stone, that there are.
-        mean_weight: Mean of A over the joined pairs, or of b over the links; 0 where there is none.
-        pairs: Number of allowed pairs, or links, over all sequences.
-        structure: What the graphs look like, if it was asked for. (default: None)
-
-    Reference:
-        A is Eq. 3 of the JAT paper.
-    """
-
-    layer: int
-    head: int
-    density: float
-    mean_weight: float
-    pairs: int
-    structure: GraphStructure | None = None
 
 
 def calibrate(
@@ -68,10 +46,9 @@ def calibrate(
 
     The layers are taken in order, each with the jumps of the layers below it. A pair's critical ρ
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
-    these over the allowed pairs i ≠ k of the batches used, as the k-th value, at least 0, and
-    infinite where there is no pair. Every fifth batch is held out (the last, if there are two to
-    four), and the density reached on those is logged, as a warning where its mean is not within a
-    factor of two of the one asked for.
+    these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
+    no pair. Every fifth batch is held out (the last, if there are two to four), and the density
+    reached on those is logged, as a warning where its mean is off by more than a factor of two.
 
     Runs each layer at most twice on each batch and the model once more for the densities; where
     layers share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass.
@@ -88,7 +65,7 @@ def calibrate(
 
     Raises:
         ValueError: If the density is out of range, there is no batch, ``vote_rate`` is set, or the
-            jumps go along stones: their threshold fits all heads as it is.
+            jumps go along stones, whose threshold fits all heads.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
@@ -107,7 +84,7 @@ def calibrate(
     """
     config = config or attached_config(model) or JatConfig()
     check_calibration(density, config)
-    batches = _check_batches(batches)
+    batches = check_batches(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
     used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
@@ -115,57 +92,25 @@ def calibrate(
     try:
         result = config.replace(threshold=_measure_table(model, learned, used, density, config))
         attach_again(model, result, learned)
-        for name, some in (("used", used), ("held-out", held_out)):
-            if some:
-                _log_density(name, graph_statistics(model, some), density)
+        _log_density("used", model, used, density)
+        if held_out:
+            _log_density("held-out", model, held_out, density)
     finally:
         if attached_config(model) != before:
             attach_again(model, before, learned)
     return result
 
 
-def graph_statistics(
-    model: PreTrainedModel, batches: Iterable[Inputs], *, structure: bool = False
-) -> list[HeadStatistics]:
-    """Measure the density and the mean weight of every jump head's graph.
-
-    Args:
-        model: A model with jump heads.
-        batches: Model inputs.
-        structure: Measure degrees, clustering, components and the spectral gap, too, which takes
-            longer and needs scipy. (default: False)
-
-    Returns:
-        One entry for each jump layer and head, in order, pooled over all sequences.
-
-    Raises:
-        ValueError: If the model has no jump heads, or there is no batch.
-
-    Reference:
-        A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
-    """
-    batches = _check_batches(batches)
-    if attached_config(model) is None:
-        raise ValueError("model must have jump heads, got none: attach them first")
-    totals: dict[tuple[int, int], Tensor] = {}
-    for batch in batches:
-        for layer in run_model(model, batch, jumps=True)[1]:
-            for head, sums in _sums(layer, layer_graph(layer), structure).items():
-                totals[head] = totals[head] + sums if head in totals else sums
-    return [_statistics(*head, sums) for head, sums in totals.items()]
-
-
-def layer_statistics(layer: CapturedLayer, graph: LayerGraph | None = None) -> list[HeadStatistics]:
-    """Return the statistics of each jump head of one layer, on one batch, perhaps of its graph."""
-    found = _sums(layer, graph or layer_graph(layer), structure=False)
-    return [_statistics(*head, sums) for head, sums in found.items()]
-
-
-def _check_batches(batches: Iterable[Inputs]) -> list[Inputs]:
-    batches = list(batches)
-    if not batches:
-        raise ValueError("batches must hold at least one batch, got none")
-    return batches
+def _log_density(name: str, model: PreTrainedModel, batches: list[Inputs], wanted: float) -> None:
+    """Say which density is reached on some batches; warn where it is far off."""
+    reached = [head.density for head in graph_statistics(model, batches)]
+    mean = sum(reached) / len(reached)
+    spread = f"mean {mean:.4f}, from {min(reached):.4f} to {max(reached):.4f}"
+    said = f"density on {name} batches: {spread} over {len(reached)} heads (wanted {wanted:.4f})"
+    if wanted / FAR_OFF <= mean <= wanted * FAR_OFF:
+        logger.info(said)
+    else:
+        logger.warning("%s; calibrate on more texts, or on texts like these", said)
 
 
 def _measure_table(
@@ -185,23 +130,18 @@ def _measure_table(
         infinite = (math.inf,) * len(relay.heads[row][1])
         attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
         parts = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
-        heads = zip(*parts, strict=True)  # one tuple of [pairs] for each head
-        table.append(tuple(_quantile(torch.cat(values), 1 - density) for values in heads))
+        thresholds = []
+        for values in map(torch.cat, zip(*parts, strict=True)):  # [pairs] of each head
+            rank = math.ceil((1 - density) * len(values))  # from 1
+            thresholds.append(max(0.0, float(values.kthvalue(rank).values)) if rank else math.inf)
+        table.append(tuple(thresholds))
     return tuple(table)
 
 
-def _quantile(values: Tensor, share: float) -> float:
-    """Return the ⌈share · N⌉-th smallest value, at least 0; ∞ where there is none."""
-    if values.numel() == 0:
-        return math.inf
-    rank = min(values.numel(), max(1, math.ceil(share * values.numel())))
-    return max(0.0, float(values.kthvalue(rank).values))
-
-
 def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
-    """Return, for each head, the critical ρ of every allowed pair: max_j of the product voted on.
+    """Return each head's critical ρ of the allowed pairs, max_j of the product; −∞ without votes.
 
-    A pair no key can vote for has −∞. Keys are taken in blocks, so nothing is of size L×L×L.
+    Keys are taken in blocks, so nothing is of size L×L×L.
     """
     batch, heads, length = pairs.source.shape
     dtype, device = pairs.source.dtype, pairs.source.device
@@ -220,34 +160,69 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
 
 
-def _sums(
-    layer: CapturedLayer, graph: LayerGraph, structure: bool
-) -> dict[tuple[int, int], Tensor]:  # [3], or [8] with structure
-    """Return for each head how many entries there may be and are, and the sum of their weights."""
-    allowed, weights = graph.entries
-    columns = (allowed, weights > 0, weights)
-    found = torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
-    if structure:
-        found = torch.cat([found, structure_sums(graph)], dim=-1)
-    return {(layer.layer, head): sums for head, sums in zip(layer.heads, found, strict=True)}
+class Relay:
+    """Runs batches up to one jump layer after another, each from where it came the last time.
+
+    What a layer gave stands for all layers before it. Where the first batch shows that layers are
+    no chain, as where they share a module, every run goes through the whole model. None of the
+    model's jump heads may jump yet.
+    """
+
+    def __init__(self, model: PreTrainedModel, batches: Sequence[Inputs]) -> None:
+        self.model, self.batches = model, batches
+        self._given: list[Any] = [None] * len(batches)  # what the layers before gave
+        _, whole = run_model(model, batches[0], jumps=True)
+        self.heads = [(layer.layer, layer.heads) for layer in whole]
+        self._chain, self._rows = _find_chain(model, len(whole))
+        if self._chain:
+            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
+            self._given[0] = None
+            for a, b in zip(found, whole, strict=True):
+                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
+                if a.layer != b.layer or not same:
+                    self._chain = []
+
+    def captured(self, row: int) -> Iterator[CapturedLayer]:
+        """Yield what a jump layer sees of each batch, in order, once those before are final."""
+        for number, batch in enumerate(self.batches):
+            yield self._capture(row, number, batch)
+
+    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
+        if not self._chain:
+            return run_model(self.model, batch, jumps=True)[1][row]
+        first, last = self._rows[row - 1] if row else 0, self._rows[row]
+        with _running(self._chain, first, last, self._given[number]) as latest:
+            _, (*_, layer) = run_model(self.model, batch, jumps=True)
+        self._given[number] = latest[0]
+        return layer
 
 
-def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
-    pairs, joined, weight, *rest = sums.tolist()
-    density = joined / pairs if pairs else 0.0
-    mean = weight / joined if joined else 0.0
-    structure = None
-    if rest:  # of how many sequences, and sums over them; of none the means are 0
-        structure = GraphStructure(*(total / max(rest[0], 1.0) for total in rest[1:]))
-    return HeadStatistics(layer, head, density, mean, int(pairs), structure)
+@contextmanager
+def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
+    """Let layers run only from the first to the last; others hand on what there is."""
+    latest = [given, given]  # what the last layer that ran was given, and what it gave
+
+    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+        if first <= index <= last:
+            latest[:] = latest[1], own(*args, **kwargs)
+        return latest[1]
+
+    for index, layer in enumerate(chain):
+        layer.forward = partial(forward, index, layer.forward)
+    try:
+        yield latest
+    finally:
+        for layer in chain:
+            del layer.forward
 
 
-def _log_density(name: str, statistics: Sequence[HeadStatistics], wanted: float) -> None:
-    reached = [s.density for s in statistics]
-    mean = sum(reached) / len(reached)
-    spread = f"mean {mean:.4f}, from {min(reached):.4f} to {max(reached):.4f}"
-    said = f"density on {name} batches: {spread} over {len(reached)} heads (wanted {wanted:.4f})"
-    if wanted / FAR_OFF <= mean <= wanted * FAR_OFF:
-        logger.info(said)
-    else:
-        logger.warning("%s; calibrate on more texts, or on texts like these", said)
+def _find_chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
+    """Return the layers of the list in which all jump layers are, and where these are in it."""
+    jumping = sorted(jumping_modules(model), key=lambda entry: entry[1].index)
+    around = layers_around(model, [module for module, _ in jumping])
+    for part in model.modules():
+        if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
+            chain = list(part)
+            if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
+                return chain, [chain.index(layer) for layer in around]
+    return [], []

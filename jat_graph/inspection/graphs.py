@@ -50,9 +50,7 @@ class PairVotes:
         index = self.fixed.keys.index
         keys = chosen if index is None else index[0, 0, chosen]
         rows = keys.tolist(), *scores[[query, key]][:, keys].tolist()
-        found = [
-            SteppingStone(tokens[j], left, right) for j, left, right in zip(*rows, strict=True)
-        ]
+        found = [SteppingStone(tokens[j], *own) for j, *own in zip(*rows, strict=True)]
         return sorted(found, key=lambda stone: -stone.query_score * stone.key_score)
 
 

@@ -19,9 +19,8 @@ class SteppingStone:
 
     Args:
         token: The key's token j.
-        query_score: X_ij, the scaled score of the token that looks; its standard score where these
-            vote, as with stones.
-        key_score: X_kj, that of the token looked at.
+        query_score, key_score: X_ij and X_kj, the scaled scores of the token that looks and the one
+            looked at; their standard scores where these vote, as with stones.
         side: With stones 1, or -1 for a stone of unusually low scores. (default: None)
         share: With stones the share of the jump's weight that goes over it. (default: None)
     """
@@ -38,12 +37,10 @@ class Jump:
     """An edge (i, k) of a head's graph, and what it did to the attention of i to k.
 
     Args:
-        query: The token i that looks.
-        key: The token k looked at.
+        query, key: The token i that looks, and the token k looked at.
         weight: A_ik, the share of voting keys that voted for the pair; with stones P_ik, the share
             of the walks from i that end at k.
-        before: Attention probability without propagation.
-        after: Attention probability with propagation.
+        before, after: Attention probability without and with propagation.
         stones: The keys that voted and are shown, strongest product first; stones by their shares.
         hidden_stones: Number of special tokens that voted and are not shown. (default: 0)
         value_update: With strengths how much of the value of k comes to i along the graph, beside
@@ -66,17 +63,12 @@ class Jump:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the jump as JSON types, with its gain."""
-        return {**_as_json(self), "gain": self.gain}
+        return {**asdict(self, dict_factory=_filled), "gain": self.gain}
 
 
 @dataclass(frozen=True)
 class Link:
-    """A token that stands on a stone.
-
-    Args:
-        token: The token i.
-        weight: b_ij.
-    """
+    """A token i that stands on a stone j, with the weight b_ij."""
 
     token: Token
     weight: float
@@ -106,11 +98,10 @@ class HeadReport:
     """One jump head on one text.
 
     Args:
-        layer: Layer, from 0.
-        head: Head, from 0.
+        layer, head: Which head it is, from 0.
         threshold: The ρ in force.
-        density: Share of the pairs i ≠ k that are joined, special tokens included.
-        mean_weight: Mean weight of the joined pairs, special tokens included.
+        density, mean_weight: Share of the pairs i ≠ k that are joined, and their mean weight,
+            special tokens included.
         jumps: The strongest jumps by gain, those of one gain by weight.
         strengths: θ of queries, keys and values for each hop; None without. (default: None)
     """
@@ -126,10 +117,7 @@ class HeadReport:
 
 @dataclass(frozen=True, kw_only=True)
 class StoneReport(HeadReport):
-    """One head that jumps along stones, on one text.
-
-    ``threshold`` is t, ``density`` the share of links that there may be, of tokens to stones, and
-    ``mean_weight`` their mean b.
+    """One head that jumps along stones: ``threshold`` is t, density and weight are those of links.
 
     Args:
         linked: Share of tokens that stand on a stone, special tokens included.
@@ -163,18 +151,17 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""
+        heads = []
+        for report in self.heads:
+            threshold = "inf" if math.isinf(report.threshold) else report.threshold
+            own = {"threshold": threshold, "jumps": [jump.to_dict() for jump in report.jumps]}
+            heads.append(asdict(report, dict_factory=_filled) | own)
+        tokens = [token.text for token in self.tokens]
         return {
             "text": self.text,
-            "tokens": [token.text for token in self.tokens],
+            "tokens": tokens,
             "config": self.config.to_dict(),
-            "heads": [
-                {
-                    **_as_json(report),
-                    "threshold": "inf" if math.isinf(report.threshold) else report.threshold,
-                    "jumps": [jump.to_dict() for jump in report.jumps],
-                }
-                for report in self.heads
-            ],
+            "heads": heads,
         }
 
 
@@ -184,11 +171,8 @@ class GraphView:
 
     Args:
         report: The head's numbers.
-        tokens: The tokens shown.
-        weights: The graph A; with stones P between two tokens.
-
-    Shapes:
-        - ``weights``: ``[L, L]`` with L shown tokens
+        tokens: The L tokens shown.
+        weights: The graph A, with stones P between two tokens, ``[L, L]``.
     """
 
     report: HeadReport
@@ -202,12 +186,8 @@ class HeadView(GraphView):
 
     Args:
         report, tokens, weights: As in :class:`GraphView`, with the head's jumps.
-        scores: X before propagation, scaled.
-        propagated: The scores after propagation, scaled.
-        gains: Attention probability after propagation minus before.
-
-    Shapes:
-        - ``scores``, ``weights``, ``propagated``, ``gains``: ``[L, L]`` with L shown tokens
+        scores, propagated: The scaled scores X before and after propagation, ``[L, L]``.
+        gains: Attention probability after propagation minus before, ``[L, L]``.
     """
 
     scores: Tensor
@@ -221,7 +201,7 @@ class HeadView(GraphView):
             most: Number of tokens, at least 1.
 
         Returns:
-            A view of at most so many tokens, in the text's order; of its jumps those between them.
+            A view of at most so many tokens, in the text's order, with the jumps between them.
 
         Raises:
             ValueError: If the number is below 1.
@@ -240,14 +220,7 @@ class HeadView(GraphView):
         )
 
 
-def _as_json(item: Any) -> dict[str, Any]:
+def _filled(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the fields of a dataclass that hold something, tuples as lists."""
-    known: dict[str, Any] = asdict(
-        item,
-        dict_factory=lambda pairs: {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in pairs
-            if value is not None
-        },
-    )
-    return known
+    known = {name: value for name, value in fields if value is not None}
+    return {name: list(own) if isinstance(own, tuple) else own for name, own in known.items()}

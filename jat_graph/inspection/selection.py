@@ -72,27 +72,21 @@ def encode_text(
     if length > limit:
         raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")
     named = frozenset(n for n, hidden in enumerate(special) if special_tokens or not hidden)
-    wanted = _check_span(tokens, length)
-    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
-    # A byte-level piece becomes what it says; a word piece keeps its ##.
-    texts = (tokenizer.convert_tokens_to_string([name]).strip() or name for name in names)
-    every = tuple(Token(n, said) for n, said in enumerate(texts))
-    shown = tuple(every[index] for index in wanted if index in named)
-    if not shown:
-        raise ValueError("tokens must not all be special, unless special tokens are shown")
-    return EncodedText(title, inputs, every, named, shown)
-
-
-def _check_span(tokens: range | None, length: int) -> range:
-    """Return the positions that are looked at, of a text of so many tokens."""
     if tokens is None:
-        return range(length)
+        tokens = range(length)
     is_span = isinstance(tokens, range) and tokens.step == 1
     if not is_span or not 0 <= tokens.start < tokens.stop <= length:
         raise ValueError(
             f"tokens must lie in a text of {length}, as range(0, {length}), got {tokens!r}"
         )
-    return tokens
+    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    # A byte-level piece becomes what it says; a word piece keeps its ##.
+    texts = (tokenizer.convert_tokens_to_string([name]).strip() or name for name in names)
+    every = tuple(Token(n, said) for n, said in enumerate(texts))
+    shown = tuple(every[index] for index in tokens if index in named)
+    if not shown:
+        raise ValueError("tokens must not all be special, unless special tokens are shown")
+    return EncodedText(title, inputs, every, named, shown)
 
 
 def choose_heads(
@@ -101,10 +95,7 @@ def choose_heads(
     heads: Indices = None,
     kind: str = "jump ",
 ) -> tuple[tuple[int, int], ...]:
-    """Return the layers and heads that are looked at, in order.
-
-    Each layer must have heads of this kind, and each head must be one in one of the layers.
-    """
+    """Return the layers and heads that are looked at, in order; each must be there."""
     wanted, own = (
         None if some is None else check_indices(name, (some,) if isinstance(some, int) else some)
         for name, some in (("layers", layers), ("heads", heads))
@@ -119,12 +110,8 @@ def choose_heads(
             raise ValueError(
                 f"head {head} must be a {kind}head in layers {sorted(chosen)}, got {sorted(there)}"
             )
-    return tuple(
-        (layer, head)
-        for layer, some in chosen.items()
-        for head in some
-        if own is None or head in own
-    )
+    pairs = ((layer, head) for layer, some in chosen.items() for head in some)
+    return tuple((layer, head) for layer, head in pairs if own is None or head in own)
 
 
 def strongest_edges(
@@ -132,10 +119,7 @@ def strongest_edges(
     weights: Tensor,  # [n, n], 0 where there is no edge
     most: int | None = None,
 ) -> Tensor:  # rows (i, k), [m, 2]
-    """Return the edges by gain, those of one gain by weight; the first ones, or all.
-
-    What is equal keeps the order of the text, so that the list is the same on every machine.
-    """
+    """Return the edges by gain, then weight, then place in the text; the first ones, or all."""
     edges = weights.nonzero()
     gain, weight = (matrix[edges[:, 0], edges[:, 1]] for matrix in (gains, weights))
     if most is not None and most < len(edges):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from jat_graph.checks.numbers import check_integer
 from jat_graph.hf import attached_config
 from jat_graph.hf.capture import jumping_heads
-from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.reports import (
     GraphView,
@@ -27,6 +26,7 @@ from jat_graph.inspection.selection import (
     encode_text,
     strongest_edges,
 )
+from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
 
@@ -45,11 +45,10 @@ def inspect_text(
     top: int = 5,
     special_tokens: bool = False,
 ) -> Inspection:
-    """Report what jump heads do on a text.
+    """Report what jump heads do on a text, with the matrices of one in memory at a time.
 
     A jump is an edge (i, k) of a head's graph, its gain the attention probability of i to k after
-    propagation minus the one before. Both directions of a pair are jumps of their own. Heads are
-    looked at one after the other, so that the matrices of one are in memory at a time.
+    propagation minus the one before. Both directions of a pair are jumps of their own.
 
     Args:
         model: A model with jump heads.
@@ -57,8 +56,8 @@ def inspect_text(
         text: One text that the model can take whole.
         layers: The layers to look at, from 0: one, or several. (default: None, all that jump)
         heads: The heads to look at, from 0: one, or several. (default: None, all that jump)
-        tokens: The positions between which jumps are reported, as ``range(40, 90)``. Numbers of
-            heads are those of the whole text all the same. (default: None, all)
+        tokens: The positions between which jumps are reported, as ``range(40, 90)``. Densities and
+            weights are those of the whole text all the same. (default: None, all)
         top: Number of jumps to report for each head, by gain, and of stones, by the share of walks
             that go over them. (default: 5)
         special_tokens: Show jumps from, to and through special tokens, too. (default: False)
@@ -117,10 +116,7 @@ def view_head(
         special_tokens: Show special tokens, too. (default: False)
 
     Returns:
-        The matrices over the shown tokens, and the head's report.
-
-    Shapes:
-        - ``scores``, ``weights``, ``propagated``, ``gains``: ``[L, L]``
+        The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
 
     Raises:
         ValueError: If this head of this layer does not jump, or as :func:`inspect_text` does.
@@ -183,7 +179,7 @@ def _look(
     tokens: range | None,
     special_tokens: bool,
 ) -> tuple[EncodedText, Iterator[HeadTrace]]:
-    """Return the text, and what one head after the other did with it; this runs the model."""
+    """Return the text, and what one head after the other does with it."""
     if attached_config(model) is None:
         raise ValueError("model must have jump heads, got none: attach them first")
     chosen = choose_heads(jumping_heads(model), layers, heads)
@@ -205,10 +201,8 @@ def _report_head(
     theta, jumps = trace.strengths(), list(strongest_jumps(encoded, trace, top))
     updates = trace.value_updates([jump.key.index for jump in jumps]) if jumps else None
     if updates is not None:
-        jumps = [
-            replace(jump, value_update=float(updates[jump.query.index, number]))
-            for number, jump in enumerate(jumps)
-        ]
+        for n, jump in enumerate(jumps):
+            jumps[n] = replace(jump, value_update=float(updates[jump.query.index, n]))
     report = HeadReport(
         trace.layer.layer,
         measured.head,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,10 +34,9 @@ def run_model(
     states: bool = False,
     jumps: bool = False,
 ) -> tuple[Any, list[CapturedLayer]]:
-    """Run a model to look at it: in evaluation mode, without gradients, labels and cache.
+    """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was.
 
-    Returns its outputs, with attention probabilities and hidden states if they are asked for, and
-    what its jump heads saw, if that is.
+    Returns its outputs, and what its jump heads saw if that is asked for.
     """
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
@@ -51,32 +50,24 @@ def run_model(
     if getattr(model.config, "use_cache", False):  # which would be filled and thrown away
         inputs = {"use_cache": False} | inputs
     captured: Any = capture_scores(model) if jumps else nullcontext([])
-    with _evaluating(model, attention), torch.no_grad(), captured as layers:
-        outputs = model(**inputs)
+    modes = [(module, module.training) for module in model.modules()]
+    implementation = model.config._attn_implementation
+    # Without heads of ours, only this one shows its attention.
+    to_eager = attention and implementation != "eager" and find_attachment(model) is None
+    model.eval()  # type: ignore[no-untyped-call]
+    try:
+        if to_eager:
+            model.set_attn_implementation("eager")
+        with torch.no_grad(), captured as layers:
+            outputs = model(**inputs)
+    finally:
+        if to_eager:
+            model.set_attn_implementation(implementation)
+        for module, training in modes:
+            module.training = training
     if attention and (not outputs.attentions or any(rows is None for rows in outputs.attentions)):
         raise ValueError("model must give attention probabilities, got none")
     return outputs, layers
-
-
-@contextmanager
-def _evaluating(model: PreTrainedModel, attention: bool) -> Iterator[None]:
-    """Switch dropout off, and let a model without heads of ours show its attention if asked to.
-
-    Every module gets back the mode that it had.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    before = model.config._attn_implementation
-    shows = not attention or before == "eager" or find_attachment(model) is not None
-    model.eval()  # type: ignore[no-untyped-call]
-    try:
-        if not shows:
-            model.set_attn_implementation("eager")
-        yield
-    finally:
-        if not shows:
-            model.set_attn_implementation(before)
-        for module, training in modes:
-            module.training = training
 
 
 def propagated_heads(layer: CapturedLayer, value: Tensor | None = None) -> list[HeadGroup]:
@@ -113,12 +104,13 @@ class HeadTrace:
     @cached_property
     def before(self) -> Tensor:
         """Attention probabilities without propagation."""
-        return self._probabilities(jumps=False)
+        layer = self.layer
+        return self._probabilities([HeadGroup((0,), layer.query, layer.key, layer.key, False)])
 
     @cached_property
     def after(self) -> Tensor:
         """Attention probabilities with it."""
-        return self._probabilities(jumps=True)
+        return self._probabilities(propagated_heads(self.layer))
 
     @property
     def scores(self) -> Tensor:
@@ -132,13 +124,10 @@ class HeadTrace:
         return attention_scores(group.query, group.key, self.layer.scale)[0, 0]
 
     def value_updates(self, keys: list[int]) -> Tensor | None:  # [L, len(keys)]
-        """Return how much of the values of some keys comes along the graph, Σ_p θᵛ_p Pᵖ.
-
-        None without strengths, or where a layer takes the place of the graph.
-        """
+        """Return how much of the values of some keys comes along the graph, Σ_p θᵛ_p Pᵖ."""
         query = self.layer.query
         if self.layer.config.strength is None or self.layer.conv is not None:
-            return None
+            return None  # no strength, or no graph
         units = query.new_zeros(*query.shape[:3], len(keys))
         units[..., keys, range(len(keys))] = 1
         (group,) = propagated_heads(self.layer, units)
@@ -152,7 +141,7 @@ class HeadTrace:
         jumping = JumpHeads.everyone(layer.config, 1)
         return Strengths.of(jumping, layer.strength, layer.query).theta[..., 0]
 
-    def _probabilities(self, jumps: bool) -> Tensor:
+    def _probabilities(self, groups: list[HeadGroup]) -> Tensor:
         """Return the softmax of the scores that are read: those that a pattern leaves."""
         layer, mask, length = self.layer, self.layer.mask, self.layer.query.size(2)
         pattern = layer.config.attention_pattern()
@@ -165,9 +154,6 @@ class HeadTrace:
                 device=layer.query.device,
             )
             mask = replace(mask, pairs=rows if mask.pairs is None else rows & mask.pairs)
-        groups = [HeadGroup((0,), layer.query, layer.key, layer.key, jumps=False)]
-        if jumps:
-            groups = propagated_heads(layer)
         attn_mask, is_causal = mask.attention_mask(length, layer.query)
         return attention_probabilities(
             groups, attn_mask=attn_mask, is_causal=is_causal, scale=layer.scale

@@ -2,8 +2,7 @@
 
 from jat_graph.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView
 from jat_graph.viewer.names import hooked_tensors
-from jat_graph.viewer.page import Page
-from jat_graph.viewer.views import head_view, map_view
+from jat_graph.viewer.page import Page, head_view, map_view
 
 __all__ = [
     "AtlasLabel",

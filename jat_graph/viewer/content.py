@@ -1,4 +1,4 @@
-"""What a page of the viewer holds: plain data, that other parts of the library fill in."""
+"""What a page of the viewer holds, plain data that others fill in, and how much has room there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from jat_graph.inspection.reports import Jump
 
 # Of a head: what it gives, what it would without jumps, what these change, what they go along.
 AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference", "graph")
+
+FILE_BYTES = 20_000_000  # that no file passes
+LINK_BYTES, JUMP_BYTES = 14_000_000, 5_000_000  # of them; the rest is for what is around
+LINK_SIZE, ROW_SIZE, MATRIX_SIZE = 16 / 3, 8 / 3, 160  # a key and a value, a count, names: base 64
+JUMP_SIZE = 300  # with its stones, in digits
+MOST_LINKS, MOST_JUMPS = 4096, 60  # of a matrix and of a head: more than the eye takes in
 
 
 @dataclass(frozen=True)
@@ -21,8 +28,8 @@ class AtlasPoint:
     Args:
         label: The word as it stands there.
         sentence: The sentence that it stands in, as one text.
-        span: Where in the sentence the word begins and ends, in characters, to be marked; None
-            where that is not known. (default: None)
+        span: The characters of the sentence that are the word's, from where to where. (default:
+            None, not known)
     """
 
     label: str
@@ -32,12 +39,7 @@ class AtlasPoint:
 
 @dataclass(frozen=True)
 class AtlasLabel:
-    """Words written on the map of a layer, as beside a cluster.
-
-    Args:
-        x, y: Where to, in the units of the map; y goes up.
-        text: The words.
-    """
+    """Words written on the map of a layer at (x, y), in its units, as beside a cluster."""
 
     x: float
     y: float
@@ -51,8 +53,8 @@ class AtlasLayer:
     Args:
         name: What the slider calls it, as ``"layer 3"``.
         positions: Where each point lies, (x, y) in any units; x goes right, y up.
-        groups: What colours each point and gives it its shape: a part of speech, a sense, a
-            cluster; ``""`` where it is not known. (default: none is known)
+        groups: What gives each point its colour and shape: a part of speech, a sense, a cluster;
+            ``""`` where it is not known. (default: none is known)
         labels: Words on the map. (default: none)
         caption: What is to be said of this layer alone, one line. (default: nothing)
     """
@@ -146,3 +148,38 @@ class TextContent:
     positions: tuple[int, ...] | None = None  # of each token among the model's, else 0, 1, …
     parse: ParsedWords | None = None
     second: int | None = None  # the first token of a second sentence, which a line sets apart
+
+
+def links_with_room(rows: int, matrices: int) -> int:
+    """Return how many links of each matrix the file has room for; they have so many rows in all."""
+    room = (LINK_BYTES - ROW_SIZE * rows - MATRIX_SIZE * matrices) / max(1, matrices)
+    most = min(MOST_LINKS, int(room / LINK_SIZE))
+    if most < rows / max(1, matrices):  # not even one of each row
+        raise ValueError(
+            f"the page must stay below {FILE_BYTES // 10**6} MB, got {matrices} matrices of "
+            f"{rows} rows: show fewer texts, layers, heads or tokens"
+        )
+    return most
+
+
+def jumps_with_room(heads: int) -> int:
+    """Return how many jumps of each head the file has room for."""
+    return min(MOST_JUMPS, JUMP_BYTES // (JUMP_SIZE * max(1, heads)))
+
+
+def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Links:  # [n, m]
+    """Keep the strongest entry of each row, and of all others up to ``most``; 0 is no link.
+
+    Columns from ``shown`` on are of tokens that are not shown, and count as hidden.
+    """
+    size = matrix.abs().double()
+    own = size[:, :shown]
+    total, visible = float(size.sum()), float(own.sum())
+    first = own.argmax(1, keepdim=True)
+    ranks = own.scatter(1, first, torch.inf).masked_fill(own == 0, 0)
+    chosen = ranks.flatten().topk(min(most, int(own.count_nonzero()))).indices.sort().values
+    queries, keys = chosen // own.size(1), chosen % own.size(1)
+    # Rounding may put what is left below 0, and 0/0 is nothing.
+    weak, hidden = max(0.0, visible - float(own[queries, keys].sum())), max(0.0, total - visible)
+    total = total or 1.0
+    return Links(queries, keys, matrix[queries, keys], weak / total, hidden / total)

@@ -37,11 +37,10 @@ def hooked_tensors(
     """Return what heads compute on a text, named as in a cache of TransformerLens.
 
     For each layer i ``blocks.{i}.attn.hook_pattern``, attention probabilities, and
-    ``blocks.{i}.attn.hook_attn_scores``, scores before softmax and jumps, −∞ where a token must not
-    look. Where the layer has heads that jump, also ``blocks.{i}.attn.hook_jump_scores``, the scores
-    after propagation, and ``blocks.{i}.attn.hook_adj_norm``, Â, with stones the walk P; of heads
-    that do not jump, the unchanged scores and the identity. In a model with jump heads, layers
-    without them have the probabilities alone.
+    ``hook_attn_scores``, scores before softmax and jumps, −∞ where a token must not look. Where the
+    layer has heads that jump, also ``hook_jump_scores``, the scores after propagation, and
+    ``hook_adj_norm``, Â, with stones the walk P; of heads that do not jump, the unchanged scores
+    and the identity. In a model with jump heads, layers without them have the probabilities alone.
 
     Args:
         model: An encoder or decoder of transformers, with jump heads or without; it comes back as
@@ -132,11 +131,8 @@ def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
     for head in layer.heads:
         trace = HeadTrace(layer.of_head(head))
         jumps[0, head] = trace.propagated
-        graph = trace.graph
-        operator: Operator = (
-            graph.operator
-            if isinstance(graph, StoneLinks)
-            else NormalizedOperator(DenseOperator(graph.weights))
-        )
+        operator: Operator = NormalizedOperator(DenseOperator(trace.graph.weights))
+        if isinstance(trace.graph, StoneLinks):
+            operator = trace.graph.operator
         adj_norm[0, head] = operator.to_dense()[0, 0]
     return jumps, adj_norm

@@ -12,9 +12,9 @@ from torch import Tensor
 from jat_graph.data.reading import attention_heads, check_model, shares_modules
 from jat_graph.data.storage import is_jumping
 from jat_graph.hf.capture import jumping_heads
-from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
+from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.text import strongest_jumps
 from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
@@ -25,8 +25,10 @@ from jat_graph.viewer.content import (
     Links,
     ParsedWords,
     TextContent,
+    jumps_with_room,
+    links_with_room,
+    strongest_links,
 )
-from jat_graph.viewer.links import jumps_with_room, links_with_room, strongest_links
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,9 +44,9 @@ def read_texts(
     tokens: range | None = None,
     special_tokens: bool = False,
 ) -> Iterator[TextContent]:
-    """Run the model on one text after the other; all of them together fit the file.
+    """Run the model on one text after the other; what it lacks or does not take is refused first.
 
-    What the model lacks or does not take is refused at once.
+    All texts together fit the file.
     """
     check_model(model)
     every = groupby(attention_heads(model), lambda pair: pair[0])
@@ -85,9 +87,8 @@ def _read_text(
     most_links: int,
     most_jumps: int,
 ) -> TextContent:
-    outputs, captured = run_model(
-        model, text.inputs, attention=True, jumps=bool(enabled_jumps(model))
-    )
+    jumps = bool(enabled_jumps(model))
+    outputs, captured = run_model(model, text.inputs, attention=True, jumps=jumps)
     layers, heads = {layer.layer: layer for layer in captured}, []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
         if layer in layers and head in layers[layer].heads:
@@ -121,14 +122,8 @@ def _jump_head(
     if isinstance(trace.graph, StoneLinks):
         note = f"Of the links that tokens may have to stones there are {share}."
     matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
-    return HeadContent(
-        measured.layer,
-        measured.head,
-        {
-            kind: _shown_links(matrix, text, most_links)
-            for kind, matrix in zip(KINDS, matrices, strict=True)
-        },
-        tuple(strongest_jumps(text, trace, most_jumps)),
-        int(text.cut(trace.weights).count_nonzero()),
-        note,
-    )
+    links = [_shown_links(matrix, text, most_links) for matrix in matrices]
+    jumps = tuple(strongest_jumps(text, trace, most_jumps))
+    edges = int(text.cut(trace.weights).count_nonzero())
+    by_kind = dict(zip(KINDS, links, strict=True))
+    return HeadContent(measured.layer, measured.head, by_kind, jumps, edges, note)

@@ -27,10 +27,10 @@ MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the
 def draw_graphs(views: Iterable[GraphView]) -> Figure:
     """Draw the graphs of many heads as small matrices, a row for each layer.
 
-    Rows of a matrix are the tokens that look, columns the tokens looked at, in one colour scale for
-    all heads, whose steps are those of square roots. Above each stands its density, with stones
-    that of links. Of more than 96 tokens a dot shows the strongest of some neighbouring pairs, so
-    that no edge is lost; only these dots are kept, and views may be made one after the other.
+    Rows of a matrix are the tokens that look, columns the tokens looked at, in one colour scale of
+    square roots for all heads. Above each stands its density, with stones that of links. Of more
+    than 96 tokens a dot shows the strongest of some neighbouring pairs, so that no edge is lost;
+    only these dots are kept, and views may be made one after the other.
 
     Args:
         views: The graphs, from :func:`jat_graph.inspection.view_graphs`; of one text.
@@ -57,14 +57,16 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     heads = sorted({own.report.head for own in shown})
     width = max(LEAST_WIDTH, len(heads) * CELL + 0.2)
     height = len(layers) * (CELL + 0.2) + BAR
-    length, has_stones = len(shown[0].tokens), isinstance(shown[0].report, StoneReport)
-    joined = "links to stones" if has_stones else "joined pairs"
+    length = len(shown[0].tokens)
+    joined, meaning = "joined pairs", "share of keys that voted for a pair of tokens (row, column)"
+    if isinstance(shown[0].report, StoneReport):
+        joined = "links to stones"
+        meaning = "share of the walks from a token (row) that end at another (column)"
     heading = f"Graph of each head on {length} tokens, and its share of {joined} in the whole text"
     if length > MOST_PIXELS:
         heading += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
     figure = new_figure(width, height, heading=heading, size=10)
-    from matplotlib.cm import ScalarMappable  # which is there, or there would be no figure
-    from matplotlib.colors import PowerNorm
+    from matplotlib.colors import PowerNorm  # which is there, or there would be no figure
 
     axes = figure.subplots(len(layers), len(heads), squeeze=False)
     for axis in axes.ravel():
@@ -74,22 +76,14 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         report = own.report
         axis = axes[layers.index(report.layer), heads.index(report.head)]
         matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-        axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
+        image = axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
         axis.set_axis_on()
         axis.set(xticks=[], yticks=[])
         title = f"layer {report.layer}, head {report.head}: {report.density:.0%}"
         axis.set_title(title, fontsize=6.5, pad=3)
     bar = figure.colorbar(
-        ScalarMappable(norm, graph_colours()),
-        ax=axes,
-        location="bottom",
-        shrink=0.5,
-        aspect=40,
-        pad=0.12 / len(layers),
+        image, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.12 / len(layers)
     )
-    meaning = "share of keys that voted for a pair of tokens (row, column)"
-    if has_stones:
-        meaning = "share of the walks from a token (row) that end at another (column)"
     bar.set_label(meaning, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure

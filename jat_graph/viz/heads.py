@@ -33,22 +33,22 @@ MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with the
 def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     """Draw one head: scores, graph and propagated scores as matrices, with the jumps marked.
 
-    Rows are the tokens that look, columns the tokens looked at. Scores before and after share
-    one colour scale. A numbered ring is a jump; the list below the matrices gives its
-    probabilities and its stepping stones. A graph of stones is drawn as one: the tokens on both
-    sides, the stones between them, and the ways that the jumps take in colour. Of a long text
-    the tokens of the strongest jumps are drawn, which the picture then says.
+    Rows are the tokens that look, columns the tokens looked at. Scores before and after share one
+    colour scale. A numbered ring is a jump; the list below gives its probabilities and stepping
+    stones. A graph of stones is drawn as one: the tokens on both sides, the stones between them,
+    and the ways that the jumps take in colour. Of a long text the tokens of the strongest jumps are
+    drawn, which the picture then says.
 
     Args:
-        view: what the head did, from :func:`jat_graph.inspection.view_head`.
-        most_tokens: number of tokens to draw at most, from 1 to 200. (default: 48)
+        view: What the head did, from :func:`jat_graph.inspection.view_head`.
+        most_tokens: Number of tokens to draw at most, from 1 to 200. (default: 48)
 
     Returns:
         A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
 
     Raises:
-        ValueError: if the number of tokens is not in its range.
-        ImportError: if matplotlib is missing (``pip install 'jat_graph[viz]'``).
+        ValueError: If the number of tokens is not in its range.
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
 
     Reference:
         Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
@@ -124,11 +124,7 @@ def graph_colours() -> Colormap:
 
 
 def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
-    """Return a label for each position that is shown, or a stone.
-
-    Words that come twice carry their position, all of them where the text has gaps, and stones
-    that are not among the tokens shown.
-    """
+    """Label each position shown and each stone; what is not one word of the text has its number."""
     shown = {token.index: token.text for token in view.tokens}
     stones = [step.token for jump in view.report.jumps for step in jump.stones]
     if isinstance(view.report, StoneReport):
@@ -164,7 +160,7 @@ def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
 
 
 def _legend_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
-    """Describe every jump in one line below the matrices, and say what is not shown."""
+    """Describe every jump in one line, and say what is not shown."""
     has_stones = isinstance(view.report, StoneReport)
     lines = ["Jumps by gain: attention probability before → after, and the keys that voted"]
     if has_stones:

@@ -24,10 +24,7 @@ Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[Jump, float]]]"  # b
 def draw_stones(
     axis: Axes, report: StoneReport, tokens: tuple[Token, ...], names: Mapping[int, str]
 ) -> None:
-    """Draw who stands on the stones that most walks go over, and the ways that the jumps take.
-
-    The wider a line, the stronger the link, or the larger the share of the jump.
-    """
+    """Draw who stands on the stones that most walks go over, and how the jumps go over them."""
     rows = {token.index: row for row, token in enumerate(tokens)}
     steps: Steps = defaultdict(list)  # the jumps over each stone, and their shares of it
     for jump in report.jumps:
@@ -79,10 +76,7 @@ def _draw_ways(
 
 
 def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
-    """Return the stones of the jumps and those that most walks go over, in the text's order.
-
-    The first are those by which each jump goes most, so that every jump is seen.
-    """
+    """Return the main stone of each jump and those that most walks go over, in the text's order."""
     tops = [max(jump.stones, key=lambda s: s.share or 0.0) for jump in report.jumps if jump.stones]
     first = {(stone.token.index, stone.side or 1) for stone in tops}
 

@@ -110,7 +110,7 @@ def test_errors_are_one_line(
         ("view --model x --treebank missing.conllu", "missing.conllu: No such file"),
         ("view --model x --treebank tree.conllu --sentences 1:9", "--sentences must be of 1 to 1"),
         ("view --model x --text book -o none/x.html", "none/x.html must be a file in a folder"),
-        ("demo --output latin.txt", "--output must be a folder, got the file"),
+        ("demo --output latin.txt", "'latin.txt' is a file"),
         ("demo --steps 0", "got '0'"),
     ],
 )

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import jat_graph
 from jat_graph import JatConfig
 from jat_graph.cli.app import app
-from jat_graph.cli.models import load_model
+from jat_graph.cli.options import load_model
 from jat_graph.hf import attached_config
 from tests.cli.conftest import Run
 

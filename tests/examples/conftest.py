@@ -36,9 +36,8 @@ def _save_tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Folder of a random BERT whose scores are large enough for keys to vote."""
+def save_tiny_bert(folder: Path) -> str:
+    """Save a random BERT whose scores are large enough for keys to vote, and its tokenizer."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(SPECIAL + WORDS),
@@ -49,10 +48,15 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
         max_position_embeddings=64,
         initializer_range=0.25,  # 12 times the usual: with that, no product reaches any ρ
     )
-    folder = tmp_path_factory.mktemp("tiny")
     BertModel(config).save_pretrained(folder)
     _save_tokenizer(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of the tiny BERT."""
+    return save_tiny_bert(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="session")

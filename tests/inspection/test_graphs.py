@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jat_graph import JatConfig, PairGraph, jump_operator, stone_graph
 from jat_graph.hf import CapturedLayer
 from jat_graph.inspection import Token
-from jat_graph.inspection.calibration import layer_statistics
 from jat_graph.inspection.graphs import layer_graph
+from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.masks.tokens import TokenMask
 from tests.inputs import random_heads, random_padding_mask
 from tests.support import assert_equal
@@ -101,7 +101,7 @@ def test_densities_count_links_among_those_that_there_may_be(change, causal):
         sides = 1 if config.graph.sides == "positive" else 2
         pairs = stones[None] <= places[:, None] if causal else torch.ones(len(places), len(stones))
         allowed += sides * int(pairs.sum())
-    for head, found in enumerate(layer_statistics(layer)):
+    for head, found in enumerate(layer_statistics(layer, layer_graph(layer))):
         weights = torch.cat([graph.hyperedge_weight for graph in graphs[head::2]])
         assert found.pairs == allowed
         assert found.density == pytest.approx(len(weights) / allowed)

@@ -9,7 +9,7 @@ import torch
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach
 from jat_graph.hf.adapter import attach_again
-from jat_graph.inspection.relay import Relay
+from jat_graph.inspection.calibration import Relay
 from jat_graph.inspection.tracing import run_model
 from tests.hf.models import LENGTH, TEXT, THRESHOLD, tiny_config, tiny_inputs, tiny_model
 from tests.inspection.test_calibration import random_batches, tiny_bert

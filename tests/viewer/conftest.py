@@ -11,8 +11,7 @@ import torch
 
 from jat_graph.inspection import Jump, SteppingStone, Token
 from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page
-from jat_graph.viewer.content import HeadContent, ParsedWords, TextContent
-from jat_graph.viewer.links import strongest_links
+from jat_graph.viewer.content import HeadContent, ParsedWords, TextContent, strongest_links
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.viewer.links import (
+from jat_graph.viewer.content import (
     FILE_BYTES,
     JUMP_BYTES,
     LINK_BYTES,

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.autograd.functional import jacobian
 
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.layers import layer_panels
+from jat_graph.viz.patterns import layer_panels
 from models.biblosa import BlockSelfAttention
 from models.memory_compressed import MemoryCompressedAttention
 from tests.oracles import reference_area_mask, reference_areas

@@ -8,7 +8,8 @@ from matplotlib.colors import to_rgba
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.figures import COLOURS, SEVERAL
+from jat_graph.viz.figures import COLOURS
+from jat_graph.viz.patterns import SEVERAL
 from tests.viz.support import assert_apart, draw_inside
 
 
