@@ -55,12 +55,6 @@ def check_picture(path: Path, name: str = "picture") -> None:
     check_target(path)
 
 
-def check_data_folder(folder: str | Path | None) -> None:
-    """Refuse a folder of data that is not there."""
-    if folder is not None and not Path(folder).is_dir():
-        raise FileNotFoundError(f"data folder {folder} does not exist or is not a folder")
-
-
 def check_model_name(name: str) -> None:
     """Refuse a folder that is not there, which would be looked for on the Hub for long."""
     path = Path(name)

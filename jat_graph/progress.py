@@ -15,16 +15,11 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 
-def has_terminal() -> bool:
-    """Whether someone watches: bars in a log file are noise."""
-    return sys.stderr.isatty()
-
-
 def track_progress(
     items: Iterable[Item], what: str, number: int, *, transient: bool = False
 ) -> Iterator[Item]:
     """The same items; on the way it is said how many of them there were."""
-    if has_terminal():
+    if sys.stderr.isatty():  # bars in a log file are noise
         from rich.console import Console
         from rich.progress import track
 

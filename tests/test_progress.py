@@ -17,7 +17,7 @@ def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bar_counts_where_someone_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "has_terminal", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, stderr is a terminal
     assert list(track_progress(iter("abc"), "heads", 3)) == ["a", "b", "c"]
     shown = capsys.readouterr()
@@ -31,7 +31,7 @@ def test_a_log_has_a_line_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     times = iter([0.0, 0.0, 20.0, 40.0, 60.0, 80.0])
-    monkeypatch.setattr(progress, "has_terminal", lambda: False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         assert list(track_progress(iter("abcde"), "heads", 5)) == list("abcde")
@@ -46,7 +46,7 @@ def test_nobody_knows_how_long_it_takes_before_the_first_is_done(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = iter([0.0, 40.0, 50.0])
-    monkeypatch.setattr(progress, "has_terminal", lambda: False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         assert list(track_progress(iter("ab"), "heads", 2)) == ["a", "b"]

@@ -41,31 +41,31 @@ RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in module
 APART = ("testing",)  # it knows operators and settings only
 
 # Lines of a function's body, and of a file without docstrings.
-MEDIAN_BODY, NINTH_DECILE_BODY, FILE = (5, 12), 40, 250
+MEDIAN_BODY, NINTH_DECILE_BODY, FILE = (6, 12), 40, 250
 ONE_LINE = 0.22  # of the functions at most: a helper that says less than its line goes back
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/adjacency": 1_400,
-    "jat_graph/attention": 2_950,
-    "jat_graph/checks": 250,
-    "jat_graph/cli": 1_150,
+    "jat_graph/adjacency": 1_250,
+    "jat_graph/attention": 2_700,
+    "jat_graph/checks": 210,
+    "jat_graph/cli": 1_050,
     "jat_graph/data": 550,
-    "jat_graph/graphs": 550,
-    "jat_graph/hf": 2_900,
-    "jat_graph/inspection": 1_450,
+    "jat_graph/graphs": 500,
+    "jat_graph/hf": 2_750,
+    "jat_graph/inspection": 1_350,
     "jat_graph/kernels": 1_500,
     "jat_graph/masks": 350,
-    "jat_graph/nn": 1_150,
-    "jat_graph/operators": 1_350,
-    "jat_graph/patterns": 1_250,
-    "jat_graph/probes": 3_850,
-    "jat_graph/testing": 300,
-    "jat_graph/training": 250,
+    "jat_graph/nn": 1_100,
+    "jat_graph/operators": 1_250,
+    "jat_graph/patterns": 1_200,
+    "jat_graph/probes": 3_650,
+    "jat_graph/testing": 260,
+    "jat_graph/training": 200,
     "jat_graph/viewer": 750,
-    "jat_graph/viz": 750,
-    "jat_graph": 23_650,
-    "examples": 9_650,
+    "jat_graph/viz": 700,
+    "jat_graph": 22_000,
+    "examples": 9_660,
     "models": 1_350,
     "tests": 33_000,
 }
@@ -252,7 +252,7 @@ def test_functions_are_as_long_as_their_thought() -> None:
 
 @pytest.mark.parametrize("folder", BUDGET)
 def test_a_folder_keeps_to_its_budget(folder: str) -> None:
-    files = (ROOT / folder).rglob("*.py")
+    files = [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.pyi")]
     assert sum(len(path.read_text("utf-8").splitlines()) for path in files) <= BUDGET[folder]
 
 

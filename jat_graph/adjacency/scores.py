@@ -34,11 +34,11 @@ class QueryKeyScores:
 
     def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
-        return attention_scores(self.query[:, :, rows], self._keys(index), self.scale)
+        return attention_scores(self.query[:, :, rows], _rows(self.key, index), self.scale)
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
         """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
-        query = self.query if queries is None else _rows(self.query, queries)
+        query = _rows(self.query, queries)
         share = seen / seen.sum(-1, keepdim=True).clamp(min=1)
         with full_precision(self.device):
             # The mean of the products is the product with the mean.
@@ -49,11 +49,8 @@ class QueryKeyScores:
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
-        norms: Tensor = torch.linalg.vector_norm(self._keys(index), dim=-1)
+        norms: Tensor = torch.linalg.vector_norm(_rows(self.key, index), dim=-1)
         return norms.clamp(min=1.0)
-
-    def _keys(self, index: Tensor | None) -> Tensor:
-        return self.key if index is None else _rows(self.key, index)
 
 
 class MapScores:
@@ -73,7 +70,7 @@ class MapScores:
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
         """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
-        scores = self.scores if queries is None else _rows(self.scores, queries)
+        scores = _rows(self.scores, queries)
         seen = seen.unsqueeze(-1)
         mean = scores.masked_fill(~seen, 0.0).sum(-2) / seen.sum(-2).clamp(min=1)
         return scores.masked_fill(~seen, -torch.inf).amax(-2) - mean
@@ -141,8 +138,10 @@ class SelectedKeys:
         return reduce(torch.logical_and, parts) if parts else None
 
 
-def _rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """Return the rows ``index`` ``[B, H, n]`` of a tensor ``[B, H, L, D]``."""
+def _rows(tensor: Tensor, index: Tensor | None) -> Tensor:
+    """Return the rows ``index`` ``[B, H, n]`` of a tensor ``[B, H, L, D]``, or all of them."""
+    if index is None:
+        return tensor
     return tensor.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, tensor.size(-1)))
 
 

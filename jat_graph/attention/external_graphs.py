@@ -98,7 +98,7 @@ def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torc
     if size[0] != size[1] or number not in copies:
         wanted = " or ".join(f"[{n}, {n}]" for n in dict.fromkeys(copies))
         raise ValueError(f"graph must be a matrix {wanted} of tokens, got {list(size)}")
-    _check_nodes(edges, number)
+    _check_numbers("edge_index", edges, number)
     copy = torch.arange(copies[number], device=edges.device).view(-1, 1, 1)
     if number == batch * length and batch > 1:  # the heads of a sequence follow each other
         copied = (edges // length * heads + copy) * length + edges % length  # [H, 2, E]
@@ -148,7 +148,7 @@ def _tokens(
     batch, _, length, _ = shape
     if "token" in graph:
         token: Tensor = graph.token
-        _check_range("token", token, length)
+        _check_numbers("token", token, length)
         return token
     valid = torch.ones(1, 1, length, dtype=torch.bool) if mask.valid is None else mask.valid
     valid = valid.expand(batch, -1, -1)[:, 0].to(sizes.device)[sequence]  # [G, L]
@@ -175,7 +175,7 @@ def edges_of(graph: Any) -> Edges:
         edges, weight = to_edge_index(graph.adj_t)  # rows (target, source)
         return edges.flip(0), weight
     edges, number = graph.edge_index, graph.edge_index.size(1)
-    _check_nodes(edges, graph.num_nodes)
+    _check_numbers("edge_index", edges, graph.num_nodes)
     for name in ("edge_weight", "edge_attr"):
         weight = flat_weights(name, getattr(graph, name, None), number)
         if weight is not None:
@@ -183,14 +183,10 @@ def edges_of(graph: Any) -> Edges:
     return edges, torch.ones(number, device=edges.device)
 
 
-def _check_nodes(edges: Tensor, number: int) -> None:
-    """Refuse edges of nodes that are not there."""
-    if edges.is_floating_point():
-        raise ValueError(f"edge_index must hold integers, got {edges.dtype}")
-    _check_range("edge_index", edges, number)
-
-
-def _check_range(name: str, numbers: Tensor, end: int) -> None:
+def _check_numbers(name: str, numbers: Tensor, end: int) -> None:
+    """Refuse numbers of nodes or tokens that are not there."""
+    if numbers.is_floating_point():
+        raise ValueError(f"{name} must hold integers, got {numbers.dtype}")
     wrong = numbers[(numbers < 0) | (numbers >= end)]
     if len(wrong):
         raise ValueError(f"{name} must be in [0, {end}), got {int(wrong[0])}")

@@ -49,7 +49,7 @@ class NextSteps:
         self.links, self.sides = links, sides
         sums = links if links.size(-2) == 1 else links.cumsum(-2)
         sums = sums if sizes is None else sums + self._grown(sizes).mT
-        self.sizes = self._by_side(sums[:, :, -1:].mT)
+        self.sizes = sums[:, :, -1:].mT.view(*sums.shape[:2], sides, -1, 1)
         self.shares = links / without_zeros(sums)
         degree = links.sum(-1, keepdim=True)  # [B, H, n, 1]
         self.loops = (degree == 0).to(links.dtype) if self_weight == 0 else self_weight
@@ -76,11 +76,8 @@ class NextSteps:
                     walked, sums = walked + self.shares @ earlier, sums + earlier
             x = (walked + self.loops * x) * self.weight
             found.append(dict(zip(near, x.split_with_sizes(widths, dim=-1), strict=True)))
-            after.append(self._by_side(sums))
+            after.append(sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1)))
         return found, tuple(after)
-
-    def _by_side(self, sums: Tensor) -> Tensor:  # [B, H, sides, U, D]
-        return sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1))
 
     def _grown(self, sums: Tensor) -> Tensor:  # [B, H, sides · U, D]
         """Return sums on the first stones as those on all, with 0 on the later ones."""

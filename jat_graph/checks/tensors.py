@@ -20,20 +20,16 @@ def check_heads(
     check_layout("key", key)
     if key.shape != query.shape:
         raise ValueError(f"key must be {list(query.shape)} like query, got {list(key.shape)}")
-    _check_dtype("key", key, query)
-    if value is None:
-        return
-    check_layout("value", value)
-    if value.shape[:3] != query.shape[:3]:
-        wanted = ", ".join(str(size) for size in query.shape[:3])
-        raise ValueError(f"value must be [{wanted}, Dv], got {list(value.shape)}")
-    _check_dtype("value", value, query)
-
-
-def _check_dtype(name: str, tensor: Tensor, query: Tensor) -> None:
-    """Refuse another dtype than the query's, unless autocast sees to it."""
-    if tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
-        raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
+    if value is not None:
+        check_layout("value", value)
+        if value.shape[:3] != query.shape[:3]:
+            wanted = ", ".join(str(size) for size in query.shape[:3])
+            raise ValueError(f"value must be [{wanted}, Dv], got {list(value.shape)}")
+    if torch.is_autocast_enabled(query.device.type):
+        return  # which makes one dtype of all
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor is not None and tensor.dtype != query.dtype:
+            raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
 
 
 def default_scale(head_dim: int) -> float:

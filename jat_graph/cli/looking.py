@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from jat_graph.checks.pictures import check_most_tokens, check_pattern_tokens
+from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.pictures import PATTERN_TOKENS, PICTURE_TOKENS
 from jat_graph.cli.options import (
     ConfigOption,
     FileOption,
@@ -150,7 +151,8 @@ def plot_command(
     texts = [] if model is None else read_texts(text, file)
     if len(texts) > 1:
         raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
-    (check_pattern_tokens if model is None else check_most_tokens)("--length", length)
+    most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
+    check_integer("--length", length, least=1, below=most + 1)
     from jat_graph.config import JatConfig
     from jat_graph.inspection import view_graphs, view_head
     from jat_graph.viz import draw_graphs, draw_head, draw_patterns, save_figure

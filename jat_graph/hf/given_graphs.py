@@ -12,7 +12,7 @@ from torch import nn
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import layers_around
-from jat_graph.hf.state import heads_of
+from jat_graph.hf.state import GRAPHS, heads_of
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
@@ -78,7 +78,10 @@ def using_graphs(
         raise ValueError("using_graphs must be left before another thread enters it, got two in it")
     layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
     attachment.graphs, attachment.graphs_thread = graphs, thread
-    hooks = add_hooks([(layer, attachment.hand_graphs) for layer in layers])
+    # An argument of each layer, which gradient checkpointing keeps.
+    hooks = add_hooks(
+        [(layer, lambda _, args, kwargs: (args, {**kwargs, GRAPHS: graphs})) for layer in layers]
+    )
     try:
         yield model
     finally:

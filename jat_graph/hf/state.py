@@ -57,10 +57,6 @@ class Attachment:
         self.pattern = None if jumps is None else jumps.attention_pattern()
         self.on_features = all(kind.on_features for kind in self.configs)
 
-    def hand_graphs(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Give a layer graphs as an argument, which gradient checkpointing keeps."""
-        return args, {**kwargs, GRAPHS: self.graphs}
-
 
 @dataclass
 class LayerState:

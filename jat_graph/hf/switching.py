@@ -39,7 +39,9 @@ def switch_on(
         base.set_attn_implementation(NAME)
         # Parts that cannot run on SDPA get their own attention, and its masks, back.
         off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
-        _restore([(config, name) for config, name in implementations if id(config) in off])
+        for config, name in implementations:
+            if id(config) in off:
+                config._attn_implementation = {"": name}
         for entry in found:
             if entry.module in inserted and entry.module.config._attn_implementation != NAME:
                 raise ValueError(
@@ -74,7 +76,8 @@ def switch_off(attachment: Attachment, base: PreTrainedModel, modules: list[nn.M
         delattr(module, STATE_ATTRIBUTE)
     delattr(base, ROOT_ATTRIBUTE)
     remove_hooks(attachment.hooks)
-    _restore(attachment.implementations)
+    for config, name in attachment.implementations:
+        config._attn_implementation = {"": name}  # its own only, not that of sub-configurations
     vars(base.config).pop("attn_implementation", None)
 
 
@@ -111,9 +114,3 @@ def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConf
         configs += [part for part in parts if part is not None]
     names = ((config, config._attn_implementation) for config in configs)
     return [(config, "sdpa" if name in NAMES else name) for config, name in names]
-
-
-def _restore(implementations: list[tuple[PreTrainedConfig, str | None]]) -> None:
-    """Give configurations the attention that they had before."""
-    for config, name in implementations:
-        config._attn_implementation = {"": name}  # its own only, not that of sub-configurations

@@ -18,8 +18,8 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.hf.capture import jumping_modules
 from jat_graph.hf.adapter import attach_again, learned_by_heads
+from jat_graph.hf.capture import jumping_modules
 from jat_graph.hf.modules import layers_around
 from jat_graph.inspection.graphs import layer_pairs
 from jat_graph.inspection.statistics import check_batches, graph_statistics

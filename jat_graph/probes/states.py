@@ -119,14 +119,13 @@ def split_triples(states: MarkedStates, seed: int) -> list[Triples]:
             raise ValueError(f"{wanted}, to {name}, got none")
         groups = [words for senses in lemmas for words in senses]
         sizes = [sum(map(len, senses)) for senses in lemmas], [len(words) for words in groups]
-        found.append(Triples(np.concatenate(groups), *map(_spans, sizes)))
+        # For each word, where its group begins, and how large that is.
+        spans = [
+            np.repeat(np.stack([own.cumsum() - own, own], 1), own, axis=0)
+            for own in map(np.array, sizes)
+        ]
+        found.append(Triples(np.concatenate(groups), *spans))
     return found
-
-
-def _spans(sizes: Sequence[int]) -> Integers:  # of groups -> [O, 2]
-    """Return for each entry where its group begins, and how large it is."""
-    own = np.array(sizes)
-    return np.repeat(np.stack([own.cumsum() - own, own], 1), own, axis=0)
 
 
 def train_map(

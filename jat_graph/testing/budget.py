@@ -43,13 +43,11 @@ def assert_within_budget(
     if truth.numel() == 0:
         return
     floor = ulps * torch.finfo(fast.dtype).eps * truth.abs().max().item()
-    budget = factor * _error(low_precision, truth) + floor
-    error = _error(fast, truth)
+    error, low_error = (
+        (result.detach().double() - truth.detach()).abs().max().item()
+        for result in (fast, low_precision)
+    )
+    budget = factor * low_error + floor
     # Written so that a NaN fails.
     if not error <= budget:
         raise AssertionError(f"error {error:.3e} is above its budget {budget:.3e}")
-
-
-def _error(result: Tensor, truth: Tensor) -> float:
-    """Return the largest absolute error."""
-    return (result.detach().double() - truth.detach()).abs().max().item()

@@ -162,11 +162,6 @@ def links_with_room(rows: int, matrices: int) -> int:
     return most
 
 
-def jumps_with_room(heads: int) -> int:
-    """Return how many jumps of each head the file has room for."""
-    return min(MOST_JUMPS, JUMP_BYTES // (JUMP_SIZE * max(1, heads)))
-
-
 def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Links:  # [n, m]
     """Keep the strongest entry of each row, and of all others up to ``most``; 0 is no link.
 

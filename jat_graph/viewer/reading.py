@@ -20,12 +20,14 @@ from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
 from jat_graph.viewer.content import (
     AFTER,
+    JUMP_BYTES,
+    JUMP_SIZE,
     KINDS,
+    MOST_JUMPS,
     HeadContent,
     Links,
     ParsedWords,
     TextContent,
-    jumps_with_room,
     links_with_room,
     strongest_links,
 )
@@ -60,7 +62,7 @@ def read_texts(
     kinds = len(chosen) + (len(KINDS) - 1) * number
     most = (
         links_with_room(kinds * sum(len(text.shown) for text in encoded), kinds * len(encoded)),
-        jumps_with_room(number * len(encoded)),
+        min(MOST_JUMPS, JUMP_BYTES // (JUMP_SIZE * max(1, number * len(encoded)))),  # of each head
     )
     return (
         _read_text(model, text, None if isinstance(given, str) else given, chosen, *most)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jat_graph.checks.pictures import check_most_tokens
+from jat_graph.checks.numbers import check_integer
+from jat_graph.checks.pictures import PICTURE_TOKENS
 from jat_graph.directions import named
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.viz.figures import NO_BREAK, new_figure
@@ -53,7 +54,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     Reference:
         Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
     """
-    check_most_tokens("most_tokens", most_tokens)
+    check_integer("most_tokens", most_tokens, least=1, below=PICTURE_TOKENS + 1)
     whole, view = view, view.strongest(most_tokens)
     left_out = len(whole.tokens) - len(view.tokens)
     names = _distinct_names(view, with_positions=left_out > 0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.pictures import check_pattern_tokens, is_layer, read_layer
+from jat_graph.checks.pictures import PATTERN_TOKENS, is_layer, read_layer
 from jat_graph.patterns import Pattern, Union, parse_pattern
 from jat_graph.patterns.base import pairs_of
 from jat_graph.viz.figures import COLOURS, new_figure
@@ -59,7 +59,7 @@ def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
     Reference:
         Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", Figure 1.
     """
-    check_pattern_tokens("length", length)
+    check_integer("length", length, least=1, below=PATTERN_TOKENS + 1)
     if not patterns:
         raise ValueError("patterns must be at least one, got none")
     panels = [panel for pattern in patterns for panel in _panels(pattern, length)]

@@ -103,7 +103,7 @@ def test_errors_are_one_line(
         ("plot -o x.png", "plot needs --model or --pattern"),
         ("plot -o x.gif --pattern causal", "--output must be a file name ending in"),
         ("plot -o x.png --pattern nonsense:3", "pattern must be one of"),
-        ("plot -o x.png --pattern causal --length 99999", "--length must be at most"),
+        ("plot -o x.png --pattern causal --length 99999", "--length must be"),
         ("plot -o none/x.png --model MODEL --text book", "none/x.png must be a file in a folder"),
         ("plot -o x.png --model MODEL --text book --text more", "plot draws one text, got 2"),
         ("view --model x", "text must be given"),

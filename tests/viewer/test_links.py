@@ -9,7 +9,6 @@ from jat_graph.viewer.content import (
     FILE_BYTES,
     JUMP_BYTES,
     LINK_BYTES,
-    jumps_with_room,
     links_with_room,
     strongest_links,
 )
@@ -65,6 +64,4 @@ def test_what_fits_is_kept_and_what_does_not_is_refused() -> None:
     assert 512 <= links_with_room(4 * 576 * 512, 4 * 576) < 4096
     with pytest.raises(ValueError, match="below 20 MB"):
         links_with_room(57600 * 512, 57600)
-    assert jumps_with_room(144) == 60
-    assert jumps_with_room(10_000) * 10_000 * 300 <= JUMP_BYTES
     assert LINK_BYTES + JUMP_BYTES < FILE_BYTES

@@ -94,7 +94,9 @@ class FusedBlocks(torch.autograd.Function):
     ) -> Tensor:
         """Return the outputs, ``[rows, H, Dv]``, of queries, keys and values in rows."""
         output = value.new_zeros(*query.shape[:2], value.size(-1))
-        sums = query.new_zeros(query.shape[:2], dtype=_sum_dtype(query))
+        sums = query.new_zeros(
+            query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32)
+        )
         for piece in (piece for group in groups for piece in group.pieces(most)):
             blocks = _blocks(piece, query, key, value)
             part, part_sums = _forward(*blocks, attn_mask=_additive(piece, query), scale=scale)
@@ -109,7 +111,10 @@ class FusedBlocks(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of queries, keys and values."""
         query, key, value, output, sums = ctx.saved_tensors
-        grads = [torch.zeros_like(t, dtype=_sum_dtype(t)) for t in (query, key, value)]
+        grads = [
+            torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32))
+            for t in (query, key, value)
+        ]
         for piece in (piece for group in ctx.groups for piece in group.pieces(ctx.most)):
             blocks = _blocks(piece, query, key, value)
             width = blocks[0].size(-1)
@@ -154,7 +159,3 @@ def _additive(piece: Piece, query: Tensor) -> Tensor | None:
     if piece.mask is None:
         return None
     return torch.zeros_like(piece.mask, dtype=query.dtype).masked_fill_(~piece.mask, -torch.inf)
-
-
-def _sum_dtype(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
