@@ -9,10 +9,6 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.attention.heads import attend, attention_probabilities
-from jat_graph.attention.jump_heads import JumpHeads
-from jat_graph.attention.propagation import head_groups
-from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.testing import assert_within_budget
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (
@@ -446,41 +442,15 @@ def test_documents_in_one_row_are_the_documents_alone(backend):
 # --- heads, probabilities ------------------------------------------------------------------------
 
 
-@given(case=heads_and_masks(), data=st.data())
-def test_probabilities_give_the_outputs(case, data):
-    heads = case.query.size(1)
-    jumping = tuple(sorted(data.draw(st.sets(st.integers(0, heads - 1), min_size=1))))
-    hops = data.draw(st.sampled_from(((0.0, 1.0), (0.5, 0.5))))
-    config = with_half_joined(JatConfig(hop_weights=hops, heads=len(jumping)), case)
-    mask = resolve_mask(case.mask, case.is_causal, case.query)
-    attn_mask, causal = mask.attention_mask(case.query.size(2), case.query)
-    options = {"attn_mask": attn_mask, "is_causal": causal, "scale": 0.6}
-    groups = head_groups(*case[:3], JumpHeads(config, jumping), mask=mask, scale=0.6)
-    rows = attention_probabilities(groups, **options)
-    outputs = attend(groups, dropout_p=0.0, **options)
-    assert_equal(rows @ case.value, outputs)
-    sums = rows.sum(-1)
-    assert ((sums - 1).abs() < 1e-10).logical_or(sums == 0).all()
-    ordinary = [head for head in range(heads) if head not in jumping]
-    base = F.scaled_dot_product_attention(*case[:3], attn_mask, is_causal=causal, scale=0.6)
-    assert_equal(outputs[:, ordinary], base[:, ordinary])
-
-
 @pytest.mark.parametrize("kind", ["right", "per head", "pairs per head", "causal"])
 @pytest.mark.parametrize("heads", [(0,), (1, 3), (0, 2, 3), (0, 1, 2, 3)])
 def test_the_heads_that_jump_do_it_under_their_own_mask(heads, kind):
     mask, causal = make_mask(kind, 2, 4, 12, seed=5)
     query, key, value, density = random_heads(2, 4, 12, 8, attention_mask=mask, is_causal=causal)
     assert 0.1 <= density <= 0.9
-    table = tuple(4.0 + head for head in heads)
-    config = JatConfig(
-        PairGraph(threshold=(table,)), hop_weights={(head,): (0.5, 0.5) for head in heads}
-    )
-    resolved = resolve_mask(mask, causal, query)
-    attn_mask, flag = resolved.attention_mask(12, query)
-    jumping = JumpHeads(config.for_layer(0, heads), heads)
-    groups = head_groups(query, key, value, jumping, mask=resolved, scale=8**-0.5)
-    output = attend(groups, attn_mask=attn_mask, is_causal=flag, dropout_p=0.0, scale=8**-0.5)
+    hops = {(head,): (0.5, 0.5) if head in heads else (1,) for head in range(4)}
+    config = JatConfig(PairGraph(threshold=((4.0, 5.0, 6.0, 7.0),)), hop_weights=hops)
+    output = jump_attention(query, key, value, config=config, attention_mask=mask, is_causal=causal)
     valid = Case(query, key, value, mask, causal).valid
     for head in range(4):
         own = mask if mask is None or mask.dim() == 2 or mask.size(1) == 1 else mask[:, [head]]
@@ -503,11 +473,11 @@ def test_heads_that_do_not_jump_are_sdpa_bit_for_bit(heads, hop_weights, inside,
     if not inside:
         tensors = [tensor.contiguous() for tensor in tensors]
     leaves, twins = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
-    config = JatConfig(PairGraph(threshold=0.5), hop_weights=hop_weights, heads=len(heads))
-    groups = head_groups(*leaves, JumpHeads(config, heads), mask=TokenMask(), scale=0.3)
-    output = attend(groups, attn_mask=None, is_causal=False, dropout_p=0.0, scale=0.3)
+    ordinary = tuple(head for head in range(4) if head not in heads)
+    hops = {heads: hop_weights, ordinary: (1,)}
+    config = JatConfig(PairGraph(threshold=0.5), hop_weights=hops)
+    output = jump_attention(*leaves, config=config, scale=0.3)
     base = F.scaled_dot_product_attention(*twins, scale=0.3)
-    ordinary = [head for head in range(4) if head not in heads]
     assert torch.equal(output[:, ordinary], base[:, ordinary])
     assert (output - base)[:, list(heads)].abs().amax((0, 2, 3)).min() > 1e-3
     cotangent = torch.randn(base.shape, generator=generator).to(device)

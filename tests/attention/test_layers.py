@@ -22,13 +22,15 @@ from torch_geometric.nn import (
 )
 
 from jat_graph import JatConfig
-from jat_graph.attention.layers import MULTIPLYING
 from jat_graph.nn import JumpConv, JumpSelfAttention, StoneConv
 
 CHANNELS, HEADS, LENGTH = 12, 3, 9
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 PAIRS = {"threshold": 0.01, "heads": 2}
 STONES = {"graph": "stones", "threshold": 0.5, "heads": 2}
+# Layers of PyG that get a matrix in the place of edges.
+MULTIPLYING = ("APPNP", "GCNConv", "GatedGraphConv", "GraphConv", "LGConv")
+MULTIPLYING += ("MixHopConv", "SGConv", "SSGConv", "SimpleConv", "TAGConv")
 PROPAGATION = partial(JumpConv, out_channels=None)
 WALK = partial(StoneConv, out_channels=None)
 

@@ -8,10 +8,10 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.masks.shards import SequenceShard
 from jat_graph.nn import JumpSelfAttention
 from tests.patterns.support import SPECS
 
@@ -116,18 +116,19 @@ def check_heads(cases, lengths, is_causal):
 
 def check_halo(count):
     """Count what a process asks of others: what its window and the global token are."""
-    group, asked, fetch = dist.group.WORLD, [], SequenceShard.fetch
+    group, asked, send = dist.group.WORLD, [], collectives.all_to_all_single
 
-    def note(part, x, owner, row):
-        asked.append(sorted((owner[owner != part.rank]).tolist()))
-        return fetch(part, x, owner, row)
+    def note(x, *sizes_and_group):
+        if sizes_and_group[0] is None:  # how many rows this process wants of each
+            asked.append([n for rank, n in enumerate(x.tolist()) if rank != dist.get_rank()])
+        return send(x, *sizes_and_group)
 
     lengths = LENGTHS[count]
     x = cut(torch.randn(1, 2, sum(lengths), 4), lengths)
     config = JatConfig.stones(pattern="window:3+global:1", strength=1.0)
-    with patch.object(SequenceShard, "fetch", note):
+    with patch.object(collectives, "all_to_all_single", note):
         jump_attention(x, x, x, config=config, group=group)
-    wanted = {(7, 12): ([1, 1], [0, 0, 0]), (5, 1, 9): ([1, 2], [0, 0, 0, 2, 2], [0, 0, 1])}
+    wanted = {(7, 12): ([2], [3]), (5, 1, 9): ([1, 1], [3, 2], [2, 1])}
     assert asked == [wanted[lengths][dist.get_rank()]]
 
 

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.masks.tokens import exclude_tokens, resolve_mask
+from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator, stone_graph
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.testing import assert_within_budget
 from tests.oracles import reference_jump_attention, standard_scores, stone_attention
@@ -89,13 +87,12 @@ def test_some_keys_are_stones(drawn, selection):
     tensors, hops, settings, marks, _ = drawn
     ours = fast(tensors, hops, settings, marks, False, key_selection=selection, num_keys=4)
     valid, excluded = marks.get("valid"), marks.get("excluded")
-    config = JatConfig.stones(key_selection=selection, num_keys=4)
+    config = JatConfig.stones(key_selection=selection, num_keys=4, incidence="sigmoid")
     scale = tensors[0].size(-1) ** -0.5
-    mask = exclude_tokens(resolve_mask(valid, False, tensors[0]), excluded, tensors[0])
-    keys = StoneIncidence.of_heads(config, *tensors[:2], scale, mask).keys
-    counts = torch.ones_like(keys.index) if keys.valid is None else keys.valid.long()
-    nowhere = torch.zeros(tensors[0].shape[:3], dtype=torch.long)
-    chosen = nowhere.scatter_add(2, keys.index, counts.expand_as(keys.index)) > 0
+    graphs = stone_graph(*tensors[:2], config=config, attention_mask=valid, excluded=excluded)
+    chosen = torch.zeros(tensors[0].shape[:3], dtype=torch.bool)
+    for graph in graphs.to_data_list():
+        chosen[graph.sequence, graph.head, graph.stone] = True
     everyone = torch.ones(ours.shape[0], ours.shape[2], dtype=torch.bool)
     valid = everyone if valid is None else valid
     may = valid if excluded is None else valid & ~excluded

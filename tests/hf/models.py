@@ -13,10 +13,8 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.config import JatConfig
+from jat_graph import JatConfig, jump_operator
 from jat_graph.hf import CapturedLayer, attach, capture_scores
-from jat_graph.operators import DenseOperator
 from tests.oracles import (
     masked_softmax,
     reference_graph,
@@ -208,9 +206,21 @@ def assert_joins(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Capture
 def density(layer: CapturedLayer) -> float:
     """Return the share of the allowed pairs i ≠ k that are joined in a layer's jump heads."""
     config = layer.config.replace(soft_temperature=None)  # hard votes are counted
-    pairs = PairAdjacency.of_heads(config, layer.query, layer.key, layer.scale, layer.mask)
-    edges = pairs.edge_mask().expand(*layer.query.shape[:2], -1, -1)
-    joined = DenseOperator.of_pairs(pairs).to_dense() > 0
+    batch, heads, length, _ = layer.query.shape
+    mask = layer.mask.allowed(length, layer.query.device)
+    valid = None if layer.mask.valid is None else layer.mask.valid.unsqueeze(-2)
+    operator = jump_operator(
+        layer.query,
+        layer.key,
+        config=config,
+        attention_mask=valid if layer.mask.pairs is None else mask,
+        is_causal=layer.mask.causal,
+        scale=layer.scale,
+        excluded=None if layer.mask.excluded is None else layer.mask.excluded[:, 0],
+    )
+    joined = operator.base.to_dense() > 0
+    edges = joined.new_ones(batch, heads, length, length) if mask is None else mask
+    edges = edges.expand_as(joined) & ~torch.eye(length, dtype=torch.bool, device=joined.device)
     assert not bool((joined & ~edges).any())
     return float(joined.sum() / edges.sum())
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph.attention.heads import JumpStrength
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, capture_scores
 from tests.hf.models import (
@@ -76,13 +75,13 @@ def test_learned_strengths_are_recorded_as_they_are() -> None:
     with capture_scores(model) as layers:
         run(model, inputs)
         run(model, inputs)
-    modules = [module for module in model.modules() if isinstance(module, JumpStrength)]
-    for number, (layer, module) in enumerate(zip(layers, modules, strict=True)):
+    strengths = [weight for name, weight in model.named_parameters() if name.endswith(".theta")]
+    for number, (layer, theta) in enumerate(zip(layers, strengths, strict=True)):
         assert layer.strength is not None
         assert layer.strength.shape == (3, 1, 2)
         assert not layer.strength.any() and not layer.strength.requires_grad
         with torch.no_grad():
-            module.theta.fill_(number + 1)
+            theta.fill_(number + 1)
     with capture_scores(model) as again:
         run(model, inputs)
     assert [float(layer.strength.mean()) for layer in again] == [1, 2, 3]

@@ -11,7 +11,6 @@ from torch import nn
 
 import jat_graph
 from jat_graph import JatConfig, attach, disabled
-from jat_graph.attention.heads import JumpStrength
 from jat_graph.hf import FilterConfig, TripletConfig
 from tests.hf.models import tiny_model
 from tests.hf.test_adapter import lora
@@ -57,9 +56,9 @@ def learned(layers: Any) -> nn.Module:
         tiny_model("bert"), JatConfig.stones(strength=("learned", "learned", 0.5), layers=layers)
     )
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, JumpStrength):
-                module.theta[0, 0] += torch.tensor([0.1, -0.25, 0.0, 0.1])
+        for name, weight in model.named_parameters():
+            if name.endswith(".theta"):
+                weight[0, 0] += torch.tensor([0.1, -0.25, 0.0, 0.1])
     return model
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from jat_graph.hf import FilterConfig, attach, detach, disabled, from_pretrained, summary
-from jat_graph.hf.filters import filter_heads
 from jat_graph.testing import assert_within_budget
 from jat_graph.training import parameter_groups
 from tests.hf.models import (
@@ -47,6 +46,17 @@ def oracle(rows: Tensor, value: Tensor, config: FilterConfig, theta: Tensor | No
     return reference_gfsa(rows, value, (theta[0], 1 + theta[1], theta[2]), config.order)
 
 
+def by_formulas(module: Any, hidden: Tensor, config: FilterConfig) -> Tensor:
+    """Return what BERT's heads read of one sequence ``[n, C]``, every matrix written out."""
+    theta = module.filter() if config.rule == "gfsa" else None
+    heads = []
+    parts = [lin(hidden).chunk(4, -1) for lin in (module.query, module.key, module.value)]
+    for head, (query, key, value) in enumerate(zip(*parts, strict=True)):
+        rows = (query @ key.T / HEAD_DIM**0.5).softmax(-1)
+        heads.append(oracle(rows, value, config, None if theta is None else theta[:, head]))
+    return torch.cat(heads, -1)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     length=st.integers(1, 9),
@@ -59,35 +69,17 @@ def test_fast_heads_are_the_formulas(
     length: int, order: int, rule: str, restart: float, seed: int
 ) -> None:
     config = FilterConfig(rule, order, restart if rule == "ppr" else None)
+    model = move(attach(tiny_model("bert", num_hidden_layers=1), config)).double()
+    module: Any = model.encoder.layer[0].attention.self
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)  # noqa: E731
-    rows = (3 * draw(2, length, length)).softmax(-1)
-    given = [x.requires_grad_() for x in (rows, draw(2, length, 5), draw(3, 2))]
-    theta = given[2] if rule == "gfsa" else None
-    fast = filter_heads(lambda x: given[0] @ x, given[1][None], config, theta)[0]
-    slow = torch.stack(
-        [
-            oracle(given[0][h], given[1][h], config, None if theta is None else theta[:, h])
-            for h in range(2)
-        ]
-    )
+    hidden = torch.randn(length, 32, dtype=torch.float64, generator=generator).requires_grad_()
+    fast, slow = module(hidden[None])[0][0], by_formulas(module, hidden, config)
     assert_close(fast, slow, rtol=1e-10, atol=1e-10)
-    used = given if rule == "gfsa" else given[:2]
-    weight = draw(*fast.shape)
+    used = [hidden, module.value.weight, *([module.filter.theta] if rule == "gfsa" else [])]
+    weight = torch.randn(fast.shape, dtype=torch.float64, generator=generator)
     grads = [torch.autograd.grad((weight * out).sum(), used) for out in (fast, slow)]
     for one, other in zip(*grads, strict=True):
         assert_close(one, other, rtol=1e-9, atol=1e-9)
-
-
-def by_formulas(module: Any, hidden: Tensor, config: FilterConfig) -> Tensor:
-    """Return what BERT's heads read of one sequence ``[n, C]``, every matrix written out."""
-    theta = module.filter() if config.rule == "gfsa" else None
-    heads = []
-    parts = [lin(hidden).chunk(4, -1) for lin in (module.query, module.key, module.value)]
-    for head, (query, key, value) in enumerate(zip(*parts, strict=True)):
-        rows = (query @ key.T / HEAD_DIM**0.5).softmax(-1)
-        heads.append(oracle(rows, value, config, None if theta is None else theta[:, head]))
-    return torch.cat(heads, -1)
 
 
 @pytest.mark.parametrize("config", BOTH, ids=["gfsa", "ppr"])

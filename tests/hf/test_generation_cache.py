@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -15,6 +17,7 @@ from tests.hf.decoders import LOW, RULES, SETTINGS, STRIDED, TABLE, prepared
 from tests.hf.models import (
     LENGTH,
     PAD,
+    VOCABULARY,
     assert_joins,
     run,
     tiny_config,
@@ -195,6 +198,55 @@ def in_chunks(
     return torch.cat(logits, dim=1), rows
 
 
+@pytest.mark.parametrize("kind", ["all", "strided", "selected", *STONES])
+@settings(max_examples=6)
+@given(data=st.data(), length=st.integers(2, 150), seed=st.integers(0, 99))
+def test_cropped_and_reordered_caches_go_on_as_the_whole(
+    kind: str, data: st.DataObject, length: int, seed: int
+) -> None:
+    """Up to 150 tokens, of which a crop takes away few or many."""
+    rules = {} if kind in STONES else SETTINGS[kind]
+    model = stone_model("llama", **STONES[kind]) if kind in STONES else None
+    model = model or tiny_jump_model("llama", **rules).double()
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, VOCABULARY, (2, length), generator=generator)
+    mask = torch.arange(length) >= torch.randint(0, length, (2, 1), generator=generator)
+    inputs = {"input_ids": ids, "attention_mask": mask.long()}
+    inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    whole, cache = run(model, inputs, use_cache=False), hf.DynamicCache()
+    ends = st.sets(st.integers(1, length), max_size=4).map(sorted)
+    forward(model, inputs, data.draw(ends), cache)
+    left = data.draw(st.integers(0, cache.get_seq_length()))
+    order = torch.tensor(data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=3)))
+    if left:
+        cache.batch_select_indices(order)
+        if left < cache.get_seq_length():
+            cache.crop(left - cache.get_seq_length())
+    else:
+        cache.reset()
+    moved = {name: tensor[order] for name, tensor in inputs.items()}
+    again = [end for end in data.draw(ends) if end > left]
+    with torch.inference_mode(data.draw(st.booleans())):
+        got = forward(model, moved, [*again, *range(max(left, length - 2) + 1, length + 1)], cache)
+    valid = mask[order, left : left + got.size(1)]
+    wanted = whole[order, left : left + got.size(1)]
+    assert_close(got[valid], wanted[valid], rtol=1e-8, atol=1e-8)
+
+
+def forward(
+    model: hf.PreTrainedModel, inputs: dict[str, Tensor], ends: list[int], cache: hf.DynamicCache
+) -> Tensor:
+    """Return the logits of the tokens that come after those in a cache, chunk by chunk."""
+    start = min(cache.get_seq_length(), inputs["input_ids"].size(1))
+    logits = [torch.zeros(len(inputs["input_ids"]), 0, VOCABULARY, dtype=torch.float64)]
+    for end in sorted({end for end in ends if end > start}):
+        chunk = {name: tensor[:, start:end] for name, tensor in inputs.items()}
+        chunk["attention_mask"] = inputs["attention_mask"][:, :end]
+        logits.append(run(model, chunk, past_key_values=cache))
+        start = end
+    return torch.cat(logits, dim=1)
+
+
 @pytest.mark.parametrize("over_stones", [False, True])
 def test_gradients_reach_the_tokens_in_the_cache(over_stones: bool) -> None:
     if over_stones:
@@ -218,8 +270,10 @@ def filled(model: hf.PreTrainedModel, ids: Tensor, **options: Any) -> Any:
         return model(input_ids=ids, use_cache=True, **options).past_key_values
 
 
-def test_a_copy_of_a_cache_is_a_start_of_its_own() -> None:
-    model, ids = tiny_jump_model("llama"), tiny_inputs("llama")["input_ids"]
+@pytest.mark.parametrize("over_stones", [False, True])
+def test_a_copy_of_a_cache_is_a_start_of_its_own(over_stones: bool) -> None:
+    model = stone_model("llama") if over_stones else tiny_jump_model("llama")
+    ids = tiny_inputs("llama")["input_ids"]
     wanted = run(model, {"input_ids": ids})
     prompt = filled(model, ids[:, :8])
     for _ in range(2):

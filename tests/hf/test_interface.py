@@ -8,12 +8,11 @@ import torch
 import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from jat_graph.hf import attach, detach
-from jat_graph.hf.interface import jat_attention_forward, jat_mask
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -109,14 +108,15 @@ def test_the_mask_is_sdpas_and_padding_alone_is_no_matrix(
     seen: list[Tensor] = []
 
     def spy(**kwargs: Any) -> Tensor | None:
-        mask, stock = jat_mask(**kwargs), sdpa_mask(**kwargs)
+        mask, stock = registered(**kwargs), sdpa_mask(**kwargs)
         assert mask is not None and stock is not None
         assert mask.shape == stock.shape
         assert torch.equal(mask, stock)
         seen.append(mask)
         return mask
 
-    monkeypatch.setitem(AttentionMaskInterface._global_mapping, "jat", spy)
+    registered = ALL_MASK_ATTENTION_FUNCTIONS["jat"]
+    monkeypatch.setitem(type(ALL_MASK_ATTENTION_FUNCTIONS)._global_mapping, "jat", spy)
     run(tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7)))
     rows = [mask.untyped_storage().nbytes() == 2 * LENGTH for mask in seen]
     assert rows == {
@@ -150,7 +150,7 @@ def test_one_call_is_the_reference(hop_weights: tuple[float, ...], padded: bool)
     if padded:
         valid = torch.arange(LENGTH) >= torch.tensor([0, 4]).unsqueeze(-1)
         mask = valid[:, None, None, :] & torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
-    got, _ = jat_attention_forward(module, query, key, value, mask, scaling=0.4)
+    got, _ = ALL_ATTENTION_FUNCTIONS["jat"](module, query, key, value, mask, scaling=0.4)
     base, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=0.4)
     jumping = [0, 2]
     wanted = reference_jump_attention(

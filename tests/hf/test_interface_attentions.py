@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-import jat_graph.hf.interface as interface
 from jat_graph.hf import disabled
 from tests.hf.models import (
     ARCHITECTURES,
@@ -38,7 +38,7 @@ def rows_of(outputs: Any) -> list[Tensor]:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Values, outputs and rows of every call of the attention function."""
     calls: list[tuple[Tensor, Tensor, Tensor]] = []
-    inner = interface.jat_attention_forward
+    inner = ALL_ATTENTION_FUNCTIONS["jat"]
 
     def spy(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any
@@ -49,7 +49,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor, Tensor]]
         calls.append((value.repeat_interleave(groups, dim=1), output, rows))
         return output, rows
 
-    monkeypatch.setitem(interface.AttentionInterface._global_mapping, "jat", spy)
+    monkeypatch.setitem(type(ALL_ATTENTION_FUNCTIONS)._global_mapping, "jat", spy)
     return calls
 
 

@@ -7,25 +7,28 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from jat_graph.hf.interface import jat_attention_forward
+import jat_graph.hf  # noqa: F401  # registers it
 from tests.hf.models import LENGTH, assert_joins, run, tiny_inputs, tiny_jump_model
+
+FORWARD = ALL_ATTENTION_FUNCTIONS["jat"]
 
 
 @pytest.mark.parametrize("name", ["softcap", "position_bias", "cache", "s_aux", "sinks", "indices"])
 def test_arguments_that_change_scores_are_refused(name: str) -> None:
     module = tiny_jump_model("bert").encoder.layer[0].attention.self
     query, key, value = torch.randn(3, 1, 4, LENGTH, 8).unbind()
-    jat_attention_forward(module, query, key, value, None, **{name: None})
+    FORWARD(module, query, key, value, None, **{name: None})
     with pytest.raises(ValueError, match=f"BertSelfAttention passes {name}, which our heads"):
-        jat_attention_forward(module, query, key, value, None, **{name: torch.ones(1)})
+        FORWARD(module, query, key, value, None, **{name: torch.ones(1)})
 
 
 def test_another_number_of_heads_is_refused() -> None:
     module = tiny_jump_model("bert").encoder.layer[0].attention.self
     query = torch.randn(1, 3, LENGTH, 8)
     with pytest.raises(ValueError, match=r"must have 4 heads.* got 3"):
-        jat_attention_forward(module, query, query, query, None)
+        FORWARD(module, query, query, query, None)
 
 
 def given(length: int, odd: bool = False) -> Tensor:
@@ -61,7 +64,7 @@ def test_the_last_queries_alone_are_refused(tokens: int) -> None:
     module = tiny_jump_model("gpt2").transformer.h[1].attn
     query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 4, LENGTH, 8)
     with pytest.raises(ValueError, match=f"use_cache=False.* .got {tokens} queries for 12 keys"):
-        jat_attention_forward(module, query, key, key, None)
+        FORWARD(module, query, key, key, None)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])

@@ -7,9 +7,8 @@ import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
-from jat_graph.hf import attach
-from jat_graph.hf.modules import attention_modules, serves_several_layers
-from tests.hf.models import ARCHITECTURES, tiny_config, tiny_model
+from jat_graph.hf import attach, capture_scores
+from tests.hf.models import ARCHITECTURES, LENGTH, run, tiny_config, tiny_inputs, tiny_model
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -84,26 +83,29 @@ COUNTS = {"albert": 1, "bart": 4}
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_self_attention_is_found_in_order(name: str) -> None:
-    found = [entry for entry in attention_modules(tiny_model(name)) if entry.left_alone is None]
-    assert len(found) == COUNTS.get(name, 3)
-    assert [entry.num_heads for entry in found] == [4] * len(found)
+    model = attach(tiny_model(name), tiny_config(heads=4))
+    with capture_scores(model) as found:
+        run(model, tiny_inputs(name))
+    assert [layer.layer for layer in found] == list(range(COUNTS.get(name, 3)))
+    assert all(layer.heads == (0, 1, 2, 3) for layer in found)
     causal = {"gpt2": [True] * 3, "llama": [True] * 3, "bart": [False, False, True, True]}
-    assert [entry.is_causal for entry in found] == causal.get(name, [False] * len(found))
-    assert serves_several_layers(found) == (name == "albert")
+    assert [layer.mask.causal for layer in found] == causal.get(name, [False] * len(found))
 
 
-def test_cross_attention_is_left_alone() -> None:
-    bert = tiny_model("bert", is_decoder=True, add_cross_attention=True)
-    gpt2 = tiny_model("gpt2", add_cross_attention=True)
-    for model in (bert, gpt2, tiny_model("bart")):
-        found = attention_modules(model)
-        crossing = [e for e in found if "cross" in e.name or "encoder_attn" in e.name]
-        assert crossing
-        assert {e.left_alone for e in crossing} == {"it is cross-attention"}
-        assert all(e.left_alone is None for e in found if e not in crossing)
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_cross_attention_is_left_alone(name: str) -> None:
+    settings = {"is_decoder": True} if name == "bert" else {}
+    model = attach(tiny_model(name, add_cross_attention=True, **settings), tiny_config())
+    encoded = torch.randn(3, LENGTH + 1, 32)  # other lengths would be refused in jump heads
+    with capture_scores(model) as found:
+        run(model, tiny_inputs(name), encoder_hidden_states=encoded, use_cache=False)
+    assert [(layer.layer, layer.query.size(2)) for layer in found] == [
+        (number, LENGTH) for number in range(3)
+    ]
+    assert all(layer.mask.causal for layer in found)
 
 
 def test_a_model_without_attention_says_so() -> None:
     sizes = {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "embedding_size": 8}
     with pytest.raises(ValueError, match=r"ResNetModel cannot .* \(none found\)"):
-        attention_modules(model_of("ResNet", sizes))
+        attach(model_of("ResNet", sizes), tiny_config())

@@ -8,9 +8,7 @@ import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.hf import attach, detach, disabled, resize_position_embeddings
-from jat_graph.patterns import parse_pattern
 from tests.hf.decoders import SETTINGS
 from tests.hf.models import (
     LENGTH,
@@ -27,22 +25,37 @@ from tests.hf.models import (
 )
 from tests.hf.test_generation_cache import LEFT, assert_same
 from tests.oracles import masked_softmax, reference_mask
+from tests.oracles.patterns import (
+    Rule,
+    reference_global_tokens,
+    reference_local_blocks,
+    reference_pairs,
+    reference_strided,
+    reference_window,
+)
 from tests.support import MemoryMeter
 
-PATTERNS = ("window:4", "window:3+global:1", "strided:3", "global:2+local:4")
+
+def either(*rules: Rule) -> Rule:
+    return lambda head, q, k: any(rule(head, q, k) for rule in rules)
 
 
-def rows_of(pattern: str, valid: Tensor | None, batch: int) -> Tensor:
-    """Return the pattern as a dense mask ``[B, H|1, L, L]``, padding left out."""
-    rows = pattern_rows(
-        parse_pattern(pattern),
-        valid=None if valid is None else valid[:, None],
-        num_queries=LENGTH,
-        num_keys=LENGTH,
-        heads=range(4),
-        device=torch.device("cpu"),
-    )
-    return rows.expand(batch, -1, -1, -1)
+STRIDED = reference_strided(3)  # rows and columns in turns
+RULES = {
+    "window:4": reference_window(4),
+    "window:3+global:1": either(reference_window(3), reference_global_tokens(1)),
+    "strided:3": lambda head, q, k: STRIDED[head % 2](head, q, k),
+    "global:2+local:4": either(reference_global_tokens(2), reference_local_blocks(4, 0, 0)),
+}
+
+
+def rows_of(pattern: str, valid: Tensor) -> Tensor:
+    """Return the pattern as a dense mask ``[B, H, L, L]``; it counts valid tokens only."""
+    rows = torch.zeros(len(valid), 4, LENGTH, LENGTH, dtype=torch.bool)
+    for row, own in zip(rows, valid, strict=True):
+        kept = own.nonzero().squeeze(-1)
+        row[:, kept[:, None], kept] = reference_pairs(RULES[pattern], 4, len(kept))
+    return rows
 
 
 def valid_of(inputs: dict[str, Tensor]) -> Tensor:
@@ -79,7 +92,7 @@ def test_a_pattern_alone_is_sdpa_with_its_mask(
     pattern = "window:4" if name == "modernbert" else pattern
     model, inputs = tiny_model(name), tiny_inputs(name, lengths, side=side)
     valid, base = valid_of(inputs), run(model, inputs)
-    wanted = run_under(name, model, inputs, rows_of(pattern, valid, len(lengths)))
+    wanted = run_under(name, model, inputs, rows_of(pattern, valid))
     attach(model, tiny_config(pattern=pattern, hop_weights=(1,)))
     got = run(model, inputs)
     assert_close(got[valid], wanted[valid], rtol=0, atol=1e-5)
@@ -90,7 +103,7 @@ def test_a_pattern_alone_is_sdpa_with_its_mask(
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", RULES)
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_jump_heads_read_propagated_scores_within_the_pattern(
     name: str, pattern: str, lengths: tuple[int, ...], side: str
@@ -100,12 +113,11 @@ def test_jump_heads_read_propagated_scores_within_the_pattern(
     layers, valid = assert_joins(model, inputs), valid_of(inputs)
     with torch.no_grad():
         rows = model(**inputs, output_attentions=True).attentions
-    rule = rows_of(pattern, valid, len(lengths))
+    rule = rows_of(pattern, valid)
     for layer in layers:
         query = layer.query.double()
         mask = layer.mask.allowed(LENGTH, query.device)
-        heads = list(layer.heads) if rule.size(1) > 1 else [0]
-        visible = reference_mask(query, mask).visible & rule[:, heads]
+        visible = reference_mask(query, mask).visible & rule[:, list(layer.heads)]
         wanted = masked_softmax(reference_scores_of(layer), visible)
         assert_close(rows[layer.layer][:, [0, 2]].double(), wanted, rtol=0, atol=2e-5)
 
@@ -120,7 +132,7 @@ def test_padding_changes_no_valid_token(name: str, side: str) -> None:
 
 
 @pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", RULES)
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_generation_within_a_pattern(name: str, pattern: str, hops: tuple[float, ...]) -> None:
     config = tiny_config(pattern=pattern, hop_weights=hops, **SETTINGS["strided"])

@@ -1,5 +1,6 @@
 """Stepping stones in pretrained models: learned strengths, excluded tokens, and what they leave."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.attention.heads import JumpStrength
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import (
     TripletConfig,
@@ -20,7 +20,6 @@ from jat_graph.hf import (
     from_pretrained,
     save_pretrained,
 )
-from jat_graph.hf.interface import run_heads
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
@@ -41,6 +40,7 @@ from tests.oracles.stones import (
     standard_scores,
     stone_propagation,
 )
+from tests.support import count_operations
 
 EXCLUDED = (17, 29, 38, 41)
 # ModernBERT's local layers see a window, in which there are no standard scores.
@@ -68,7 +68,13 @@ def strengthened(model: nn.Module) -> Any:
 
 
 def strengths(model: nn.Module) -> list[nn.Parameter]:
-    return [module.theta for module in model.modules() if isinstance(module, JumpStrength)]
+    return [weight for name, weight in model.named_parameters() if name.endswith(".theta")]
+
+
+def heavy(seen: Counter[str]) -> dict[str, int]:
+    """Return how often a model multiplied, attended and took sums."""
+    words = ("mm", "attention", "sum", "softmax")
+    return {name: count for name, count in seen.items() if any(word in name for word in words)}
 
 
 def stones_inputs(name: str, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -77,18 +83,18 @@ def stones_inputs(name: str, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_until_it_learns_a_model_is_its_base_to_the_bit(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_until_it_learns_a_model_is_its_base_to_the_bit(name: str) -> None:
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8))
-    base, weights = run(model, inputs), list(model.state_dict())
+    with count_operations() as before:
+        base = run(model, inputs)
+    weights = list(model.state_dict())
     attach(model, stones(name, excluded_token_ids=EXCLUDED))
     assert all(not bool(theta.any()) for theta in strengths(model)) and strengths(model)
     if name != "vit":
         assert torch.equal(main_output(model(**stones_inputs(name, (LENGTH, 8)))), base)  # learning
-    monkeypatch.setattr("jat_graph.hf.interface.run_heads", None)  # at rest nothing of ours runs
-    assert torch.equal(run(model, inputs), base)
-    monkeypatch.setattr("jat_graph.hf.interface.run_heads", run_heads)
+    with count_operations() as seen:
+        assert torch.equal(run(model, inputs), base)
+    assert heavy(seen) == heavy(before)  # at rest nothing of ours runs
     strengthened(model)
     moved = run(model, stones_inputs(name, (LENGTH, 8)))
     assert not torch.allclose(moved, base, atol=1e-3)

@@ -9,13 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.hf import TripletConfig, attach, detach, disabled
-from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.triplets import TripletLayer
-from jat_graph.nn.triplet_attention import PAIRS, draw_shuffle
+from jat_graph.hf import TripletConfig, attach, detach, disabled, summary
 from tests.hf.models import (
     LENGTH,
     assert_padding_changes_nothing,
@@ -23,23 +20,14 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_model,
 )
+from tests.hf.test_adapter import traces
 from tests.oracles import reference_triplet_attention
 
 ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "vit")
 HEAD_DIM = 8  # of the tiny models
 
 
-def traces(model: nn.Module) -> list[Any]:
-    """Return everything the adapter could have left on a model."""
-    states = [name for module in model.modules() for name in vars(module) if "jat" in name]
-    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
-    return states + hooks
-
-
-def triplet_config(model: nn.Module) -> TripletConfig | None:
-    """Return the settings of a model's triplet heads."""
-    attachment = find_attachment(model)
-    return None if attachment is None else attachment.configs.get(TripletLayer)
+PAIRS = ("partner", "sum", "max")
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
@@ -50,7 +38,7 @@ def test_attach_places_them_and_detach_leaves_no_trace(name: str, pairs: str) ->
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     config = TripletConfig(pairs=pairs)
     assert attach(model, config) is model
-    assert triplet_config(model) == config
+    assert f"pairs {pairs}" in summary(model)
     assert not torch.allclose(run(model, inputs), base, atol=1e-3)
     new = set(model.state_dict()) - set(weights)
     assert bool(new) == (pairs == "partner") and all(".key2." in key for key in new)
@@ -80,6 +68,8 @@ def test_the_last_heads_are_the_references_and_the_others_stock(pairs: str) -> N
     with torch.no_grad():
         query, key, value = (lin(hidden) for lin in (module.query, module.key, module.value))
         second = module.key2(hidden) if pairs == "partner" else None
+    # The random order of n tokens is that of the first n of these numbers.
+    drawn = torch.rand(LENGTH, dtype=torch.float64, generator=torch.Generator().manual_seed(number))
     for row, length in enumerate((LENGTH, 7)):
         q, k, v = (t[row, :length] for t in (query, key, value))
         stock = F.scaled_dot_product_attention(*(t[None, :, :HEAD_DIM] for t in (q, k, v)))[0]
@@ -88,7 +78,7 @@ def test_the_last_heads_are_the_references_and_the_others_stock(pairs: str) -> N
             *(t[:, HEAD_DIM:] for t in (q, k, v)),
             None if second is None else second[row, :length],
             aggregation=pairs,
-            shuffled=draw_shuffle(length, number).argsort().tolist(),
+            shuffled=drawn[:length].argsort().tolist(),
         )
         assert_close(out[row, :length, HEAD_DIM:], want, rtol=1e-10, atol=1e-10)
 

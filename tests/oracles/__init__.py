@@ -27,7 +27,6 @@ from tests.oracles.blocks import (
     reference_source_to_token,
 )
 from tests.oracles.filters import reference_gfsa, reference_ppr
-from tests.oracles.incremental import reference_next_rows
 from tests.oracles.jump import (
     ReferenceGraph,
     masked_softmax,

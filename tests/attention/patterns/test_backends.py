@@ -1,19 +1,14 @@
 """Every backend is the dense reference, in values and gradients; none falls back."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
 from torch.testing import assert_close
 
-from jat_graph.attention.patterns.backends import run_pattern
-from jat_graph.attention.patterns.flex import flex_with
-from jat_graph.attention.patterns.inputs import PatternInputs
-from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns import (
     Documents,
     GlobalTokens,
@@ -32,11 +27,18 @@ RUN = ("dense", "blocked", "graph")
 PADDING = ("none", "right", "left", "scattered", "per head", "empty row")
 
 
-def oracle_pairs(pattern: Pattern, mask: TokenMask, heads: int, length: int) -> Tensor:
+class Mask(NamedTuple):
+    """A mask of padding, and whether later tokens are masked, too."""
+
+    attention_mask: Tensor | None = None
+    is_causal: bool = False
+
+
+def oracle_pairs(pattern: Pattern, mask: Mask, heads: int, length: int) -> Tensor:
     """Ask the pattern about the ranks of valid tokens, one sequence and head at a time."""
     valid = torch.ones(2, heads, length, dtype=torch.bool)
-    if mask.valid is not None:
-        valid = mask.valid.expand(2, heads, length)
+    if mask.attention_mask is not None:
+        valid = mask.attention_mask.view(len(mask.attention_mask), -1, length).expand_as(valid)
     pairs = torch.zeros(2, heads, length, length, dtype=torch.bool)
     for batch in range(2):
         for head in range(heads):
@@ -46,10 +48,10 @@ def oracle_pairs(pattern: Pattern, mask: TokenMask, heads: int, length: int) -> 
                 ids = pattern.ids[batch, kept]
                 own = (ids[:, None] == ids)[None, None]
             pairs[batch, head][kept[:, None], kept] = own[0, 0]
-    return pairs.tril() if mask.causal else pairs
+    return pairs.tril() if mask.is_causal else pairs
 
 
-def oracle(heads: Heads, pattern: Pattern, mask: TokenMask) -> Tensor:
+def oracle(heads: Heads, pattern: Pattern, mask: Mask) -> Tensor:
     pairs = oracle_pairs(pattern, mask, heads.query.size(1), heads.query.size(2))
     return reference_pattern_attention(*heads, pairs, 0.3)
 
@@ -58,18 +60,12 @@ def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
     return torch.autograd.grad(output.sin().sum(), heads)
 
 
-def run(heads: Heads, pattern: Pattern, mask: TokenMask, backend: str, **options: Any) -> Tensor:
-    return run_pattern(pattern_inputs(heads, pattern, mask, **options), backend)
+def run(heads: Heads, pattern: Pattern, mask: Mask, backend: str, **options: Any) -> Tensor:
+    options |= {"pattern": pattern, "backend": backend, "scale": 0.3}
+    return pattern_attention(*heads, **mask._asdict(), **options)
 
 
-def pattern_inputs(
-    heads: Heads, pattern: Pattern, mask: TokenMask, dropout_p: float = 0.0
-) -> PatternInputs:
-    names = tuple(range(heads.query.size(1)))
-    return PatternInputs(names, *heads, pattern, mask, dropout_p, 0.3)
-
-
-def check(backend: str, pattern: Pattern, mask: TokenMask, heads: Heads) -> None:
+def check(backend: str, pattern: Pattern, mask: Mask, heads: Heads) -> None:
     want, got = oracle(heads, pattern, mask), run(heads, pattern, mask, backend)
     assert_equal(got, want)
     for one, other in zip(gradients(got, heads), gradients(want, heads), strict=True):
@@ -83,7 +79,7 @@ def test_backends_are_the_reference(spec: str, backend: str) -> None:
     for length, causal, side in ((5, False, "left"), (67, True, "scattered"), (131, False, "none")):
         padding, _ = make_mask(side, 2, 3, length)
         heads = random_heads(length, dtype=torch.float64)
-        check(backend, pattern, resolve_mask(padding, causal, heads.query), heads)
+        check(backend, pattern, Mask(padding, causal), heads)
 
 
 @settings(deadline=None, max_examples=40)
@@ -100,7 +96,7 @@ def test_backends_are_the_reference_whatever_comes(
 ) -> None:
     padding, _ = make_mask(side, 2, 3, length, seed=length)
     heads = random_heads(length, widths=widths, dtype=torch.float64)
-    check(backend, pattern, resolve_mask(padding, causal, heads.query), heads)
+    check(backend, pattern, Mask(padding, causal), heads)
 
 
 @pytest.mark.parametrize("backend", RUN)
@@ -108,7 +104,7 @@ def test_backends_are_the_reference_whatever_comes(
 def test_documents_are_kept_apart(backend: str, side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 70)
     heads = random_heads(70, dtype=torch.float64)
-    check(backend, packed(70), resolve_mask(padding, False, heads.query), heads)
+    check(backend, packed(70), Mask(padding, False), heads)
 
 
 def test_documents_go_where_the_positions_are() -> None:
@@ -120,7 +116,7 @@ def test_documents_go_where_the_positions_are() -> None:
 @pytest.mark.parametrize("spec", ["window:300+global:1", "local:200", "strided:150:columns"])
 def test_blocks_longer_than_a_block_of_queries(spec: str) -> None:
     heads = random_heads(700, heads=1, dtype=torch.float64)
-    check("blocked", parse_pattern(spec), TokenMask(), heads)
+    check("blocked", parse_pattern(spec), Mask(), heads)
 
 
 @pytest.mark.parametrize("backend", RUN)
@@ -130,8 +126,8 @@ def test_lower_precision_keeps_its_budget(backend: str, dtype: torch.dtype) -> N
     truth = random_heads(300, dtype=torch.float64)
     rounded = Heads(*(t.detach().to(dtype).requires_grad_() for t in truth))
     exact = Heads(*(t.detach().double().requires_grad_() for t in rounded))
-    outputs = [run(rounded, pattern, TokenMask(), backend)]
-    outputs += [oracle(heads, pattern, TokenMask()) for heads in (rounded, exact)]
+    outputs = [run(rounded, pattern, Mask(), backend)]
+    outputs += [oracle(heads, pattern, Mask()) for heads in (rounded, exact)]
     assert_within_budget(*outputs)
     given = (rounded, rounded, exact)
     slopes = (torch.autograd.grad(o.sum(), h) for o, h in zip(outputs, given, strict=True))
@@ -143,6 +139,14 @@ def test_lower_precision_keeps_its_budget(backend: str, dtype: torch.dtype) -> N
 EAGER = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
+def check_flex(pattern: Pattern, mask: Mask, length: int) -> None:
+    heads = Heads(*(t.detach() for t in random_heads(length, dtype=torch.float32)))
+    with torch.compiler.set_stance("force_eager"):
+        got = run(heads, pattern, mask, "flex")
+    exact = oracle(Heads(*(t.double() for t in heads)), pattern, mask)
+    assert_close(got.double(), exact, rtol=1e-5, atol=1e-5)
+
+
 @EAGER
 @settings(deadline=None, max_examples=6)
 @given(patterns(), st.sampled_from(PADDING[:-2]), st.booleans(), st.integers(2, 150))
@@ -150,20 +154,14 @@ def test_flex_attention_is_the_reference(
     pattern: Pattern, side: str, causal: bool, length: int
 ) -> None:
     padding, _ = make_mask(side, 2, 3, length)
-    heads = Heads(*(t.detach() for t in random_heads(length, dtype=torch.float64)))
-    mask = resolve_mask(padding, causal, heads.query)
-    got = flex_with(flex_attention, pattern_inputs(heads, pattern, mask))
-    assert_equal(got, oracle(heads, pattern, mask))
+    check_flex(pattern, Mask(padding, causal), length)
 
 
 @EAGER
 @pytest.mark.parametrize("side", ["none", "left"])
 def test_flex_attention_keeps_documents_apart(side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 200)
-    heads = Heads(*(t.detach() for t in random_heads(200, dtype=torch.float64)))
-    mask = resolve_mask(padding, False, heads.query)
-    got = flex_with(flex_attention, pattern_inputs(heads, packed(200), mask))
-    assert_equal(got, oracle(heads, packed(200), mask))
+    check_flex(packed(200), Mask(padding), 200)
 
 
 # The compiler's own.
@@ -171,8 +169,8 @@ def test_flex_attention_keeps_documents_apart(side: str) -> None:
 def test_flex_attention_compiles() -> None:
     heads = Heads(*(t.detach() for t in random_heads(140, widths=(16, 16), dtype=torch.float32)))
     pattern = parse_pattern("window:20+global:2")
-    got = run(heads, pattern, TokenMask(), "flex")
-    assert_close(got, oracle(heads, pattern, TokenMask()), rtol=1e-5, atol=1e-5)
+    got = run(heads, pattern, Mask(), "flex")
+    assert_close(got, oracle(heads, pattern, Mask()), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -190,7 +188,7 @@ def test_one_number_may_stand_for_all() -> None:
 
 def check_alone(heads: Heads) -> None:
     """Compare blocks with a dense mask for a single sequence, under a gradient of ones."""
-    outputs = [run(heads, Window(9), TokenMask(), backend) for backend in ("dense", "blocked")]
+    outputs = [run(heads, Window(9), Mask(), backend) for backend in ("dense", "blocked")]
     wanted, got = ((o, *torch.autograd.grad(o.sum(), heads)) for o in outputs)
     for one, other in zip(got, wanted, strict=True):
         assert_equal(one, other)
@@ -200,9 +198,9 @@ def test_blocks_store_nothing_of_size_length_squared() -> None:
     length = 2048
     heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
     pattern = Window(64) | GlobalTokens(1)
-    run(heads, pattern, TokenMask(), "blocked")  # makes the layout
+    run(heads, pattern, Mask(), "blocked")  # makes the layout
     with MemoryMeter() as meter:
-        run(heads, pattern, TokenMask(), "blocked").sum().backward()
+        run(heads, pattern, Mask(), "blocked").sum().backward()
     assert meter.largest < length**2 / 8
     own = sum(t.numel() * t.element_size() for t in heads)
     assert meter.peak < 12 * own
@@ -214,7 +212,7 @@ def test_memory_grows_with_the_length() -> None:
         heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
         for _ in range(2):  # the first one makes the layout
             with MemoryMeter() as meter:
-                run(heads, Window(32) | GlobalTokens(1), TokenMask(), "blocked").sum().backward()
+                run(heads, Window(32) | GlobalTokens(1), Mask(), "blocked").sum().backward()
         peaks.append(meter.peak)
     assert peaks[1] < 2.2 * peaks[0]
 
@@ -223,7 +221,7 @@ def test_memory_grows_with_the_length() -> None:
 def test_the_fused_kernel_runs_forward_and_backward(spec: str) -> None:
     heads = random_heads(300, widths=(4, 6), dtype=torch.float32)
     with count_operations() as seen:
-        run(heads, parse_pattern(spec), TokenMask(), "blocked").sum().backward()
+        run(heads, parse_pattern(spec), Mask(), "blocked").sum().backward()
     assert sdpa_kernels(seen) == {"flash"}
     assert any("flash_attention_for_cpu_backward" in name for name in seen)
 
@@ -234,18 +232,8 @@ def test_the_fused_kernel_runs_forward_and_backward(spec: str) -> None:
 def test_a_default_device_changes_nothing(pattern: Pattern) -> None:
     heads = random_heads(301, dtype=torch.float64)
     with torch.device("meta"):
-        got = run(heads, pattern, TokenMask(), "blocked")
-    assert_equal(got, oracle(heads, pattern, TokenMask()))
-
-
-def test_blocks_that_agree_share_one_small_mask() -> None:
-    from jat_graph.attention.patterns.layout import layout
-
-    groups = layout(Window(64) | GlobalTokens(1), 4096)
-    inside = max(groups, key=lambda group: len(group.queries))
-    assert len(inside.queries) >= 30
-    assert inside.rule is None and inside.mask is not None
-    assert inside.mask.shape == (128, 128 + 2 * 63 + 1)  # the global key by itself
+        got = run(heads, pattern, Mask(), "blocked")
+    assert_equal(got, oracle(heads, pattern, Mask()))
 
 
 @pytest.mark.parametrize("backend", RUN)
@@ -254,8 +242,8 @@ def test_dropout_keeps_the_mean_and_the_pairs(backend: str) -> None:
     pattern = parse_pattern("window:4")
     heads = heads._replace(value=torch.eye(40).expand(2, 1, 40, 40).clone().requires_grad_())
     torch.manual_seed(0)
-    runs = [run(heads, pattern, TokenMask(), backend, dropout_p=0.4) for _ in range(300)]
-    plain = run(heads, pattern, TokenMask(), "dense")
+    runs = [run(heads, pattern, Mask(), backend, dropout_p=0.4) for _ in range(300)]
+    plain = run(heads, pattern, Mask(), "dense")
     assert_close(torch.stack(runs).mean(0), plain, rtol=0, atol=0.15)
     assert (runs[0] == 0)[plain == 0].all()
     assert 0.3 < float((runs[0] == 0)[plain > 0].float().mean()) < 0.5
@@ -265,7 +253,7 @@ def test_dropout_keeps_the_mean_and_the_pairs(backend: str) -> None:
 def test_dropout_in_blocks_is_the_same_in_backward() -> None:
     heads = random_heads(300, heads=1, dtype=torch.float64)
     torch.manual_seed(0)
-    output = run(heads, Window(20), TokenMask(), "blocked", dropout_p=0.5)
+    output = run(heads, Window(20), Mask(), "blocked", dropout_p=0.5)
     slope = torch.autograd.grad(output.sum(), heads.value)[0]
     # Linear in the values: the slope times the values is the output.
     assert_equal((slope * heads.value).sum(), output.sum())
@@ -275,7 +263,7 @@ def test_dropout_in_blocks_is_the_same_in_backward() -> None:
 def test_a_query_without_a_key_gets_zeros_and_finite_gradients(backend: str) -> None:
     pattern = parse_pattern("random:8:1")  # the first block joins later ones only
     heads = random_heads(60, dtype=torch.float64)
-    output = run(heads, pattern, TokenMask(causal=True), backend)
+    output = run(heads, pattern, Mask(is_causal=True), backend)
     assert not output[:, :, :8].any()
     assert output[:, :, 8:].all()
     assert all(slope.isfinite().all() for slope in gradients(output, heads))
@@ -284,14 +272,14 @@ def test_a_query_without_a_key_gets_zeros_and_finite_gradients(backend: str) -> 
 @pytest.mark.parametrize("backend", RUN)
 def test_all_padding_gives_zeros(backend: str) -> None:
     heads = random_heads(9, dtype=torch.float64)
-    output = run(heads, Window(3), TokenMask(valid=torch.zeros(2, 1, 9).bool()), backend)
+    output = run(heads, Window(3), Mask(torch.zeros(2, 9).bool()), backend)
     assert not output.any()
     assert all(not slope.any() for slope in gradients(output, heads))
 
 
 def test_all_padding_gives_zeros_however_large_it_is() -> None:
     heads = Heads(*(torch.full((2, 1, 5, 4), 3e38, requires_grad=True) for _ in range(3)))
-    mask = TokenMask(valid=torch.zeros(2, 1, 5).bool())
+    mask = Mask(torch.zeros(2, 5).bool())
     output = run(heads, Window(3), mask, "blocked", dropout_p=0.1)
     assert not output.any()
     assert all(not slope.any() for slope in gradients(output, heads))
@@ -322,7 +310,7 @@ def test_a_general_mask_and_biases_are_for_the_dense_backend(kind: str) -> None:
     bias = mask if mask.is_floating_point() else torch.zeros(mask.shape).double()
     bias = bias.masked_fill(~mask if mask.dtype == torch.bool else mask.isneginf(), -1e9)
     valid = (bias > -1e8).any(-2, keepdim=True)
-    pairs = oracle_pairs(pattern, TokenMask(valid=valid.squeeze(-2)), 3, 13) & (bias > -1e8)
+    pairs = oracle_pairs(pattern, Mask(valid), 3, 13) & (bias > -1e8)
     rows = (heads.query @ heads.key.mT * 0.3 + bias).masked_fill(~pairs, -1e9).softmax(-1)
     assert_equal(got, (rows * pairs.any(-1, keepdim=True)) @ heads.value)
     for backend in ("blocked", "graph", "flex"):
@@ -387,7 +375,7 @@ def test_more_global_tokens_than_tokens_and_a_block_that_does_not_divide() -> No
     everything = torch.ones(1, 1, 10, 10, dtype=torch.bool)
     got = pattern_attention(*heads, pattern=GlobalTokens(99), scale=0.3, backend="blocked")
     assert_equal(got, reference_pattern_attention(*heads, everything, 0.3))
-    check("blocked", parse_pattern("local:4:both"), TokenMask(), heads)
+    check("blocked", parse_pattern("local:4:both"), Mask(), heads)
 
 
 # Dynamo's own, where it goes on behind a break.
@@ -397,7 +385,7 @@ def test_compiled_code_steps_out_and_goes_on(backend: str) -> None:
     heads = random_heads(300, dtype=torch.float64)
 
     def scaled(*tensors: Tensor) -> Tensor:
-        return 2 * run(Heads(*(3 * t for t in tensors)), Window(20), TokenMask(), backend)
+        return 2 * run(Heads(*(3 * t for t in tensors)), Window(20), Mask(), backend)
 
     got = torch.compile(scaled, backend="aot_eager")(*heads)
     assert_equal(got, scaled(*heads))

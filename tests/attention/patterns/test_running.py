@@ -8,10 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.attention.jump_heads import JumpHeads
-from jat_graph.attention.patterns.backends import attend_within
-from jat_graph.attention.propagation import head_groups
-from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns import Pattern, Window, parse_pattern
 from tests.oracles import reference_mask
 from tests.support import (
@@ -102,12 +98,9 @@ def test_heads_keep_their_own_rule_in_whatever_group_they_run(hops):
     for head in range(4):
         single = slice(head, head + 1)
         own = config.hop_weights if isinstance(hops, tuple) else hops[(head % 2, head % 2 + 2)]
-        alone = dataclasses.replace(config, hop_weights=own, pattern=None)
-        mask = resolve_mask(None, False, query[:, single])
+        alone = dataclasses.replace(config, hop_weights=own, pattern=pattern.of_head(head))
         tensors = query[:, single], key[:, single], value[:, single]
-        groups = head_groups(*tensors, JumpHeads(alone, (0,)), mask=mask, scale=0.5)
-        rule = pattern.of_head(head)
-        want = attend_within(rule, groups, mask=mask, dropout_p=0.0, scale=0.5)
+        want = jump_attention(*tensors, config=alone)
         assert_equal(output[:, single], want)
 
 
