@@ -41,7 +41,7 @@ class ShardScores(QueryKeyScores):
         own = QueryKeyScores(query, self.key, self.scale).significance(None, seen)
         return self.shard.gather(own.unsqueeze(-1)).squeeze(-1)
 
-    def _keys(self, index: Tensor | None) -> Tensor:
+    def keys(self, index: Tensor | None) -> Tensor:
         return self.shard.gather(self.key) if index is None else self.shard.at(self.key, index)
 
 

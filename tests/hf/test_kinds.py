@@ -30,7 +30,7 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_adapter import tiny_clip
-from tests.hf.test_triplet import ENCODERS, HEAD_DIM, traces, triplet_config
+from tests.hf.test_triplet import ENCODERS, HEAD_DIM, traces
 
 JUMP = tiny_config(heads=1)
 TRIPLETS = TripletConfig(seed=5)  # the last three of four heads
@@ -38,6 +38,12 @@ ORDERS = [
     pytest.param((JUMP, TRIPLETS), id="jump first"),
     pytest.param((TRIPLETS, JUMP), id="last"),
 ]
+
+
+def triplet_config(model: nn.Module) -> TripletConfig | None:
+    """Return the settings of a model's triplet heads, as they are saved."""
+    settings = getattr(model.config, "triplet", None)
+    return None if settings is None else TripletConfig.from_dict(settings)
 
 
 def both(name: str, *configs: Any) -> hf.PreTrainedModel:

@@ -17,12 +17,8 @@ BLOCK = 128
 
 
 def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
-    """Return attention under a pattern by compiled FlexAttention."""
-    return flex_with(_compiled(), inputs)
-
-
-def flex_with(attend: Callable[..., Any], inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
-    """Put the valid tokens first, attend, and put the outputs back."""
+    """Put the valid tokens first, attend by compiled FlexAttention, and put the outputs back."""
+    attend = _compiled()
     query, key, value = same_precision(inputs.query, inputs.key, inputs.value)
     batch, heads, length, _ = query.shape
     if inputs.mask.valid is None:
