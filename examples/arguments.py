@@ -34,7 +34,7 @@ _ELSEWHERE = (
 
 @dataclass
 class ModelArguments:
-    """The model, and the heads that are placed in it."""
+    """The model, and the heads that are inserted into it."""
 
     model_name_or_path: str = option("Folder or Hub name; one saved with heads of ours keeps them.")
     tokenizer_name: str | None = option("Folder or Hub name. Default: the model's.", None)
@@ -43,7 +43,7 @@ class ModelArguments:
     attention_dropout: float | None = option(
         "0 for long inputs on the CPU. Default: the model's.", None
     )
-    jat_preset: str | None = option(f"Heads to place: {', '.join(PRESETS)}.", None)
+    jat_preset: str | None = option(f"Heads to insert: {', '.join(PRESETS)}.", None)
     jat_config: str | None = option(
         "JSON file with settings of heads, of one kind or several.", None
     )

@@ -128,8 +128,8 @@ def dealt_edges(graph: Data) -> Data:
 
 def nearby_words(graph: Data) -> Data:
     """Put edges between nearby words in place of a graph's own; they say how far it is."""
-    place = torch.arange(graph.num_nodes)
-    distance = place[:, None] - place  # [n, n]
+    index = torch.arange(graph.num_nodes)
+    distance = index[:, None] - index  # [n, n]
     graph.edge_index = ((distance != 0) & (distance.abs() <= NEAR)).nonzero().T
     graph.edge_attr = F.one_hot(distance[tuple(graph.edge_index)] + NEAR, 2 * NEAR + 1).float()
     return graph

@@ -41,7 +41,7 @@ def saved_heads(config: PreTrainedConfig) -> list[str]:
 
 
 def read_heads(model: ModelArguments) -> list[Heads]:
-    """The settings of the heads that are placed; none leaves a model as it is."""
+    """The settings of the heads that are inserted; none leaves a model as it is."""
     if model.jat_config and model.jat_preset:
         raise ValueError("--jat_config and --jat_preset exclude each other")
     heads: list[Heads] = []
@@ -82,7 +82,7 @@ def _with_settings(heads: Heads, settings: Sequence[str]) -> Heads:
     return type(heads).from_dict({**heads.to_dict(), **changes})
 
 
-def place_heads(
+def insert_heads(
     loaded: PreTrainedModel,
     model: ModelArguments,
     args: TrainingArguments,

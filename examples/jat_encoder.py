@@ -91,7 +91,7 @@ def make_model(config: JatConfig | None) -> JatEncoder:
 
 def encode(rows: Dataset) -> tuple[Tensor, Tensor]:
     """Return the tokens of each list, ``[N, L]``, and the labels, ``[N]``."""
-    number = {word: place for place, word in enumerate(WORDS)}
+    number = {word: index for index, word in enumerate(WORDS)}
     lists = [
         torch.tensor([FIRST, *(number[word] for word in expression.split())])
         for expression in rows["text"]

@@ -95,8 +95,8 @@ def batches(documents: list[tuple[list[int], int]], size: int) -> Iterator[Batch
     """Yield batches of documents of similar length, in random order."""
     ordered = sorted(documents, key=lambda document: len(document[0]))
     groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-    for place in torch.randperm(len(groups)).tolist():
-        texts, labels = zip(*groups[place], strict=True)
+    for index in torch.randperm(len(groups)).tolist():
+        texts, labels = zip(*groups[index], strict=True)
         rows = [torch.tensor(text) for text in texts]
         tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         real = [torch.ones_like(row) for row in rows]

@@ -75,18 +75,18 @@ def draw(view: HeadView, marked: list[str]) -> Figure:
     figure = Figure(figsize=(5.4, 5.0), layout="constrained")
     axis = figure.subplots()
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(view.tokens)) / len(view.tokens)
-    place = np.stack([np.cos(angle), np.sin(angle)], axis=-1)  # [tokens, 2]
+    index = np.stack([np.cos(angle), np.sin(angle)], axis=-1)  # [tokens, 2]
     edges = edges_of(view)
     heaviest = max((edge.weight for edge in edges), default=1.0)
     for edge in edges:
         bright = all(view.tokens[end].text in marked for end in edge.ends)
         axis.plot(
-            *place[list(edge.ends)].T,
+            *index[list(edge.ends)].T,
             color=MARK if bright else EDGE,
             linewidth=4 * edge.weight / heaviest,
             zorder=2 if bright else 1,
         )
-    for token, (x, y) in zip(view.tokens, place, strict=True):
+    for token, (x, y) in zip(view.tokens, index, strict=True):
         colour = MARK if token.text in marked else "#30415d"
         box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": colour}
         axis.text(x, y, token.text, color=colour, ha="center", va="center", bbox=box, zorder=3)

@@ -102,8 +102,8 @@ def draw(standing: Standing, marked: list[str]) -> Figure:
     for token, word in enumerate(words):
         write(axis, 0, token, word, MARK if word in marked else INK)
     titles = {LOW: "scored unusually low", 0: "tokens", HIGH: "scored unusually high"}
-    for place, title in titles.items():
-        axis.text(place, 1, title, ha="center", va="center", fontsize=9, style="italic")
+    for index, title in titles.items():
+        axis.text(index, 1, title, ha="center", va="center", fontsize=9, style="italic")
     axis.set(xlim=(-1.3, 1.3), ylim=(0.5 - len(words), 1.4))
     axis.set_axis_off()
     return figure

@@ -30,7 +30,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments
 from examples.depth import change_depth
-from examples.heads import place_heads, saved_heads
+from examples.heads import insert_heads, saved_heads
 from jat_graph import from_pretrained
 from jat_graph.files import write_text
 from jat_graph.hf import resize_position_embeddings
@@ -252,7 +252,7 @@ def run_trainer(
     else:
         loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
     train = encoded["train"].features if "train" in encoded else None
-    place_heads(loaded, model, args, tokenizer, train, collate)
+    insert_heads(loaded, model, args, tokenizer, train, collate)
     if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
     trainer = TaskTrainer(

@@ -186,8 +186,8 @@ def predict(
     graphs = [tree_graph(one.heads) for one in sentences if one.heads is not None]
     logits = model(encoding, firsts, graphs or None)
     rows = firsts.nonzero()[:, 0]
-    places = zip(rows.tolist(), words[firsts].tolist(), strict=True)
-    return logits, torch.tensor([sentences[row].classes[word] for row, word in places]), rows
+    indices = zip(rows.tolist(), words[firsts].tolist(), strict=True)
+    return logits, torch.tensor([sentences[row].classes[word] for row, word in indices]), rows
 
 
 def fit(
@@ -204,7 +204,7 @@ def fit(
     for _ in range(epochs):
         order = torch.randperm(len(sentences), generator=draw).tolist()
         for start in range(0, len(sentences), BATCH):
-            own = [sentences[place] for place in order[start : start + BATCH]]
+            own = [sentences[index] for index in order[start : start + BATCH]]
             logits, classes, _ = predict(model, own, tokenizer)
             optimizer.zero_grad()
             F.cross_entropy(logits, classes).backward()

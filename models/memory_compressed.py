@@ -154,8 +154,8 @@ class MemoryCompressedAttention(SequenceSelfAttention):
         first, visible = starts.new_zeros(1), None
         if self.is_causal:
             ends = torch.cat([first, starts + self.kernel_size])
-            place = torch.arange(length, device=x.device).unsqueeze(-1)
-            visible = (ends <= place)[None, None]  # [1, 1, N, 1 + M]
+            index = torch.arange(length, device=x.device).unsqueeze(-1)
+            visible = (ends <= index)[None, None]  # [1, 1, N, 1 + M]
         if mask is not None:
             begins = torch.cat([first, starts]) < mask.sum(-1, keepdim=True)  # [B, 1 + M]
             begins = begins[:, None, None]  # [B, 1, 1, 1 + M]

@@ -67,8 +67,8 @@ def check_pattern(step: TrainingStep) -> None:
     whole, step.batch = step.batch, step.begun(WARM_UP_TOKENS)
     ours = step.loss()
     detach(step.model)
-    place = torch.arange(step.batch["input_ids"].size(1), device=step.model.device)
-    dense = parse_pattern(PATTERN).mask_mod(place[:1] * 0, place[:1] * 0, place[:, None], place)
+    index = torch.arange(step.batch["input_ids"].size(1), device=step.model.device)
+    dense = parse_pattern(PATTERN).mask_mod(index[:1] * 0, index[:1] * 0, index[:, None], index)
     step.batch = {**step.batch, "attention_mask": dense.expand(1, 1, -1, -1)}
     agree(ours, step.loss())
     step.batch = whole

@@ -44,8 +44,8 @@ def sections(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> str
 def _table(results: dict[str, Any], benchmark: dict[str, Any]) -> str:
     """A row for each point, comparison by comparison, by rising length."""
     keys = list(dict.fromkeys((row["what"], row["against"]) for row in results["rows"]))
-    place = {key: number for number, key in enumerate(keys)}
-    rows = sorted(results["rows"], key=lambda r: (place[r["what"], r["against"]], r["length"]))
+    index = {key: number for number, key in enumerate(keys)}
+    rows = sorted(results["rows"], key=lambda r: (index[r["what"], r["against"]], r["length"]))
     device = results["settings"]["device"]
     cells = pd.DataFrame([_cells(row, benchmark, device) for row in rows])
     align = ["left" if name in ("our side", "against", "also") else "right" for name in cells]

@@ -142,8 +142,8 @@ def measure_links(
             continue
         with torch.no_grad():
             found = model(**batch.to(model.device), output_attentions=True).attentions
-        places = list(first.values())
-        rows = torch.cat(found).cpu()[..., places, :][..., places]
+        indices = list(first.values())
+        rows = torch.cat(found).cpu()[..., indices, :][..., indices]
         for what, counts in count_links(rows, [text.types[word] for word in first]).items():
             totals[what] = totals[what] + counts if what in totals else counts
     shares: dict[str, dict[str, float | None]] = {}

@@ -186,8 +186,8 @@ def validate(kind: type[ModelT], content: Any, where: str) -> ModelT:
         return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place, got = ".".join(map(str, first["loc"])), repr(first["input"])[:60]
-        raise ValueError(f"{where}: {place}: {first['msg']}, got {got}") from None
+        index, got = ".".join(map(str, first["loc"])), repr(first["input"])[:60]
+        raise ValueError(f"{where}: {index}: {first['msg']}, got {got}") from None
 
 
 def parse_sweep(content: Mapping[str, Any], where: str) -> Sweep:

@@ -63,12 +63,12 @@ def number_label(sweep: Sweep, row: Row) -> str:
 
 def _draw_lines(axis: Axes, points: Sequence[tuple[str, float, Row]], changes: bool) -> None:
     """Lines over a number: of changes with intervals, or of scores with standard deviations."""
-    for place, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
+    for index, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
         own = sorted(((x, row) for line, x, row in points if line == name), key=lambda p: p[0])
         found = [(x, bounds) for x, row in own if (bounds := _bounds(row, changes)) is not None]
         x, y = [x for x, _ in found], [mean for _, (_, mean, _) in found]
         ends = [[m - low for _, (low, m, _) in found], [high - m for _, (_, m, high) in found]]
-        axis.errorbar(x, y, ends, label=name, **_style(place))
+        axis.errorbar(x, y, ends, label=name, **_style(index))
         printed = [(x, row.paper_change) for x, row in own if row.paper_change is not None]
         if changes and printed:
             axis.plot(*zip(*printed, strict=True), **_PAPER)
@@ -115,12 +115,12 @@ def draw_curves(results: Results) -> Figure:
     figure, axes = _panels(len(tasks), sweep.title)
     for axis, task in zip(axes, tasks, strict=True):
         metric = asked_metric(sweep, task)
-        for place, variant in enumerate(sweep.variants):
+        for index, variant in enumerate(sweep.variants):
             curves = [
                 {int(s[5:]): 100 * (of[metric] or 0.0) for s, of in r.scores.items() if s != "test"}
                 for r in results.of(task, variant.name).values()
             ]
-            style = _style(place)
+            style = _style(index)
             for curve in curves:
                 axis.plot(
                     *zip(*curve.items(), strict=True), color=style["color"], alpha=0.4, lw=0.7
@@ -186,5 +186,5 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     found = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
     named = {name: handle for handle, name in found if name}
     if named:
-        place: dict[str, Any] = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
-        figure.legend(list(named.values()), list(named), ncols=4, **place)
+        index: dict[str, Any] = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
+        figure.legend(list(named.values()), list(named), ncols=4, **index)

@@ -48,10 +48,10 @@ def build_heads(
         found = [_preset(variant.heads, settings, layers)]
     if variant.triplets is not None:
         found.append(_triplets(variant.triplets, layers, heads))
-    places = [
+    indices = [
         set(product(config.layer_indices(layers), config.head_indices(heads))) for config in found
     ]
-    if len(places) == 2 and (shared := places[0] & places[1]):
+    if len(indices) == 2 and (shared := indices[0] & indices[1]):
         layer, head = min(shared)
         raise ValueError(f"head {head} of layer {layer} must be a jump or a triplet head, got both")
     return found

@@ -45,8 +45,8 @@ def make_scorer(
 ) -> Scorer | None:
     """Return what scores resamples of what a model said as the measure does; None if none does."""
 
-    def score(places: Sequence[int]) -> float:
-        drawn = ([side[place] for place in places] for side in (said, right))
+    def score(indices: Sequence[int]) -> float:
+        drawn = ([side[index] for index in indices] for side in (said, right))
         return float(measure(*drawn).get(metric, np.nan))
 
     every = range(len(right))

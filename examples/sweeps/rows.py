@@ -109,10 +109,10 @@ def make_rows(results: Results) -> list[Row]:
         found = {v.name: of for v in sweep.variants if (of := results.of(task, v.name))}
         for split, metric in _places(sweep, task, next(iter(found.values()), {})):
             for name, records in found.items():
-                place = task, split, metric
-                row = _row(sweep, place, sweep.variant(name), records)
+                index = task, split, metric
+                row = _row(sweep, index, sweep.variant(name), records)
                 base = results.of(task, sweep.base_of(row.variant).name)
-                rows.append(replace(row, change=_change(sweep, place, records, base, scorers)))
+                rows.append(replace(row, change=_change(sweep, index, records, base, scorers)))
     return [*rows, *_mean_rows(sweep, rows)]
 
 
@@ -265,9 +265,9 @@ def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
         first = own[0]
         for name in () if first.task == MEAN else sweep.paper.quoted:
             quoted = Variant(name=name)
-            place = first.task, first.split, first.metric
-            if (number := _printed(sweep, place, quoted)) is not None:
-                yield Row(*place, quoted, {}, paper=number)
+            index = first.task, first.split, first.metric
+            if (number := _printed(sweep, index, quoted)) is not None:
+                yield Row(*index, quoted, {}, paper=number)
 
 
 def asked_metric(sweep: Sweep, task: str) -> str:

@@ -54,10 +54,10 @@ def run(run: Run) -> dict[str, Any]:
     Beside the scores of the questions, ``scores["lessons"]`` has that of each lesson. Answers are
     those of the test set, whose names no training text has.
     """
-    place = run.output.joinpath("lessons", *run.folder.parts[-3:-2], f"seed-{run.seed}")
-    place.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{place}.lock"):  # other variants may be at the lessons
-        scores, begin = learn(run, place.resolve())
+    index = run.output.joinpath("lessons", *run.folder.parts[-3:-2], f"seed-{run.seed}")
+    index.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{index}.lock"):  # other variants may be at the lessons
+        scores, begin = learn(run, index.resolve())
     options = {"task_name": TASK, "depth": _shape(run)[0], **begin}
     measured = training.train(run, run.folder, _heads(run), **options)
     record = training.make_record(run, measured)

@@ -38,7 +38,7 @@ def strengths_frame(results: Results) -> DataFrame:
     for (task, variant), records in _learned(results).items():
         theta, layers = _theta(records), np.array([_layer(m) for m in _modules(records)])
         line = {"task": task, "variant": variant}
-        line |= {side: _size(theta[:, :, place]) for place, side in enumerate(SIDES)}
+        line |= {side: _size(theta[:, :, index]) for index, side in enumerate(SIDES)}
         line |= {f"layer {n}": _size(theta[:, layers == n]) for n in np.unique(layers)}
         moved = theta.any(0)  # what is fixed stays at 0
         line["alike"] = _likeness(theta[:, moved])
@@ -58,9 +58,9 @@ def draw_strengths(results: Results) -> Figure:
     for row, ((task, variant), records) in zip(axes, learned.items(), strict=True):
         size = np.abs(_theta(records)).mean(0).max(2)  # [layers, 3, H]
         layers = [str(_layer(module)) for module in _modules(records)]
-        for place, (axis, side) in enumerate(zip(row, SIDES, strict=True)):
-            image = axis.imshow(size[:, place], vmin=0.0, vmax=size.max(), aspect="auto")
-            title = f"{task}, {variant}" if place == 0 else ""
+        for index, (axis, side) in enumerate(zip(row, SIDES, strict=True)):
+            image = axis.imshow(size[:, index], vmin=0.0, vmax=size.max(), aspect="auto")
+            title = f"{task}, {variant}" if index == 0 else ""
             axis.set_title(f"{title}\n{side}", fontsize=8, loc="left")
             axis.set_yticks(range(len(layers)), layers)
             axis.tick_params(labelsize=7)

@@ -73,10 +73,10 @@ def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
     if data_dir is None:
         raise ValueError(f"{names[0]} is read from a folder: name it with --data_dir")
     last = Path(home).name
-    for place in dict.fromkeys((home, home.lower(), last, last.lower(), "")):
+    for index in dict.fromkeys((home, home.lower(), last, last.lower(), "")):
         for name in (packed for plain in names for packed in (plain, f"{plain}.gz")):
-            if (data_dir / place / name).exists():
-                return data_dir / place / name
+            if (data_dir / index / name).exists():
+                return data_dir / index / name
     raise FileNotFoundError(f"{data_dir} must hold {home}/{' or '.join(names)}: no such file")
 
 
@@ -107,9 +107,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     # Not by splitlines: a text may hold one of Unicode's own line ends.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
-            with reading(place := f"{path}, line {number}", "a JSON object"):
+            with reading(index := f"{path}, line {number}", "a JSON object"):
                 content = dict(json.loads(line))
-            yield place, content
+            yield index, content
 
 
 def label_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Dataset:

@@ -117,8 +117,8 @@ def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
         found[part] = label_rows(rows, ("negative", "positive"))
     if "train" in found:
         train = found["train"]
-        places = stratified_split([*train["label"]], {"validation": 0.1})
-        found |= {name: train.select(places[name]) for name in ("train", "validation")}
+        indices = stratified_split([*train["label"]], {"validation": 0.1})
+        found |= {name: train.select(indices[name]) for name in ("train", "validation")}
     return found
 
 
@@ -182,8 +182,8 @@ def read_qmsum(
     """
     path = find_file(data_dir, "qmsum/ALL", "val.jsonl", "ALL/val.jsonl")
     rows, asked = [], 0
-    for number, (place, line) in enumerate(read_lines(path)):
-        with reading(place, "QMSum"):
+    for number, (index, line) in enumerate(read_lines(path)):
+        with reading(index, "QMSum"):
             rows.append([*_questions(number, line, characters, choices)])
             asked += len(line["specific_query_list"])
     kept = sum(map(len, rows))
@@ -245,8 +245,8 @@ def _drawn(
     """Draw splits with every class in its share."""
     pairs = zip(texts, labels, strict=True)
     every = label_rows([{"text": text, "label": label} for text, label in pairs], names)
-    places = stratified_split(labels, shares)
-    return {split: every.select(places[split]) for split in splits}
+    indices = stratified_split(labels, shares)
+    return {split: every.select(indices[split]) for split in splits}
 
 
 def _task(name: str, read: Any, metrics: tuple[str, ...], source: str | None = None) -> Task:

@@ -102,12 +102,12 @@ def _draw(source: random.Random, length: int) -> str:
     leaves = [(top, 0)]
     room = length - 1
     while room:
-        parent, place = leaves.pop(source.randrange(len(leaves)))
+        parent, position = leaves.pop(source.randrange(len(leaves)))
         # a list in a digit's place adds a token more than arguments, and the least one three
         fitting = [n for n in _ARGUMENTS if room - n - 1 == 0 or room - n - 1 >= 3]
         count = source.choice(fitting)
         digits = [source.randrange(10) for _ in range(count)]
-        node = parent[place] = [source.choice(list(OPERATORS)), *digits]
+        node = parent[position] = [source.choice(list(OPERATORS)), *digits]
         leaves += [(node, index) for index in range(1, count + 1)]
         room -= count + 1
     return _written(top[0])

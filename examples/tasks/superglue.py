@@ -142,12 +142,12 @@ def read_rows(path: Path, reader: Reader, labels: Sequence[str], *, spare: bool)
     """Read a file; a few rows with a wrong span are left out where ``spare`` says so."""
     rows: list[dict[str, Any]] = []
     wrong: list[str] = []
-    for place, line in read_lines(path):
-        with reading(place, "SuperGLUE"):
+    for index, line in read_lines(path):
+        with reading(index, "SuperGLUE"):
             try:
                 own = [*reader(line)]
             except WrongSpanError as error:
-                wrong.append(f"{place}: the row {error}")
+                wrong.append(f"{index}: the row {error}")
                 continue
             for row in own:  # files have the name of a class, its number or a truth
                 label = row["label"]

@@ -89,10 +89,10 @@ def sampled_positions(config: JatConfig, valid: Tensor, count: Tensor) -> tuple[
     """
     length = valid.size(-1)
     size = sample_sizes(config, count, length)
-    place = torch.arange(length, device=valid.device)
+    index = torch.arange(length, device=valid.device)
     # Ties would make the sample depend on the sort: the rank breaks them.
-    lots = (draw(config.seed, length, 1, valid.device) << 31) + place
+    lots = (draw(config.seed, length, 1, valid.device) << 31) + index
     rank = (valid.cumsum(-1) - 1).clamp(min=0)
     lot = lots[rank].masked_fill(~valid, torch.iinfo(torch.int64).max)
     position = lot.topk(sample_size(config, length), dim=-1, largest=False).indices
-    return position, place[: position.size(-1)] < size
+    return position, index[: position.size(-1)] < size

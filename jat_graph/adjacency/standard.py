@@ -185,8 +185,8 @@ def _squares_in_blocks(
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L], and both sums after them
     """Return the sums of squared scores that tokens are measured by."""
     done = before.number // BLOCK * BLOCK  # tokens in complete blocks
-    place = (number - done - 1).clamp(min=0).expand(*before.squares.shape[:2], -1)
-    blocks = _in_blocks(x, None if in_order else place)
+    index = (number - done - 1).clamp(min=0).expand(*before.squares.shape[:2], -1)
+    blocks = _in_blocks(x, None if in_order else index)
     spreads = running_sums(blocks.mT @ blocks, 3).add_(before.spread.unsqueeze(3))
     squares = torch.cat([before.squares, squares_of(spreads)], dim=-1)  # of all before each block
     # In the first block the sum of the squared products of all tokens up to each.
@@ -194,10 +194,10 @@ def _squares_in_blocks(
     own = (query @ key.mT).square().cumsum(-1).cumsum(-2).diagonal(dim1=-2, dim2=-1)
     across = ((query @ keys) * query + (key @ queries) * key).sum(-1).cumsum(-1)
     first = own + across + squares_of(before.spread).unsqueeze(-1)
-    first = first.gather(-1, place.clamp(max=BLOCK - 1))
+    first = first.gather(-1, index.clamp(max=BLOCK - 1))
     complete = (number[..., -1:] - done) // BLOCK  # blocks that become so
     return (
-        torch.where(number <= BLOCK, first, squares.gather(-1, place // BLOCK)),
+        torch.where(number <= BLOCK, first, squares.gather(-1, index // BLOCK)),
         spreads[:, :, :, -1].clone(),
         squares.take_along_dim(complete, -1),
     )
@@ -205,14 +205,14 @@ def _squares_in_blocks(
 
 def _in_blocks(
     x: Tensor,  # [B, 2, H, L, D]
-    place: Tensor | None,  # of each token, counted from the first one's block, [B, H, L]
+    position: Tensor | None,  # of each token, counted from the first one's block, [B, H, L]
 ) -> Tensor:  # [B, 2, H, blocks, BLOCK, D], with 0 where there are no tokens
     *shape, length, width = x.shape
-    if place is None:
+    if position is None:
         padded = F.pad(x, (0, 0, 0, -length % BLOCK))
-    else:  # padding, which is 0, may fall on any place
+    else:  # padding, which is 0, may fall on any position
         room = x.new_zeros(*shape, BLOCK * (1 + -(-length // BLOCK)), width)
-        padded = room.scatter_add_(3, place[:, None, ..., None].expand_as(x), x)
+        padded = room.scatter_add_(3, position[:, None, ..., None].expand_as(x), x)
     return padded.view(*shape, -1, BLOCK, width)
 
 

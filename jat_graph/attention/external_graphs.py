@@ -132,13 +132,13 @@ def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, 
         copies = torch.arange(number, device=device).view(-1, 1, 1) * length
         copied = (tokens[edges] + copies).transpose(0, 1).flatten(1)
         return copied, weight.repeat(number)
-    places = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
-    places[list(heads)] = torch.arange(number, device=device)
-    place = places[head].repeat_interleave(sizes)
-    if not bool((place >= 0).any()):
+    indices = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
+    indices[list(heads)] = torch.arange(number, device=device)
+    index = indices[head].repeat_interleave(sizes)
+    if not bool((index >= 0).any()):
         raise ValueError(f"graph must have graphs of heads {list(heads)}, got none of them")
-    kept = place[edges[0]] >= 0
-    return (tokens + place * length)[edges[:, kept]], weight[kept]
+    kept = index[edges[0]] >= 0
+    return (tokens + index * length)[edges[:, kept]], weight[kept]
 
 
 def _tokens(

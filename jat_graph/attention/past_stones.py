@@ -227,15 +227,15 @@ def _next_stones(
     if mask.valid is not None:
         parts.append(mask.valid[..., last.length :].unsqueeze(-1))
     visible = reduce(torch.logical_and, parts) if parts else None
-    place = (index - last.length).unsqueeze(-1)
+    offset = (index - last.length).unsqueeze(-1)
     if last.stones is None:
-        stones = key.take_along_dim(place, 2)
+        stones = key.take_along_dim(offset, 2)
     elif chosen.valid is None:  # new stones come behind the others
-        new = key.take_along_dim(place[:, :, last.stones.size(2) :], 2)
+        new = key.take_along_dim(offset[:, :, last.stones.size(2) :], 2)
         stones = torch.cat([last.stones, new], dim=2) if new.size(2) else last.stones
     else:
-        earlier = _with_rows(last.stones, place.size(2))
-        stones = torch.where(place < 0, earlier, key.take_along_dim(place.clamp(min=0), 2))
+        earlier = _with_rows(last.stones, offset.size(2))
+        stones = torch.where(offset < 0, earlier, key.take_along_dim(offset.clamp(min=0), 2))
     return stones, visible
 
 

@@ -97,9 +97,9 @@ def graph_statistics(
             if structure:
                 sums = torch.cat([sums, structure_sums(graph)], dim=-1)
             for head, own in zip(layer.heads, sums, strict=True):
-                place = layer.layer, head
-                totals[place] = totals[place] + own if place in totals else own
-    return [_statistics(*place, sums) for place, sums in totals.items()]
+                index = layer.layer, head
+                totals[index] = totals[index] + own if index in totals else own
+    return [_statistics(*index, sums) for index, sums in totals.items()]
 
 
 def layer_statistics(layer: CapturedLayer, graph: LayerGraph) -> list[HeadStatistics]:

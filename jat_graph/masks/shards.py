@@ -84,10 +84,10 @@ class SequenceShard:
         return torch.cat([part[:, :, :length] for part, length in pairs], dim=2)
 
     def at(self, x: Tensor, index: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, n]; [B, H, n, D]
-        """Return the tokens at some places of the whole sequence: who has one gives it."""
-        place = (index - self.start).unsqueeze(-1)
-        elsewhere = (place < 0) | (place >= x.size(2))
-        own = x.take_along_dim(place.clamp(0, x.size(2) - 1), 2)
+        """Return the tokens at some positions of the whole sequence: who has one gives it."""
+        position = (index - self.start).unsqueeze(-1)
+        elsewhere = (position < 0) | (position >= x.size(2))
+        own = x.take_along_dim(position.clamp(0, x.size(2) - 1), 2)
         return self.sum(own.masked_fill(elsewhere, 0.0))
 
     def fetch(self, x: Tensor, owner: Tensor, row: Tensor) -> Tensor:  # [rows, ...], [n], [n]

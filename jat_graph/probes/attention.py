@@ -194,8 +194,8 @@ def describe_pairs(
     found = np.empty((len(pairs), 2 * len(reader.heads)), np.float32)
     for part, sentences in enumerate(parts):
         own = (pairs["part"] == part).to_numpy()
-        places = pairs.loc[own, ["row", "one", "other"]].to_numpy()
-        known, indices = np.unique(places, axis=0, return_inverse=True)
+        positions = pairs.loc[own, ["row", "one", "other"]].to_numpy()
+        known, indices = np.unique(positions, axis=0, return_inverse=True)
         used, counts = np.unique(known[:, 0], return_counts=True)  # sentences without any: not read
         words = np.split(known[:, 1:], np.cumsum(counts)[:-1])
 
@@ -207,7 +207,7 @@ def describe_pairs(
         texts, shape = [sentences[row].words for row in used], (2, len(reader.heads))
         rows = read_rows(reader, texts, both_ways, counts.tolist(), shape, known.tolist())
         values = np.concatenate(list(rows.values), axis=1)[indices.ravel()]
-        values[np.isin(places[:, 0], used[list(rows.left_out)])] = np.nan
+        values[np.isin(positions[:, 0], used[list(rows.left_out)])] = np.nan
         found[own] = values
     return found
 

@@ -195,7 +195,7 @@ def compare_findings(
     first = next(iter(found.values()))
     fractions = [name for name, cell in first["rows"][0].items() if isinstance(cell, float)]
     column = value or next(name for name in fractions if name not in first["index"])
-    series = {place: _column(one, column) for place, one in found.items()}
+    series = {position: _column(one, column) for position, one in found.items()}
     wide = pd.concat(series, axis=1, join="inner").dropna()  # [rows, (variant, run)]
     if wide.empty:
         raise ValueError(f"the files must have a row in common with a {column}, got none")

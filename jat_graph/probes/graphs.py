@@ -137,8 +137,8 @@ class PairCounts:
         heads = np.array([h if h == ROOT else at + h for at, own in trees for h in own.heads])
         tags = np.array([tag for own in sentences for tag in own.tags])
         relations = np.array([relation for own in sentences for relation in own.relations])
-        places = [np.add(np.triu_indices(len(own), 1), at) for at, own in trees]
-        one, other = np.concatenate(places, axis=1)  # [N] each, the words of each pair
+        indices = [np.add(np.triu_indices(len(own), 1), at) for at, own in trees]
+        one, other = np.concatenate(indices, axis=1)  # [N] each, the words of each pair
 
         above, below = heads[other] == one, heads[one] == other  # which of the two is the head
         flags = {EDGE: above | below, SIBLINGS: (heads[one] == heads[other]) & (heads[one] != ROOT)}
@@ -149,7 +149,7 @@ class PairCounts:
                 flags[name] = flags[EDGE] & (relation == name)
         self.kinds = {name: np.flatnonzero(own) for name, own in flags.items() if own.any()}
 
-        rows = np.repeat(np.arange(len(sentences)), [own.shape[1] for own in places])
+        rows = np.repeat(np.arange(len(sentences)), [own.shape[1] for own in indices])
         # Pairs of one sentence that are as many words apart.
         cells, cell = np.unique(np.stack([rows, other - one]), axis=1, return_inverse=True)
         self.density, self._joined = joined.mean(0), joined  # [C], [N, C]

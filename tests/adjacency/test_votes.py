@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import jat_graph.adjacency.votes
 from jat_graph.adjacency.votes import VoteRule, sum_soft_votes
 from jat_graph.kernels import count_votes
-from tests.adjacency.ballots import ballots, brute_force
+from tests.adjacency.support import adjacencies, brute_force
 from tests.support import random_tensors
 
 
@@ -19,16 +19,16 @@ def hard_votes(rule, *scored):
     return product >= rho if rule.inclusive else product > rho
 
 
-@given(ballot=ballots())
-def test_hard_votes_are_counted_to_the_bit(ballot):
-    rule, *scored = ballot
-    assert torch.equal(count_votes(*rule.settle(*scored)), brute_force(*ballot))
+@given(adjacency=adjacencies())
+def test_hard_votes_are_counted_to_the_bit(adjacency):
+    rule, *scored = adjacency
+    assert torch.equal(count_votes(*rule.settle(*scored)), brute_force(*adjacency))
 
 
-@given(ballot=ballots(soft=True))
-def test_soft_votes_are_summed(ballot):
-    found = sum_soft_votes(*ballot)
-    torch.testing.assert_close(found, brute_force(*ballot), rtol=1e-10, atol=1e-10)
+@given(adjacency=adjacencies(soft=True))
+def test_soft_votes_are_summed(adjacency):
+    found = sum_soft_votes(*adjacency)
+    torch.testing.assert_close(found, brute_force(*adjacency), rtol=1e-10, atol=1e-10)
 
 
 @given(

@@ -64,7 +64,7 @@ def integer_truth(config, scores, mask, is_causal):
 
 @st.composite
 def integer_maps(draw, masks):
-    """Draw a ballot of a map of small integers, many of whose weights are tied, under a mask."""
+    """Draw the adjacency of a map of small integers, with many ties, under a mask."""
     case = draw(heads_and_masks(masks))
     mask = resolve_mask(case.mask, case.is_causal, case.query)
     batch, heads, length = case.query.shape[:3]

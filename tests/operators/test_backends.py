@@ -26,8 +26,8 @@ WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
 
 
 def built(config, mask=TokenMask()):  # noqa: B008
-    ballot = PairAdjacency.of_scores(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
-    return build_operator(config, ballot, config.graph.backend)
+    adjacency = PairAdjacency.of_scores(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
+    return build_operator(config, adjacency, config.graph.backend)
 
 
 @pytest.mark.parametrize(

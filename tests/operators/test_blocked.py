@@ -44,10 +44,10 @@ class TestStridedKeysUnderPadding(OperatorContract):
 
     def create_operator(self, query, key, mask):
         source = QueryKeyScores(query, key, 8**-0.5)
-        ballot = PairAdjacency.of_scores(
+        adjacency = PairAdjacency.of_scores(
             JatConfig.paper(**STRIDED), source, resolve_mask(mask, True, query)
         )
-        return BlockedOperator(ballot)
+        return BlockedOperator(adjacency)
 
     def dense_truth(self, query, key, mask):
         return reference_graph(query, key, attention_mask=mask, is_causal=True, **STRIDED).adjacency

@@ -46,15 +46,15 @@ def dense(edges, shape):
 def test_pruned_edges_are_the_oracles(
     masks, data, min_weight, max_neighbors, elements, temperature
 ):
-    ballot = data.draw(integer_maps(masks))
-    rule = dataclasses.replace(ballot.rule, soft_temperature=temperature)
-    ballot = dataclasses.replace(ballot, rule=rule)
+    adjacency = data.draw(integer_maps(masks))
+    rule = dataclasses.replace(adjacency.rule, soft_temperature=temperature)
+    adjacency = dataclasses.replace(adjacency, rule=rule)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jat_graph.operators.blocked, "BLOCK", elements)
-        edges = vote_edges(ballot, min_weight, max_neighbors)
-    whole = DenseOperator.of_pairs(ballot).to_dense()
+        edges = vote_edges(adjacency, min_weight, max_neighbors)
+    whole = DenseOperator.of_pairs(adjacency).to_dense()
     wanted = reference_prune(whole, min_weight, max_neighbors)
-    assert torch.equal(dense(edges, ballot.source.shape), wanted)
+    assert torch.equal(dense(edges, adjacency.source.shape), wanted)
     number = (whole != wanted).flatten(0, 1).sum((-2, -1))
     lost = (whole.double() - wanted.double()).flatten(0, 1).sum((-2, -1))
     assert torch.equal(edges.dropped_edges, number)
@@ -69,12 +69,12 @@ def test_pairs_that_go_one_way_only_have_no_reverse_to_keep():
     pairs[0, 3] = pairs[1, 3] = pairs[2, 0] = True
     query, key, _, _ = random_heads(1, 1, 4, 4)
     source = QueryKeyScores(query, key, 1.0)
-    ballot = PairAdjacency.of_scores(
+    adjacency = PairAdjacency.of_scores(
         JatConfig(PairGraph(threshold=0.0)), source, TokenMask(pairs=pairs[None, None])
     )
-    whole = DenseOperator.of_pairs(ballot).to_dense()
+    whole = DenseOperator.of_pairs(adjacency).to_dense()
     assert not torch.equal(whole, whole.mT)
-    edges = vote_edges(ballot, max_neighbors=1)
+    edges = vote_edges(adjacency, max_neighbors=1)
     assert torch.equal(dense(edges, (1, 1, 4)), reference_prune(whole, max_neighbors=1))
 
 
@@ -82,13 +82,13 @@ def test_pruned_soft_votes_have_the_gradients_of_the_dense_ones():
     query, key, _, _ = random_heads(2, 2, 9, 4)
     leaves = query.requires_grad_(), key.requires_grad_()
     config = JatConfig(PairGraph(soft_temperature=1.0))
-    ballot = PairAdjacency.of_scores(config, QueryKeyScores(*leaves, 0.5), TokenMask())
-    edges = vote_edges(ballot, max_neighbors=2)
+    adjacency = PairAdjacency.of_scores(config, QueryKeyScores(*leaves, 0.5), TokenMask())
+    edges = vote_edges(adjacency, max_neighbors=2)
     cotangent = torch.randn(2, 2, 9, 9, dtype=torch.float64)
     source, target = edges.edge_index
     weights = cotangent.flatten(0, 1)[target // 9, target % 9, source % 9]
     got = torch.autograd.grad((edges.edge_weight * weights).sum(), leaves, retain_graph=True)
-    whole = DenseOperator.of_pairs(ballot).to_dense()
+    whole = DenseOperator.of_pairs(adjacency).to_dense()
     pruned = torch.where(reference_prune(whole.detach(), max_neighbors=2) > 0, whole, 0.0)
     assert 0 < pruned.count_nonzero() == len(source) < whole.count_nonzero()
     for ours, truth in zip(got, torch.autograd.grad(pruned, leaves, cotangent), strict=True):
@@ -119,9 +119,9 @@ def test_what_is_dropped_is_never_stored(causal, monkeypatch):
     )
     query, key, _, _ = random_heads(1, 1, length, 4)
     source = QueryKeyScores(query.float(), key.float(), 0.5)
-    ballot = PairAdjacency.of_scores(config, source, TokenMask(causal=causal))
+    adjacency = PairAdjacency.of_scores(config, source, TokenMask(causal=causal))
     with MemoryMeter() as meter:
-        edges = vote_edges(ballot, max_neighbors=2)
+        edges = vote_edges(adjacency, max_neighbors=2)
     assert 0 < edges.edge_weight.numel() <= 4 * length < int(edges.dropped_edges) / 8
     assert meter.largest <= length * 8  # columns of 8 keys, and 2 edges both ways
     assert meter.peak < length**2 * 4  # bytes of a matrix

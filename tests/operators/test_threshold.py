@@ -61,10 +61,10 @@ class TestVariants(OperatorContract):
 
     def create_operator(self, query, key, mask):
         source = QueryKeyScores(query, key, 8**-0.5)
-        ballot = PairAdjacency.of_scores(
+        adjacency = PairAdjacency.of_scores(
             JatConfig.paper(**VARIANTS), source, resolve_mask(mask, False, query)
         )
-        return ThresholdOperator(ballot)
+        return ThresholdOperator(adjacency)
 
     def dense_truth(self, query, key, mask):
         return reference_graph(query, key, attention_mask=mask, **VARIANTS).adjacency

@@ -61,14 +61,14 @@ def attend_rows(
         part = wide_attention(queries, keys, values, piece.mask, dropout_p, False, scale)
         return part.transpose(1, 2).flatten(0, 1)
 
-    places, parts = [], []
+    indices, parts = [], []
     for piece in (piece for group in groups for piece in group.pieces(most)):
-        places.append(piece.queries.flatten())
+        indices.append(piece.queries.flatten())
         parts.append(checkpoint(attend, piece, use_reentrant=False))
     output = value.new_zeros(*query.shape[:2], value.size(-1))
     if not parts:  # zeros that the inputs have a gradient through
         return output + sum(tensor[:0].sum() for tensor in (query, key, value))
-    return output.index_copy(0, torch.cat(places), torch.cat(parts))
+    return output.index_copy(0, torch.cat(indices), torch.cat(parts))
 
 
 def _gather(rows: Tensor, index: Tensor) -> Tensor:  # [m, n, H, D]

@@ -62,10 +62,10 @@ def _rows_by_sequence(
     length, many = valid.size(-1), len(heads) if pattern.period > 1 else valid.size(1)
     valid = valid.expand(pattern.num_sequences, many, length)
     rows = valid.new_zeros(*valid.shape, length)
-    for place, own in enumerate(valid):
+    for position, own in enumerate(valid):
         for index, chosen in enumerate(own):
             kept = chosen.nonzero().squeeze(-1)
-            rule = pattern.of_sequence(place).at(kept[None]).of_head(heads[index])
+            rule = pattern.of_sequence(position).at(kept[None]).of_head(heads[index])
             rank = torch.arange(len(kept), device=valid.device)[None]
-            rows[place, index][kept[:, None], kept] = pairs_of(rule, rank, rank)[0]
+            rows[position, index][kept[:, None], kept] = pairs_of(rule, rank, rank)[0]
     return rows[:, :, length - num_queries :]

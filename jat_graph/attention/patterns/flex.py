@@ -48,7 +48,7 @@ def block_mask(
     wanted = torch.stack(
         [
             torch.stack([wanted_blocks(rule.of_head(head), length) for head in range(kinds)])
-            for rule in (pattern.of_sequence(place) for place in range(sequences))
+            for rule in (pattern.of_sequence(index) for index in range(sequences))
         ]
     ).to(device)  # [B|1, kinds, n, n]
     wanted = wanted[:, torch.arange(heads if kinds > 1 else 1, device=device) % kinds]
@@ -66,11 +66,11 @@ def wanted_blocks(pattern: Pattern, length: int) -> Tensor:  # [n, n]
     """Return which blocks of keys some query of each block of queries may see."""
     first = torch.arange(0, length, BLOCK)
     last = (first + BLOCK - 1).clamp(max=length - 1)
-    place = torch.arange(len(first))
+    index = torch.arange(len(first))
     wanted = torch.zeros(len(first), len(first), dtype=torch.bool)
     for run in pattern.key_ranges(first, last, 1, length):
         low, high = run.start.clamp(min=0), run.stop.clamp(max=length)
-        inside = (place >= (low // BLOCK)[:, None]) & (place <= ((high - 1) // BLOCK)[:, None])
+        inside = (index >= (low // BLOCK)[:, None]) & (index <= ((high - 1) // BLOCK)[:, None])
         wanted |= inside & (low < high)[:, None]
     return wanted
 

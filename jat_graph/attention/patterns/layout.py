@@ -100,7 +100,7 @@ class Piece(NamedTuple):
 class Lookup(NamedTuple):
     """Which rows hold the tokens that some blocks name, for each sequence."""
 
-    places: Tensor  # of the blocks' tokens among those that are held, [n, size]
+    indices: Tensor  # of the blocks' tokens among those that are held, [n, size]
     rows: Tensor  # number of the row of each that is held, [m, held]
 
 
@@ -117,10 +117,10 @@ class BatchGroup(NamedTuple):
         rows = self.queries.rows
         total, some = blocks * rows.size(0), max(1, most // width)
         for start in range(0, total, some):
-            place = torch.arange(start, min(start + some, total), device=rows.device)
-            own, block = (place // blocks).unsqueeze(-1), place % blocks
-            queries = rows[own, self.queries.places[block]]
-            keys = self.keys.rows[own, self.keys.places[block]]
+            index = torch.arange(start, min(start + some, total), device=rows.device)
+            own, block = (index // blocks).unsqueeze(-1), index % blocks
+            queries = rows[own, self.queries.indices[block]]
+            keys = self.keys.rows[own, self.keys.indices[block]]
             yield Piece(queries, keys, self.group.masks(block))
 
 
@@ -137,16 +137,16 @@ def batch_groups(
         sizes = {length: list(range(batch))}
     else:
         sizes = defaultdict(list)
-        for place, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
-            sizes[count].append(place)
+        for index, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
+            sizes[count].append(index)
     found: list[tuple[BlockGroup, Tensor]] = []
-    for count, places in sizes.items():
-        own = rows[:, :count] if len(places) == batch else rows[places, :count]
+    for count, indices in sizes.items():
+        own = rows[:, :count] if len(indices) == batch else rows[indices, :count]
         if count and not pattern.num_sequences:
             found += [(group, own) for group in kept_layout(pattern, count, device)]
         elif count:
-            for place, row in zip(places, own.unsqueeze(1), strict=True):
-                rule = pattern.of_sequence(place).at(row % length)
+            for index, row in zip(indices, own.unsqueeze(1), strict=True):
+                rule = pattern.of_sequence(index).at(row % length)
                 found += [(group.to(device), row) for group in layout(rule, count)]
     return [
         BatchGroup(group, Lookup(group.queries, own), Lookup(group.keys, own))

@@ -61,16 +61,16 @@ def _keys_read(
         layout = kept_layout(rule, int(stops[-1]), device, wanted) if wanted else ()
         if not layout:
             continue
-        places = (which == number).nonzero().to(device)  # [m, 1]
+        indices = (which == number).nonzero().to(device)  # [m, 1]
         ranks = torch.unique(torch.cat([group.keys.flatten() for group in layout]))
         starts = (stops - column).to(device)
         owner = torch.searchsorted(starts, ranks, right=True) - 1
-        row = places * lengths[owner] + ranks - starts[owner]  # [m, keys]
+        row = indices * lengths[owner] + ranks - starts[owner]  # [m, keys]
         held = size + torch.arange(row.numel(), device=device).view_as(row)
         groups += [
             BatchGroup(
                 group,
-                Lookup(group.queries - first, rows[places.squeeze(1)]),
+                Lookup(group.queries - first, rows[indices.squeeze(1)]),
                 Lookup(torch.searchsorted(ranks, group.keys), held),
             )
             for group in layout
@@ -98,13 +98,13 @@ def _add_global(
     rank = torch.arange(number, device=order.device) - start[:, None]  # here, [B, n]
     count = order.size(1) if valid is None else valid.sum(-1, keepdim=True)
     elsewhere = ((rank < 0) | (rank >= count))[:, None, :, None]
-    place = order.gather(1, rank.clamp(0, order.size(1) - 1))[:, None, :, None]
+    index = order.gather(1, rank.clamp(0, order.size(1) - 1))[:, None, :, None]
     dtype = torch.promote_types(output.dtype, torch.float32)
     with torch.autocast(output.device.type, enabled=False):
         query, key, value = (
             x.to(dtype) for x in same_precision(inputs.query, inputs.key, inputs.value)
         )
-        query = shard.sum(query.take_along_dim(place, 2).masked_fill(elsewhere, 0.0))
+        query = shard.sum(query.take_along_dim(index, 2).masked_fill(elsewhere, 0.0))
         scores = query @ key.mT * inputs.scale  # [B, H, n, L_r]
         if valid is not None:
             scores = scores.masked_fill(~valid[:, None, None], -torch.inf)
@@ -116,4 +116,4 @@ def _add_global(
         total = sums[..., -1:]
         found = sums[..., :-1] / total.masked_fill(total == 0, 1.0)
     found = found.to(output.dtype).masked_fill(elsewhere, 0.0)
-    return output.scatter_add(2, place.expand_as(found), found)
+    return output.scatter_add(2, index.expand_as(found), found)

@@ -30,7 +30,7 @@ def brute_force(rule, scores, norms):
 
 
 @st.composite
-def ballots(draw, soft=False):
+def adjacencies(draw, soft=False):
     """Draw scores that are small integers, masked ones among them, so that products meet ρ."""
     batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     length, keys = draw(st.integers(1, 6)), draw(st.integers(1, 4))
