@@ -86,6 +86,21 @@ def planted(folder: Path, heads: int, maps_of: MapsOf, name: str = "bert") -> Wo
     return reader
 
 
+def plant_states(reader: WordReader, states_of: Callable[[Sequence[str]], Tensor]) -> WordReader:
+    """Let a reader find these states of words, [W, D], after each layer."""
+
+    def give(_: Any, __: Any, inputs: Any, outputs: Any) -> Any:
+        rows = inputs["input_ids"]
+        states = torch.zeros(*rows.shape, reader.model.config.hidden_size)
+        for own, ids in zip(states, rows, strict=True):
+            own[1:-1] = states_of(reader.tokenizer.convert_ids_to_tokens(ids[1:-1]))
+        outputs.hidden_states = (states,) * len(outputs.hidden_states)
+        return outputs
+
+    reader.model.register_forward_hook(give, with_kwargs=True)
+    return reader
+
+
 def random_maps(heads: int, seed: int) -> MapsOf:
     draw = torch.Generator().manual_seed(seed)
     return lambda words: torch.rand(heads, len(words), len(words), generator=draw)
@@ -129,6 +144,7 @@ KEYS = {
     ("lark", "r"): ("lark%4:02:00::",),
     ("lump", "n"): (),
 }
+AROUND = (("gook", "dump", "kill"), ("fill", "gump", "look"))  # the senses of bark and book
 
 
 def write_wordnet(folder: Path, version: str = "3.0") -> Path:
@@ -194,12 +210,11 @@ def marked_sentence(text: str, name: str = "one") -> MarkedSentence:
 def marked_sentences(number: int, seed: int = 0, texts: int = 4) -> list[MarkedSentence]:
     """Draw sentences in which the sense of ``bark`` and ``book`` goes with the words around it."""
     draws = np.random.default_rng(seed)
-    around = (("gook", "dump", "kill"), ("fill", "gump", "look"))
     found = []
     for index in range(number):
         sense = int(draws.integers(2))
         word = ("bark", "book")[int(draws.integers(2))]
-        others = [str(other) for other in draws.choice(around[sense], int(draws.integers(1, 5)))]
+        others = [str(other) for other in draws.choice(AROUND[sense], int(draws.integers(1, 5)))]
         others.insert(int(draws.integers(len(others) + 1)), f"{word}=n{sense}")
         found.append(marked_sentence(" ".join(others), f"text {index % texts}"))
     return found
