@@ -143,6 +143,8 @@ def test_jump_heads_stand_beside_their_base(tmp_path: Path) -> None:
     assert alone[:2].equals(rows[:2])
     base = rows[rows["model"] == "jumps off"].drop(columns="model").reset_index(drop=True)
     assert plain[:2].drop(columns="model").equals(base)
+    twins = [own[own["model"] == "random weights"].to_numpy().tolist() for own in (rows, plain)]
+    assert twins[0] == twins[1]  # without jumps
 
 
 def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> None:
