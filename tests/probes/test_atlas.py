@@ -192,16 +192,17 @@ def test_of_two_copies_the_first_counts_and_a_sample_is_even(tmp_path: Path) -> 
 
 # --- clusters ------------------------------------------------------------------------------------
 
-MARKS, REST = STEMS[1:6], STEMS[6:14]  # words that tell groups, and others
+MARKS, REST = STEMS[1:6], STEMS[6:20]  # words that tell groups, and others
 
 
 def in_groups(folder: Path, number: int) -> tuple[Atlas, list[int]]:
     """An atlas of planted groups of uses of one word, the smallest first, and the groups."""
     draw, noise = np.random.default_rng(number), torch.Generator().manual_seed(number)
-    groups = np.repeat(np.arange(number), range(12, 12 + number)).tolist()
+    groups = np.repeat(np.arange(number), range(30, 30 + number)).tolist()
     contexts = []
     for row, group in enumerate(groups):
-        others = draw.permutation(REST)[: draw.integers(5)].tolist()
+        often = [0.8 if n % number == group else 0.4 for n in range(len(REST))]
+        others = [own for own, p in zip(REST, often, strict=True) if draw.random() < p]
         words = (STEMS[0], MARKS[group], *others, str(row))
         senses = (draw.choice(["one", "two", None], p=[0.6, 0.2, 0.2]), *[None] * (len(words) - 1))
         contexts.append(Context(words, ("NOUN", *[None] * (len(words) - 1)), senses))
@@ -226,7 +227,7 @@ def test_planted_groups_are_found_the_largest_first(number: int, tmp_path: Path)
     senses = [own or None for own in atlas.views[2].layers[0].groups]
     for label in sorted(set(found)):  # words that tell, by the definition
         row, scores = table.loc[str(label)], {}
-        often = {w: sum(w in own for own in sentences) for w in (*MARKS, *REST)}
+        often = {w: sum(w in own for own in sentences) for w in sorted((*MARKS, *REST))}
         often = {word: count for word, count in often.items() if count >= 2}
         inside = {
             word: sum(word in own for own, at in zip(sentences, found, strict=True) if at == label)
