@@ -1,12 +1,12 @@
 """The small WordNet, and the real one where it is installed."""
 
 from pathlib import Path
+from typing import Any
 
 import nltk.data
 import pytest
 
 from jat_graph.probes import open_wordnet
-from jat_graph.probes.corpora import WordNet
 from tests.probes.support import write_wordnet
 
 
@@ -17,12 +17,12 @@ def told_folders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def small_wordnet(tmp_path: Path) -> WordNet:
+def small_wordnet(tmp_path: Path) -> Any:
     return open_wordnet(write_wordnet(tmp_path / "wordnet"))
 
 
 @pytest.fixture
-def wordnet() -> WordNet:
+def wordnet() -> Any:
     """WordNet 3.0."""
     try:
         return open_wordnet()

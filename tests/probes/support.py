@@ -1,24 +1,23 @@
 """Random trees, marked sentences, a small WordNet, and models whose heads give what a test says."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from jat_graph.probes import Sentence, WordReader, words
-from jat_graph.probes.corpora import MarkedSentence, MarkedWord
+from jat_graph.probes import Sentence, WordReader
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_model
 
 RELATIONS = ("nsubj", "obj", "det", "nmod:poss")
 TAGS = ("NOUN", "VERB", "DET", "PUNCT")
 
-MapsOf = Callable[[int, Sequence[str]], Tensor]  # of a sentence: [C, W, W]
+MapsOf = Callable[[Sequence[str]], Tensor]  # of a sentence's words: [C, W, W]
 
 
 def random_sentence(length: int, seed: int, tags: Sequence[str] = TAGS) -> Sentence:
@@ -65,33 +64,46 @@ def exact_embedding(sentence: Sentence, width: int) -> Tensor:
     return points
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, heads: int, maps_of: MapsOf) -> None:
-    """Let every reader find these maps, between two special tokens, and no states."""
-    tokens = tiny_tokenizer()
-
-    def read(model: Any, texts: Any, rows: Sequence[int], *_: Any) -> Iterator[Any]:
-        for row in rows:
-            ids = texts.inputs["input_ids"][row]
-            maps = torch.zeros(heads, len(ids), len(ids))
-            maps[:, 1:-1, 1:-1] = maps_of(row, tokens.convert_ids_to_tokens(ids[1:-1]))
-            yield row, torch.zeros(1, len(ids), 1), maps
-
-    monkeypatch.setattr(words, "read_texts", read)
-    known = tuple((0, head) for head in range(heads))
-    monkeypatch.setattr(words.WordReader, "heads", known)
-
-
-def random_maps(heads: int, seed: int) -> MapsOf:
-    def maps_of(row: int, own: Sequence[str]) -> Tensor:
-        draw = torch.Generator().manual_seed(seed + row)
-        return torch.rand(heads, len(own), len(own), generator=draw)
-
-    return maps_of
-
-
 def tiny(folder: Path, model: PreTrainedModel | str = "bert") -> WordReader:
     own = tiny_model(model) if isinstance(model, str) else model
     return WordReader(own, tiny_tokenizer(), folder)
+
+
+def planted(folder: Path, heads: int, maps_of: MapsOf, name: str = "bert") -> WordReader:
+    """Return a reader of one layer that gives these maps, between two special tokens."""
+    reader = tiny(folder, name)
+    reader.model.config.update({"num_hidden_layers": 1, "num_attention_heads": heads})
+
+    def give(_: Any, __: Any, inputs: Any, outputs: Any) -> Any:
+        rows = inputs["input_ids"]
+        maps = torch.zeros(len(rows), heads, *rows.shape[1:] * 2)
+        for own, ids in zip(maps, rows, strict=True):
+            own[:, 1:-1, 1:-1] = maps_of(reader.tokenizer.convert_ids_to_tokens(ids[1:-1]))
+        outputs.attentions = (maps,)
+        return outputs
+
+    reader.model.register_forward_hook(give, with_kwargs=True)
+    return reader
+
+
+def plant_states(reader: WordReader, states_of: Callable[[Sequence[str]], Tensor]) -> WordReader:
+    """Let a reader find these states of words, [W, D], after each layer."""
+
+    def give(_: Any, __: Any, inputs: Any, outputs: Any) -> Any:
+        rows = inputs["input_ids"]
+        states = torch.zeros(*rows.shape, reader.model.config.hidden_size)
+        for own, ids in zip(states, rows, strict=True):
+            own[1:-1] = states_of(reader.tokenizer.convert_ids_to_tokens(ids[1:-1]))
+        outputs.hidden_states = (states,) * len(outputs.hidden_states)
+        return outputs
+
+    reader.model.register_forward_hook(give, with_kwargs=True)
+    return reader
+
+
+def random_maps(heads: int, seed: int) -> MapsOf:
+    draw = torch.Generator().manual_seed(seed)
+    return lambda words: torch.rand(heads, len(words), len(words), generator=draw)
 
 
 def minilm(folder: Path, path: str) -> WordReader:
@@ -132,6 +144,7 @@ KEYS = {
     ("lark", "r"): ("lark%4:02:00::",),
     ("lump", "n"): (),
 }
+AROUND = (("gook", "dump", "kill"), ("fill", "gump", "look"))  # the senses of bark and book
 
 
 def write_wordnet(folder: Path, version: str = "3.0") -> Path:
@@ -161,6 +174,25 @@ def write_wordnet(folder: Path, version: str = "3.0") -> Path:
     return folder
 
 
+@dataclass
+class MarkedWord:
+    """As corpora give it."""
+
+    lemma: str
+    pos: str
+    senses: tuple[str, ...]
+    indices: tuple[int, ...]
+
+
+@dataclass
+class MarkedSentence:
+    """As corpora give it."""
+
+    words: tuple[str, ...]
+    marked: tuple[MarkedWord, ...]
+    text: str
+
+
 def marked_sentence(text: str, name: str = "one") -> MarkedSentence:
     """Read ``gook book=n1 dill``: book is a noun in its second sense; ``book_bill=n0`` are two."""
     own: list[str] = []
@@ -178,12 +210,11 @@ def marked_sentence(text: str, name: str = "one") -> MarkedSentence:
 def marked_sentences(number: int, seed: int = 0, texts: int = 4) -> list[MarkedSentence]:
     """Draw sentences in which the sense of ``bark`` and ``book`` goes with the words around it."""
     draws = np.random.default_rng(seed)
-    around = (("gook", "dump", "kill"), ("fill", "gump", "look"))
     found = []
     for index in range(number):
         sense = int(draws.integers(2))
         word = ("bark", "book")[int(draws.integers(2))]
-        others = [str(other) for other in draws.choice(around[sense], int(draws.integers(1, 5)))]
+        others = [str(other) for other in draws.choice(AROUND[sense], int(draws.integers(1, 5)))]
         others.insert(int(draws.integers(len(others) + 1)), f"{word}=n{sense}")
         found.append(marked_sentence(" ".join(others), f"text {index % texts}"))
     return found

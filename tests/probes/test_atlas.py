@@ -5,29 +5,18 @@ import logging
 import math
 import sys
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
 from scipy.stats import norm
 
 from jat_graph.probes import Atlas, Context, WordReader, context_atlas, read_contexts
-from jat_graph.probes.atlas import LayerMap
-from jat_graph.probes.clusters import (
-    PRIOR,
-    SURELY,
-    TELLING,
-    directions,
-    find_clusters,
-    lay_out,
-    telling_words,
-)
-from jat_graph.probes.contexts import cut_text, find_uses, plain
-from tests.probes.support import minilm, write_wordnet
+from tests.data.support import STEMS
+from tests.probes.support import minilm, plant_states, tiny, write_wordnet
 
 TREE = """# text = Rivers run .
 1\tRivers\triver\tNOUN\tNNS\t_\t2\tnsubj\t_\t_
@@ -47,6 +36,11 @@ def words_of(contexts: Any) -> list[str]:
     return [" ".join(own.words) for own in contexts]
 
 
+def cut(folder: Path, text: str) -> list[str]:
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    return words_of(read_contexts(folder / "text.txt"))
+
+
 def of_texts(*sentences: str) -> list[Context]:
     return [Context(tuple(own.split())) for own in sentences]
 
@@ -54,26 +48,26 @@ def of_texts(*sentences: str) -> list[Context]:
 # --- sentences -----------------------------------------------------------------------------------
 
 
-def test_text_is_cut_into_sentences_and_words() -> None:
+def test_text_is_cut_into_sentences_and_words(tmp_path: Path) -> None:
     text = 'He said: "I don\'t know." Then he ran.\n\nA new paragraph without a point\n\nEnd.'
-    assert words_of(cut_text(text)) == [
+    assert cut(tmp_path, text) == [
         'He said : " I do n\'t know . "',
         "Then he ran .",
         "A new paragraph without a point",
         "End .",
     ]
     text = " = Title = \n \n It weighs 0 @.@ 7 kg . A well @-@ known <unk> . \n"  # as in WikiText
-    found = words_of(cut_text(text + " = = Part = = \n Yes . \n"))
+    found = cut(tmp_path, text + " = = Part = = \n Yes . \n")
     assert found == ["It weighs 0.7 kg .", "A well-known … .", "Yes ."]
 
 
-def test_abbreviations_are_learned_from_the_text() -> None:
+def test_abbreviations_are_learned_from_the_text(tmp_path: Path) -> None:
     text = (
         "He met Mr. Smith here. They saw it there. Then Mr. Brown came. Here is a dog. "
         "Nobody knew Mr. Jones at all. It was there before. She came and liked it. All went. "
     )
-    assert words_of(cut_text(text))[:2] == ["He met Mr .", "Smith here ."]
-    found = words_of(cut_text(text * 200))
+    assert cut(tmp_path, text)[:2] == ["He met Mr .", "Smith here ."]
+    found = cut(tmp_path, text * 200)
     assert "He met Mr. Smith here ." in found and "Then Mr. Brown came ." in found
 
 
@@ -146,162 +140,136 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path: Path) -> None:
 
 # --- uses of a word ------------------------------------------------------------------------------
 
-WORDS = st.sampled_from(
-    ["bank", "Bank", "banks", "BANK", "ban", "straße", "STRASSE", "é", "e\u0301", "."]
-)
+WORDS = ("bank", "Bank", "banks", "BANK", "ban", "straße", "STRASSE", "é", "e\u0301", ".")
 
 
-@given(WORDS, st.lists(st.lists(WORDS, min_size=1, max_size=4).map(tuple), min_size=1))
-def test_uses_are_those_of_the_slow_search(word: str, sentences: list[tuple[str, ...]]) -> None:
-    wanted: dict[str, tuple[tuple[str, ...], int]] = {}
+@pytest.fixture
+def pca(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)  # it compiles itself for long
+
+
+def plain(word: str) -> str:
+    return normalize("NFC", normalize("NFC", word).casefold())
+
+
+def uses(folder: Path, word: str, some: list[Context], **options: Any) -> tuple[list[Any], Any]:
+    """The sentences shown with the word of each, and settings."""
+    found = context_atlas(tiny(folder), word, iter(some), layers=[0], **options)
+    points = found.views[0].points
+    assert all(own.sentence[slice(*own.span or ())] == own.label for own in points)
+    return [(own.sentence, own.span) for own in points], found.settings
+
+
+@pytest.mark.usefixtures("pca")
+@pytest.mark.parametrize("word", ["Bank", "straße", "é", "."])
+def test_uses_are_those_of_the_slow_search(word: str, tmp_path: Path) -> None:
+    draw, wanted = np.random.default_rng(0), {}
+    sentences = [tuple(draw.choice(WORDS, draw.integers(1, 4)).tolist()) for _ in range(150)]
     for words in sentences:
-        for index, own in enumerate(words):
-            letters = "".join(letter for letter in plain("".join(words)) if letter.isalnum())
-            if plain(own) == plain(word) and letters not in wanted:
-                wanted[letters] = (words, index)
-    some = [Context(words) for words in sentences]
-    if not wanted:
-        with pytest.raises(ValueError, match=rf"none of {len(sentences)}$"):
-            find_uses(word, some, 99, 0)
-        return
-    found, different, read = find_uses(word, iter(some), 99, 0)
-    assert [(own.words, index) for own, index in found] == list(wanted.values())
-    assert (different, read) == (len(wanted), len(sentences))
+        letters = "".join(letter for letter in plain("".join(words)) if letter.isalnum())
+        at = next((n for n, own in enumerate(words) if plain(own) == plain(word)), None)
+        if at is not None and letters not in wanted:
+            start = len(" ".join((*words[:at], "")))
+            wanted[letters] = (" ".join(words), (start, start + len(words[at])))
+    found, told = uses(tmp_path, word, [Context(words) for words in sentences])
+    assert found == list(wanted.values())
+    assert (told["sentences_found"], told["sentences_read"]) == (len(wanted), len(sentences))
 
 
-def test_of_two_copies_the_first_counts_and_a_sample_is_even() -> None:
-    first = Context(("New_York", "bank", "."), senses=(None, "bank.n.01", None))
-    found = find_uses("bank", [first, *of_texts("New York bank ; ; .", "a bank")], 10, 0)
-    assert found[0][0][0] is first and found[1] == 2
-    assert find_uses("ΣΑΣ", of_texts("a σας b"), 10, 0)[0][0][1] == 1
-    some = of_texts(*(f"bank {number}" for number in range(1000)))
-    samples = [find_uses("bank", some, 100, seed) for seed in (0, 0, 1)]
-    assert samples[0] == samples[1] != samples[2]
-    rows = [int(own.words[1]) for own, _ in samples[0][0]]
-    assert rows == sorted(set(rows)) and len(rows) == 100 and samples[0][1] == 1000
+@pytest.mark.usefixtures("pca")
+def test_of_two_copies_the_first_counts_and_a_sample_is_even(tmp_path: Path) -> None:
+    some = of_texts("New_York bank ;", "New York bank ; ; .", *(f"bank {n}" for n in range(999)))
+    samples = [uses(tmp_path, "bank", some, most=100, seed=seed) for seed in (0, 0, 1)]
+    assert samples[0] == samples[1] and samples[0][0] != samples[2][0]
+    assert samples[0][1]["sentences_found"] == 1000
+    rows = [int(own.split()[1]) for own, _ in samples[0][0] if own.startswith("bank")]
+    assert rows == sorted(set(rows)) and len(samples[0][0]) == 100
     quarters = [sum(250 * part <= row < 250 * (part + 1) for row in rows) for part in range(4)]
     assert min(quarters) > 10
-
-
-# --- layouts -------------------------------------------------------------------------------------
-
-
-def clouds(seed: int, layers: int = 2, points: int = 24) -> list[np.ndarray]:
-    """Two groups that drift apart from layer to layer."""
-    generator = np.random.default_rng(seed)
-    groups = np.repeat([-1.0, 1.0], points // 2)[:, None]
-    noise = generator.normal(size=(points, 8))
-    return [directions(noise + 3 * (layer + 1) * groups) for layer in range(layers)]
-
-
-def spread(points: np.ndarray) -> float:
-    return float(np.sqrt((points**2).sum(1).mean()))
-
-
-def check_degenerate(points: int) -> None:
-    """A layer without spread lies in one place, and the next one is laid out afresh."""
-    states = np.random.default_rng(0).normal(size=(points, 3))
-    line = np.linspace(-1, 1, points)[:, None] * np.ones((1, 3))
-    rows = [np.zeros_like(states), directions(states), np.zeros_like(states), directions(line)]
-    found, _ = lay_out(rows, 0)
-    assert np.isfinite(found).all() and not found[0].any() and not found[2].any()
-    assert np.isclose(spread(found[1]), 1) and np.isclose(spread(found[3]), 1)
-
-
-@pytest.mark.slow
-def test_umap_gives_the_same_again_and_keeps_groups_apart() -> None:
-    """One test, since UMAP compiles itself in every process."""
-    pytest.importorskip("umap")
-    rows = clouds(0, layers=3)
-    (found, method), (again, _) = lay_out(rows, 3), lay_out(rows, 3)
-    assert method == "UMAP" and np.array_equal(found, again)
-    assert not np.array_equal(found, lay_out(rows, 4)[0])
-    for layer in found:
-        assert np.isclose(spread(layer), 1) and np.allclose(layer.mean(0), 0, atol=1e-6)
-        first, second = layer[:12], layer[12:]
-        apart = np.linalg.norm(first.mean(0) - second.mean(0))
-        assert apart > 2 * max(spread(own - own.mean(0)) for own in (first, second))
-    sides = found[:, :12].mean(1)
-    assert (sides[1:] @ sides[0] > 0).all()  # each layer begins where the last one ended
-    check_degenerate(5)
-
-
-def test_without_umap_it_is_pca_and_one_line_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "umap", None)
-    rows = clouds(2)
-    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(8, 8)))[0]
-    with caplog.at_level(logging.WARNING):
-        found, method = lay_out([*rows, rows[1] @ turn], 0)
-    assert method == "PCA" and found.shape == (3, 24, 2)
-    assert len(caplog.messages) == 1
-    assert "pip install 'jat_graph[atlas]'" in caplog.messages[0] and "\n" not in caplog.messages[0]
-    values = np.linalg.svd(rows[0] - rows[0].mean(0), compute_uv=False)
-    shares = np.linalg.svd(found[0], compute_uv=False)
-    assert np.isclose(shares[0] / shares[1], values[0] / values[1])
-    assert np.allclose(found[2], found[1])  # a layout that was turned is turned back
-    for points in (5, 6):
-        check_degenerate(points)
+    found, _ = uses(tmp_path, "ΣΑΣ", of_texts(*(f"{own} σας b" for own in "acdef")))
+    assert found[0] == ("a σας b", (2, 5))
 
 
 # --- clusters ------------------------------------------------------------------------------------
 
+MARKS, REST = STEMS[1:6], STEMS[6:20]  # words that tell groups, and others
 
+
+def in_groups(folder: Path, number: int) -> tuple[Atlas, list[int]]:
+    """An atlas of planted groups of uses of one word, the smallest first, and the groups."""
+    draw, noise = np.random.default_rng(number), torch.Generator().manual_seed(number)
+    groups = np.repeat(np.arange(number), range(30, 30 + number)).tolist()
+    contexts = []
+    for row, group in enumerate(groups):
+        often = [0.8 if n % number == group else 0.4 for n in range(len(REST))]
+        others = [own for own, p in zip(REST, often, strict=True) if draw.random() < p]
+        words = (STEMS[0], MARKS[group], *others, str(row))
+        senses = (draw.choice(["one", "two", None], p=[0.6, 0.2, 0.2]), *[None] * (len(words) - 1))
+        contexts.append(Context(words, ("NOUN", *[None] * (len(words) - 1)), senses))
+
+    def states_of(words: Any) -> torch.Tensor:
+        (group,) = (n for n, mark in enumerate(MARKS) if mark in words)
+        return torch.eye(32)[group] + 0.02 * torch.randn(len(words), 32, generator=noise)
+
+    reader = plant_states(tiny(folder), states_of)
+    return context_atlas(reader, STEMS[0], contexts, layers=[1]), groups
+
+
+@pytest.mark.usefixtures("pca")
 @pytest.mark.parametrize("number", [2, 3, 5])
-def test_planted_groups_are_found_the_largest_first(number: int) -> None:
-    generator = np.random.default_rng(number)
-    planted = np.repeat(np.arange(number), range(6, 6 + number))
-    points = directions(np.eye(8)[planted] + generator.normal(0, 0.05, (len(planted), 8)))
-    labels, silhouette = find_clusters(points, 0)
-    assert silhouette > 0.7 and np.array_equal(labels, number - 1 - planted)
-    assert np.array_equal(find_clusters(points, 0)[0], labels)
+def test_planted_groups_are_found_the_largest_first(number: int, tmp_path: Path) -> None:
+    atlas, groups = in_groups(tmp_path, number)
+    found = [int(own) for own in atlas.views[0].layers[0].groups]
+    assert found == [number - group for group in groups]
+    table = atlas.table.set_index("cluster")
+    assert table.loc["all", "silhouette"] > 0.7
+    sentences = [own.sentence.split() for own in atlas.views[0].points]
+    senses = [own or None for own in atlas.views[2].layers[0].groups]
+    for label in sorted(set(found)):  # words that tell, by the definition
+        row, scores = table.loc[str(label)], {}
+        often = {w: sum(w in own for own in sentences) for w in sorted((*MARKS, *REST))}
+        often = {word: count for word, count in often.items() if count >= 2}
+        inside = {
+            word: sum(word in own for own, at in zip(sentences, found, strict=True) if at == label)
+            for word in often
+        }
+        total, n = sum(often.values()), sum(inside.values())
+        for word, count in often.items():
+            prior = 50 * count / total
+            y, z = inside[word] + prior, count - inside[word] + prior
+            odds = math.log(y / (n + 50 - y)) - math.log(z / (total - n + 50 - z))
+            scores[word] = odds / math.sqrt(1 / y + 1 / z)
+        wanted = sorted((w for w in scores if scores[w] > 1.96), key=lambda w: -scores[w])
+        assert row["telling words"] == ", ".join(wanted[:6]) != ""
+        own = [sense for sense, at in zip(senses, found, strict=True) if at == label and sense]
+        check_share(row, own.count(row["sense"]), len(own))
+        assert own.count(row["sense"]) == max(map(own.count, own))
+        assert row["sentences"] == found.count(label) and row["part of speech share"] == 1
+    most = sum(
+        round(table.loc[str(n), "sense share"] * table.loc[str(n), "sense known"])
+        for n in set(found)
+    )
+    check_share(table.loc["all"], most, sum(sense is not None for sense in senses))
 
 
-@pytest.mark.parametrize("points", [np.zeros((7, 3)), np.eye(2)[[0, 0, 0, 1, 1]], np.zeros((1, 1))])
-def test_what_has_no_parts_is_one_cluster(points: np.ndarray) -> None:
-    labels, silhouette = find_clusters(points, 0)
-    assert set(labels) == {0} and math.isnan(silhouette)
+def check_share(row: Any, most: int, n: int) -> None:
+    """Shares are of the known, with Wilson's interval."""
+    z, p = norm.ppf(0.975), most / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    found = [row[f"sense {name}"] for name in ("known", "share", "low", "high")]
+    assert np.allclose(np.array(found, float), [n, p, middle - half, middle + half])
 
 
-@given(st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.integers(0, 2)), min_size=1))
-def test_words_that_tell_are_those_of_the_definition(pairs: list[tuple[set[str], int]]) -> None:
-    contexts = of_texts(*(" ".join(["bank", *sorted(some), "."]) for some, _ in pairs))
-    labels = np.array([label for _, label in pairs])
-    found = telling_words("Bank", [own.words for own in contexts], labels)
-    assert set(found) == set(labels.tolist())
-    often = {w: sum(w in some for some, _ in pairs) for w in "abcdef"}
-    often = {word: number for word, number in often.items() if number >= 2}
-    total = sum(often.values())
-    for label in found:
-        scores = {}
-        inside = {w: sum(w in some for some, own in pairs if own == label) for w in often}
-        n, m = sum(inside.values()), total - sum(inside.values())
-        for word, number in often.items():
-            prior = PRIOR * number / total
-            y, z = inside[word] + prior, number - inside[word] + prior
-            if len(often) > 1 and len(found) > 1:
-                odds = math.log(y / (n + PRIOR - y)) - math.log(z / (m + PRIOR - z))
-                scores[word] = odds / math.sqrt(1 / y + 1 / z)
-        wanted = sorted((w for w in scores if scores[w] > SURELY), key=lambda w: -scores[w])
-        assert len(found[label]) == len(wanted[:TELLING])
-        assert all(scores[a] >= scores[b] - 1e-9 for a, b in pairwise(found[label]))
-
-
-def test_shares_are_of_the_known_with_wilsons_interval() -> None:
-    labels = np.array([0, 0, 0, 0, 2, 2, 5])
-    own = LayerMap(3, np.zeros((7, 2)), labels, math.nan, {0: [], 2: [], 5: ["mud"]})
-    rows = own.rows({"sense": ["n", "n", "v", None, "v", "v", None], "tag": [None] * 7})
-    assert [row["cluster"] for row in rows] == ["1", "3", "6", "all"]
-    assert [row["sentences"] for row in rows] == [4, 2, 1, 7]
-    assert [row["sense"] for row in rows] == ["n", "v", None, ""]
-    assert all(row["tag"] is None and row["tag known"] == 0 for row in rows)
-    z = norm.ppf(0.975)
-    for row, n, p in zip((rows[0], rows[1], rows[3]), (3, 2, 5), (2 / 3, 1.0, 4 / 5), strict=True):
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        found = [row[f"sense {name}"] for name in ("known", "share", "low", "high")]
-        assert np.allclose(found, [n, p, middle - half, middle + half])
+@pytest.mark.usefixtures("pca")
+def test_what_has_no_parts_is_one_cluster_in_one_place(tmp_path: Path) -> None:
+    reader = plant_states(tiny(tmp_path), lambda words: torch.ones(len(words), 32))
+    atlas = context_atlas(reader, "bark", of_texts(*(f"bark {own}" for own in REST)), layers=[1])
+    assert (
+        atlas.table["cluster"].tolist() == ["1", "all"] and atlas.table["silhouette"].isna().all()
+    )
+    (layer,) = atlas.views[0].layers
+    assert not np.array(layer.positions).any() and set(layer.groups) == {"1"}
 
 
 # --- the atlas -----------------------------------------------------------------------------------
@@ -329,6 +297,38 @@ def atlas(reader: WordReader) -> Atlas:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "umap", None)  # it compiles itself for long
         return context_atlas(reader, "Bank", planted(), layers=[6, 0])
+
+
+def check_layout(atlas: Atlas, method: str) -> None:
+    """Layers have one size around 0, and in the last one senses are apart."""
+    layers = [np.array(own.positions) for own in atlas.views[0].layers]
+    assert atlas.settings["layout"] == method
+    for layer in layers:
+        assert np.isclose((layer**2).sum(1).mean(), 1) and np.allclose(layer.mean(0), 0, atol=1e-6)
+    sides = [layer[:18].mean(0) - layer[18:].mean(0) for layer in layers]
+    assert np.linalg.norm(sides[1]) > 0.8
+    assert sides[0] @ sides[1] > 0  # a layer begins where the last one ended
+
+
+@pytest.mark.slow
+def test_umap_gives_the_same_again_and_keeps_groups_apart(reader: WordReader) -> None:
+    pytest.importorskip("umap")
+    first, again, other = (
+        context_atlas(reader, "Bank", planted(), layers=[4, 6], seed=seed) for seed in (3, 3, 4)
+    )
+    check_layout(first, "UMAP")
+    both = [own.views[0].layers[1].positions for own in (first, again, other)]
+    assert both[0] == both[1] != both[2]
+
+
+def test_without_umap_it_is_pca_and_one_line_says_so(
+    reader: WordReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with caplog.at_level(logging.WARNING):
+        check_layout(context_atlas(reader, "Bank", planted(), layers=[4, 6]), "PCA")
+    assert len(caplog.messages) == 1
+    assert "pip install 'jat_graph[atlas]'" in caplog.messages[0] and "\n" not in caplog.messages[0]
 
 
 def test_planted_senses_are_apart_and_named_by_their_words(atlas: Atlas) -> None:

@@ -3,24 +3,23 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from jat_graph import JatConfig, attach
 from jat_graph.probes import Sentence, attention_probe, read_treebank
-from jat_graph.probes.attention import JOINED, WHICH, random_labels
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,
     minilm,
-    plant,
+    planted,
     random_maps,
     random_sentence,
     random_sentences,
     tiny,
 )
+
+JOINED, WHICH = "is there a relation?", "which relation?"
 
 
 def parts(train: int = 60, test: int = 60) -> dict[str, list[Sentence]]:
@@ -33,21 +32,19 @@ def rows_of(table: Any, task: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_planted_relations_are_told(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_relations_are_told(name: str, tmp_path: Path) -> None:
     """Each head gives to the words of one relation, from the dependent to its head."""
     given_ = parts()
 
-    def maps_of(row: int, words: Any) -> torch.Tensor:
+    def maps_of(words: Any) -> torch.Tensor:
         found = next(own for part in given_.values() for own in part if list(own.words) == words)
         maps = torch.zeros(len(RELATIONS), len(words), len(words))
         for word, head in found.edges:
             maps[RELATIONS.index(found.relations[word]), word, head] = 1.0
         return maps
 
-    plant(monkeypatch, len(RELATIONS), maps_of)
-    found = attention_probe(tiny(tmp_path, name), **given_, seeds=(0, 1))
+    reader = planted(tmp_path, len(RELATIONS), maps_of, name)
+    found = attention_probe(reader, **given_, seeds=(0, 1))
     for task, chance in ((JOINED, 1 / 2), (WHICH, 1 / 4)):
         own = rows_of(found.table, task)
         wanted = ["accuracy", "low", "least", "chance"]
@@ -58,9 +55,9 @@ def test_planted_relations_are_told(
         assert difference == pytest.approx(1 - control)
 
 
-def test_random_attention_is_at_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, 3, random_maps(3, 1000))
-    table = attention_probe(tiny(tmp_path), **parts(150, 150), seeds=(1,)).table
+def test_random_attention_is_at_chance(tmp_path: Path) -> None:
+    reader = planted(tmp_path, 4, random_maps(4, 0))
+    table = attention_probe(reader, **parts(150, 150), seeds=(1,)).table
     for task in (JOINED, WHICH):
         own = rows_of(table, task).loc["attention"]
         assert own["low"] < own["chance"] < own["high"]
@@ -88,14 +85,6 @@ def test_the_attention_of_a_real_model(data_dir: Path, minilm_path: str, tmp_pat
     assert joined.loc["attention", "low"] > joined.loc["random weights", "high"]
     assert which.loc["attention", "low"] > which.loc["word distance", "high"]
     assert len(findings.save(tmp_path / "found")) == 4
-
-
-def test_random_labels_are_of_word_types() -> None:
-    types = pd.Series(np.random.default_rng(0).choice(list("abcdefgh"), 99))
-    labels = random_labels(types, 4, 0)
-    seen = dict(zip(types, labels, strict=True))
-    assert [seen[own] for own in types] == labels.tolist()
-    assert set(labels) <= set(range(4)) and len(set(labels)) > 1
 
 
 @pytest.mark.parametrize(

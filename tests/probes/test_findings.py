@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from scipy.stats import bootstrap, ttest_rel
+from scipy.stats import ttest_rel
 
 from jat_graph.probes import Findings, compare_findings
-from jat_graph.probes.findings import resampled_ratio
 
 LAYERS = (0, 3, 6)
 
@@ -33,34 +32,6 @@ def test_tables_captions_and_pictures_are_written(tmp_path: Path) -> None:
     assert lines[0] == "What heads find."
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[4:]]
     assert cells == [["0", "0.500 (0.250 to 0.750)"], ["1", ""]]
-
-
-def test_the_interval_is_that_of_scipy() -> None:
-    draw = np.random.default_rng(0)
-    totals = draw.integers(1, 30, 200)
-    hits = draw.binomial(totals, 0.3)
-    ratio, low, high = resampled_ratio(hits, totals)
-    whole = bootstrap(
-        (hits, totals),
-        lambda above, below, axis: above.sum(axis) / below.sum(axis),
-        paired=True,
-        method="percentile",
-        n_resamples=9999,
-        rng=draw,
-    ).confidence_interval
-    assert ratio == hits.sum() / totals.sum()
-    assert (low, high) == pytest.approx((whole.low, whole.high), abs=0.004)
-
-
-def test_columns_are_their_own_and_sentences_drawn_whole() -> None:
-    hits, totals = np.array([[1, 0, 3], [2, 0, 0]]), np.array([[2, 0, 3], [2, 0, 1]])
-    ratio, low, high = resampled_ratio(hits, totals)
-    assert ratio[[0, 2]].tolist() == [0.75, 0.75] and (low[0], high[0]) == (0.5, 1.0)
-    assert np.isnan([ratio[1], low[1], high[1]]).all()
-    alike = np.random.default_rng(0).integers(0, 2, 50) * 20  # one piece of evidence, not twenty
-    ratio, low, high = resampled_ratio(alike, np.full(50, 20))
-    spread = (ratio * (1 - ratio) / 50) ** 0.5
-    assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.15)
 
 
 def write(folder: Path, values: list[float | None], **told: object) -> Path:

@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy.stats import bootstrap
 
 from jat_graph import JatConfig, attach
-from jat_graph.probes import Sentence, graphs_and_trees, read_treebank
-from jat_graph.probes.graphs import PairCounts
+from jat_graph.probes import Sentence, WordReader, graphs_and_trees, read_treebank
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,
     minilm,
-    plant,
+    planted,
     random_maps,
     random_sentence,
     random_sentences,
@@ -62,44 +60,84 @@ def slow_counts(
     return rows
 
 
-@given(st.lists(st.integers(1, 8), max_size=3), st.integers(0, 2**20), st.floats(0, 1))
-def test_counts_are_those_of_loops(lengths: list[int], seed: int, density: float) -> None:
-    found = [random_sentence(length, seed + length) for length in (*lengths, 5)]
+def random_graphs(
+    found: Sequence[Sentence], density: float, seed: int, folder: Path
+) -> tuple[WordReader, list[list[set[tuple[int, int]]]]]:
+    """Return a reader of two heads, and the pairs that each joins in each sentence."""
     draw = np.random.default_rng(seed)
-    graphs = [
-        [{pair for pair in all_pairs(sentence) if draw.random() < density} for sentence in found]
-        for _ in range(2)
+    maps = {own.words: draw.random((2, len(own), len(own))) < density for own in found}
+    both = {words: own | own.swapaxes(1, 2) for words, own in maps.items()}
+    joined = [
+        [{pair for pair in all_pairs(own) if both[own.words][head][pair]} for own in found]
+        for head in range(2)
     ]
-    places = [(row, pair) for row, own in enumerate(found) for pair in all_pairs(own)]
-    joined = np.array([[pair in graph[row] for graph in graphs] for row, pair in places])
-    counts = PairCounts(found, joined.astype(np.float32), least=1)
-    assert counts.density == pytest.approx(joined.mean(0))
+    reader = planted(folder, 2, lambda words: torch.tensor(maps[tuple(words)]).float())
+    return reader, joined
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ratios_are_those_of_loops(seed: int, tmp_path: Path) -> None:
+    draw = np.random.default_rng(seed)
+    lengths = (5, *draw.integers(1, 9, 4).tolist())
+    found = [random_sentence(length, 9 * seed + row) for row, length in enumerate(lengths)]
+    reader, graphs = random_graphs(found, 0.6 * draw.random(), seed, tmp_path)
+    options: dict[str, Any] = {"maps": "attention", "density": None, "least": 1}
+    together, alone = (own.table for own in graphs_and_trees(reader, found, **options))
+    together, number = together.set_index("related"), sum(len(all_pairs(own)) for own in found)
+    assert set(together.index) <= set(KINDS)
     for kind in KINDS:
-        slow = np.array([slow_counts(found, graph, kind) for graph in graphs])  # [C, S, 3]
-        if kind in counts.kinds:
-            assert counts.of(kind) == pytest.approx(slow.transpose(2, 1, 0), abs=1e-5)
-        else:
-            assert not slow.any()
+        pairs = sum(related(own, *pair, kind) for own in found for pair in all_pairs(own))
+        assert pairs == (together.loc[kind, "pairs"] if kind in together.index else 0)
+        slow = np.array([slow_counts(found, graph, kind) for graph in graphs]).sum(1)  # [C, 3]
+        rows = alone[alone["related"] == kind].set_index("head")
+        for row, counts, joined in (
+            *((together.loc[kind], slow.sum(0), graphs) for _ in range(kind in together.index)),
+            *((rows.loc[head], slow[head], graphs[head : head + 1]) for head in rows.index),
+        ):
+            hits, chance, matched = counts
+            wanted = [hits / own if own else math.nan for own in (chance, matched)]
+            assert row[["ratio", "matched"]].tolist() == pytest.approx(wanted, nan_ok=True)
+            share = sum(len(own) for graph in joined for own in graph) / number / len(joined)
+            assert row["density"] == pytest.approx(share)
+    assert len(alone) == 2 * sum(kind in together.index for kind in KINDS[:3])
 
 
-def test_random_pairs_are_at_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, 3, random_maps(3, 0))
+def test_intervals_are_those_of_scipy_over_whole_sentences(tmp_path: Path) -> None:
+    found = random_sentences(80, 1, least=5, most=9)
+    reader, graphs = random_graphs(found, 0.2, 0, tmp_path)
+    table = graphs_and_trees(reader, found, maps="attention", density=None)[1].table
+    hits, chance, _ = np.array(slow_counts(found, graphs[1], KINDS[0])).T
+    whole = bootstrap(
+        (hits, chance),
+        lambda above, below, axis: above.sum(axis) / below.sum(axis),
+        paired=True,
+        method="percentile",
+        n_resamples=9999,
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    row = table[(table["head"] == 1) & (table["related"] == KINDS[0])].iloc[0]
+    ends = row[["ratio low", "ratio high"]].tolist()
+    assert ends == pytest.approx([whole.low, whole.high], rel=0.02)
+
+
+def test_random_pairs_are_at_chance(tmp_path: Path) -> None:
+    reader = planted(tmp_path, 3, random_maps(3, 0))
     options: dict[str, Any] = {"maps": "attention", "density": 0.2}
-    table = graphs_and_trees(tiny(tmp_path), random_sentences(300), **options)[0].table
+    table = graphs_and_trees(reader, random_sentences(300), **options)[0].table
     for name in ("ratio", "matched", "best ratio", "best matched"):
         inside = (table[f"{name} low"] < 1) & (table[f"{name} high"] > 1)
         assert inside.mean() >= 0.8, name  # of seven rows, one may be out
     assert table["density"].iloc[0] == pytest.approx(0.2, abs=0.001)
 
 
-def test_near_words_are_at_matched_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_near_words_are_at_matched_chance(tmp_path: Path) -> None:
     """Chains: neighbours are head and dependent. A head that joins neighbours knows no more."""
     chains = [
         Sentence(own.words, own.tags, tuple(range(-1, len(own) - 1)), own.relations)
         for own in random_sentences(30, least=3)
     ]
-    plant(monkeypatch, 1, lambda _, words: torch.diag(torch.ones(len(words) - 1), 1)[None])
-    table = graphs_and_trees(tiny(tmp_path), chains, maps="attention")[1].table
+    reader = planted(tmp_path, 1, lambda words: torch.diag(torch.ones(len(words) - 1), 1)[None])
+    table = graphs_and_trees(reader, chains, maps="attention")[1].table
     table = table.set_index("related")
     assert table.loc["head and dependent", "ratio low"] > 2
     assert table.loc["head and dependent", "matched"] == pytest.approx(1)

@@ -1,23 +1,18 @@
 """Probes of senses on tiny models, against their definitions word by word."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from transformers import AutoModel
 
 from jat_graph.probes import Findings, sense_probe, similarity_ratio
-from jat_graph.probes.corpora import MarkedSentence, WordNet
-from jat_graph.probes.ratio import draw_pairs
-from jat_graph.probes.senses import Choices
-from jat_graph.probes.states import CLAMP, MarkedStates, split_triples, train_map
-from jat_graph.probes.words import Rows, random_weights
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_jump_model, tiny_model
-from tests.probes.support import KEYS, marked_sentence, marked_sentences, tiny
+from tests.probes.support import AROUND, KEYS, marked_sentence, marked_sentences, plant_states, tiny
 
 TRAINING = marked_sentences(40)
 TESTS = {
@@ -28,35 +23,6 @@ TESTS = {
     ],
     "second": [marked_sentence("kill book_bill=n0 fill bark=n01"), *marked_sentences(6, seed=6)],
 }
-WIDTH = 12
-
-
-class Known:
-    """What WordNet says, without its files."""
-
-    def senses(self, lemma: str, pos: str) -> tuple[str, ...]:
-        return KEYS.get((lemma, pos), ())
-
-
-def marked(some: list[MarkedSentence], left_out: tuple[int, ...] = (), seed: int = 0) -> Any:
-    """States of two layers, drawn at random."""
-    counts = [sum(len(word.indices) for word in one.marked) for one in some]
-    values = np.random.default_rng(seed).normal(size=(2, sum(counts), 5)).astype(np.float32)
-    starts = [0, *np.cumsum(counts).tolist()]
-    for row in left_out:
-        values[:, starts[row] : starts[row + 1]] = 0
-    return MarkedStates(some, Rows(values, starts, left_out, ""))
-
-
-def slow_states(states: MarkedStates, layer: int) -> list[tuple[Any, np.ndarray, bool]]:
-    found = []
-    for row, one in enumerate(states.sentences):
-        at = states.rows.starts[row]
-        for word in one.marked:
-            own = states.rows.values[layer, at : at + len(word.indices)]
-            found.append((word, own.mean(0), row not in states.rows.left_out))
-            at += len(word.indices)
-    return found
 
 
 def slow_answer(word: Any, state: np.ndarray, known: dict[str, list[np.ndarray]]) -> bool:
@@ -72,46 +38,6 @@ def slow_answer(word: Any, state: np.ndarray, known: dict[str, list[np.ndarray]]
     return answer in word.senses
 
 
-@st.composite
-def drawn(draw: st.DrawFn) -> list[MarkedSentence]:
-    """Sentences of marked words, some with several senses, some of several words."""
-    found = []
-    several = [pair for pair, keys in KEYS.items() if keys]
-    for number in range(draw(st.integers(1, 6))):
-        parts = ["gook"]
-        for lemma, pos in draw(st.lists(st.sampled_from(several), max_size=4)):
-            indices = range(len(KEYS[lemma, pos]))
-            senses = draw(st.lists(st.sampled_from(indices), min_size=1, unique=True))
-            parts.append(f"{lemma}={pos}{''.join(map(str, senses))}")
-        found.append(marked_sentence(" ".join(parts), f"text {number}"))
-    return found
-
-
-@given(training=drawn(), tests=drawn(), seed=st.integers(0, 9), left_out=st.booleans())
-def test_nearest_centroids_follow_their_definition(
-    training: list[MarkedSentence], tests: list[MarkedSentence], seed: int, left_out: bool
-) -> None:
-    learned = marked(training, (0,) if left_out else (), seed)
-    asked = marked(tests, (), seed + 1)
-    if not any(learned.is_read):
-        assert not learned.number
-        return
-    if not asked.words:
-        return
-    choices = Choices(asked.words, learned, Known())  # type: ignore[arg-type]
-    for layer in (0, 1):
-        centroids = learned.centroids(learned.after(layer))
-        known: dict[str, list[np.ndarray]] = {}
-        for word, state, read in slow_states(learned, layer):
-            for key in word.senses if read else ():
-                known.setdefault(key, []).append(state)
-        for key, number in learned.number.items():
-            np.testing.assert_allclose(centroids[number], np.mean(known[key], 0), atol=1e-6)
-        found = choices.nearest(asked, learned, layer)
-        slow = [slow_answer(word, own, known) for word, own, _ in slow_states(asked, layer)]
-        assert found.tolist() == slow
-
-
 def states_of(model: Any, words: tuple[str, ...]) -> np.ndarray:  # [layers + 1, W, D]
     encoded = tiny_tokenizer()(list(words), is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():
@@ -121,15 +47,15 @@ def states_of(model: Any, words: tuple[str, ...]) -> np.ndarray:  # [layers + 1,
     return np.stack([np.stack([layer[0, row].mean(0).numpy() for row in rows]) for layer in hidden])
 
 
-def slow_f1(model: Any, layer: int) -> float:
+def slow_f1(model: Any, layer: int, training: list[Any] = TRAINING, tests: Any = TESTS) -> float:
     known: dict[str, list[np.ndarray]] = {}
-    for one in TRAINING:
+    for one in training:
         states = states_of(model, one.words)[layer]
         for word in one.marked:
             for key in word.senses:
                 known.setdefault(key, []).append(states[list(word.indices)].mean(0))
     right = []
-    for one in [s for some in TESTS.values() for s in some]:
+    for one in [s for some in tests.values() for s in some]:
         states = states_of(model, one.words)[layer]
         right += [
             slow_answer(word, states[list(word.indices)].mean(0), known) for word in one.marked
@@ -137,13 +63,41 @@ def slow_f1(model: Any, layer: int) -> float:
     return float(np.mean(right))
 
 
-def probe(model: Any, wordnet: WordNet, folder: Path, **options: Any) -> Findings:
+def drawn(number: int, seed: int) -> list[Any]:
+    """Draw sentences of marked words, some with several senses, some of several words."""
+    draw, found = np.random.default_rng(seed), []
+    several = [pair for pair, keys in KEYS.items() if keys]
+    for index in range(number):
+        parts = ["gook"]
+        for lemma, pos in draw.permutation(several)[: draw.integers(4)].tolist():
+            keys = len(KEYS[lemma, pos])
+            senses = draw.permutation(keys)[: draw.integers(1, keys + 1)]
+            parts.append(f"{lemma}={pos}{''.join(map(str, senses))}")
+        found.append(marked_sentence(" ".join(parts), f"text {index}"))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nearest_centroids_follow_their_definition(
+    seed: int, small_wordnet: Any, tmp_path: Path
+) -> None:
+    model, training, tests = tiny_model("bert"), drawn(8, seed), {"one": drawn(9, seed + 100)}
+    long = marked_sentence("bark=n0 lark=r0" + " dook" * 90)  # which the model cannot read
+    options: dict[str, Any] = {"seeds": (), "layers": (0, 2), "controls": False}
+    found = sense_probe(tiny(tmp_path, model), [long, *training], tests, small_wordnet, **options)
+    rows = found.table.set_index(["method", "layer"])
+    for layer in (0, 2):
+        wanted = slow_f1(model, layer, training, tests)
+        assert rows.loc[("nearest centroid", layer)]["all"] == pytest.approx(wanted)
+
+
+def probe(model: Any, wordnet: Any, folder: Path, **options: Any) -> Findings:
     return sense_probe(tiny(folder, model), TRAINING, TESTS, wordnet, **options)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_the_table_follows_the_definition(
-    name: str, small_wordnet: WordNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, small_wordnet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(name)
     found = probe(model, small_wordnet, tmp_path, seeds=(), layers=(0, 2))
@@ -152,8 +106,10 @@ def test_the_table_follows_the_definition(
         nearest = rows.loc[("nearest centroid", layer)]
         assert nearest["all"] == pytest.approx(slow_f1(model, layer))
         assert nearest["all_low"] <= nearest["all"] <= nearest["all_high"]
+        torch.manual_seed(0)
+        twin = AutoModel.from_config(model.config).eval()
         control = rows.loc[("nearest centroid, random weights", layer)]
-        assert control["all"] == pytest.approx(slow_f1(random_weights(model), layer))
+        assert control["all"] == pytest.approx(slow_f1(twin, layer))
     words = [word for some in TESTS.values() for one in some for word in one.marked]
     first = np.mean([KEYS[word.lemma, word.pos][0] in word.senses for word in words])
     assert found.table.loc[0, "all"] == pytest.approx(first)
@@ -164,7 +120,7 @@ def test_the_table_follows_the_definition(
     assert probe(model, small_wordnet, tmp_path, seeds=(), layers=(0, 2)).table.equals(found.table)
 
 
-def test_findings_of_everything_can_be_saved(small_wordnet: WordNet, tmp_path: Path) -> None:
+def test_findings_of_everything_can_be_saved(small_wordnet: Any, tmp_path: Path) -> None:
     model = tiny_jump_model("bert")
     found = probe(model, small_wordnet, tmp_path, seeds=(0, 1), layers=(1,))
     assert found.table["method"].tolist() == [
@@ -190,7 +146,7 @@ def test_findings_of_everything_can_be_saved(small_wordnet: WordNet, tmp_path: P
     ],
 )
 def test_bad_options_are_refused(
-    small_wordnet: WordNet, tmp_path: Path, options: dict[str, Any], message: str
+    small_wordnet: Any, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         probe(tiny_model("bert"), small_wordnet, tmp_path, **options)
@@ -199,94 +155,110 @@ def test_bad_options_are_refused(
 # --- the semantic probe --------------------------------------------------------------------------
 
 
-def slow_loss(mapping: np.ndarray, batch: np.ndarray, start: np.ndarray) -> float:
-    def cosines(own: np.ndarray) -> np.ndarray:  # [2, T]
-        mapped = batch @ own.T
-        mapped /= np.linalg.norm(mapped, axis=-1, keepdims=True)
-        return (mapped[0] * mapped[1:]).sum(-1)
-
-    middle = cosines(start).mean(1, keepdims=True)
-    same, other = np.clip(cosines(mapping), middle - CLAMP, middle + CLAMP).mean(1)
-    return float(other - same)
-
-
-def test_the_map_finds_what_tells_senses_apart() -> None:
+def test_the_map_finds_what_tells_senses_apart(small_wordnet: Any, tmp_path: Path) -> None:
     """The first two numbers know the sense, the others are louder noise."""
-    some = marked_sentences(400, texts=20)
-    draws = np.random.default_rng(0)
-    senses = [int("11:00" in key or "06:01" in key) for s in some for key in s.marked[0].senses]
-    values = 3 * draws.normal(size=(len(some), WIDTH))
-    values[:, :2] = np.eye(2)[senses] * 2 + 0.3 * draws.normal(size=(len(some), 2))
-    values = values.astype(np.float32)
-    parts = split_triples(marked(some), 0)
-    words = [{some[word].text for word in part.word.tolist()} for part in parts]
-    assert words[0].isdisjoint(words[1]) and [len(own) for own in words] == [18, 2]
-    trained, start = train_map(marked(some), values, seed=0)
-    assert trained.shape == start.shape == (WIDTH, WIDTH)
-    assert np.array_equal(train_map(marked(some), values, seed=0)[0], trained)
-    batch = parts[1].draw(values, 2000, np.random.default_rng(5)).numpy()
-    assert slow_loss(trained, batch, start) < slow_loss(start, batch, start) - 0.05
+    draw = torch.Generator()
+
+    def states_of(words: Sequence[str]) -> torch.Tensor:
+        states = 3 * torch.randn(len(words), 12, generator=draw)
+        sense = int(any(own in AROUND[1] for own in words))
+        states[:, :2] = 2 * torch.eye(2)[sense] + 0.1 * states[:, :2]
+        return states
+
+    reader = plant_states(tiny(tmp_path, tiny_model("bert", hidden_size=12)), states_of)
+    training, tests = marked_sentences(400, texts=20), {"own": marked_sentences(200, seed=5)}
+    options: dict[str, Any] = {"seeds": (0, 1), "layers": (1,), "controls": False}
+    table = sense_probe(reader, training, tests, small_wordnet, **options).table
+    found = table.set_index("method")
+    assert found.loc["semantic probe", "all_low"] > found.loc["random map", "all_high"]
+    assert sense_probe(reader, training, tests, small_wordnet, **options).table.equals(table)
 
 
 # --- the ratio -----------------------------------------------------------------------------------
 
-PAIRED = marked_sentences(40, seed=2)
+PAIRED = marked_sentences(40, seed=2, texts=2)
+SENSES = {one.words: one.marked[0] for one in PAIRED}
+Words = tuple[str, ...]
 
 
-def test_pairs_have_two_senses_of_a_word_each_of_another_lemma() -> None:
-    states = marked(PAIRED)
-    words, joined = draw_pairs(states, 9, seed=1)
-    lemmas = []
-    for index, (first, second) in enumerate(words.tolist()):
-        one, other = states.words[first], states.words[second]
-        before, behind = (states.sentences[states.sentence[w]] for w in (first, second))
-        assert one.lemma == other.lemma and one.senses != other.senses
-        lemmas.append(one.lemma)
-        both, at_random, behind_random = joined[3 * index : 3 * index + 3]
-        assert both.words == (*before.words, "and", *behind.words)
-        assert at_random.words[: len(before.words) + 1] == (*before.words, "and")
-        assert behind_random.words[-len(behind.words) - 1 :] == ("and", *behind.words)
-        for some, number in ((both, 2), (at_random, 1), (behind_random, 1)):
-            assert len(some.marked) == number
-            for word in some.marked:
-                assert [some.words[at] for at in word.indices] == [one.lemma]
-        for some in (at_random, behind_random):
-            assert some.words.count(one.lemma) == 1
-    assert sorted(lemmas) == ["bark", "book"]
-    first, same, other = (draw_pairs(states, 1, seed) for seed in (0, 0, 3))
-    assert first[1] == same[1] != other[1] and len(first[0]) == 1
+def read_pairs(model: Any, folder: Path, **options: Any) -> tuple[Findings, list[Any]]:
+    """Return findings, and the two sides of each joined sentence that the model read for them."""
+    read: list[tuple[Words, Words]] = []
+
+    def note(_: Any, __: Any, inputs: Any) -> None:
+        for ids in inputs["input_ids"]:
+            words = tiny_tokenizer().convert_ids_to_tokens(ids[1:-1])
+            if "[UNK]" in words:  # "and"
+                at = words.index("[UNK]")
+                read.append((tuple(words[:at]), tuple(words[at + 1 :])))
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    found = similarity_ratio(tiny(folder, model), PAIRED, **options)
+    handle.remove()
+    return found, read
 
 
-def slow_rows(model: Any, layer: int, number: int) -> dict[str, tuple[float, float]]:
+def threes(read: list[tuple[Words, Words]]) -> dict[str, list[tuple[Words, Words]]]:
+    """Return by lemma: both sentences with it, the first with a random one, one with the second."""
+    found = {}
+    for lemma in ("bark", "book"):
+        for before, behind in read:
+            if lemma in before and lemma in behind:
+                (first,) = (own for own in read if own[0] == before and lemma not in own[1])
+                (second,) = (own for own in read if own[1] == behind and lemma not in own[0])
+                assert lemma not in found
+                found[lemma] = [(before, behind), first, second]
+    return found
+
+
+def test_pairs_have_two_senses_of_a_word_each_of_another_lemma(tmp_path: Path) -> None:
+    model, options = tiny_model("bert"), {"pairs": 9, "layers": (0,)}
+    reads = [
+        read_pairs(model, tmp_path / str(number), seed=seed, **options)[1]
+        for number, seed in enumerate((0, 0, 3))
+    ]
+    assert sorted(reads[0]) == sorted(reads[1]) != sorted(reads[2])
+    for read in reads:
+        found = threes(read)
+        assert set(found) == {"bark", "book"} and len(read) == 6
+        assert all(side in SENSES for own in read for side in own)
+        for (before, behind), *_ in found.values():
+            assert SENSES[before].senses != SENSES[behind].senses
+    assert len(read_pairs(model, tmp_path / "one", **options | {"pairs": 1})[1]) == 3
+
+
+def slow_rows(model: Any, layer: int, read: list[Any]) -> dict[str, tuple[float, float]]:
     """The ratio of mean cosines and the share of wrong words, of states as they are."""
-    states = [states_of(model, one.words)[layer] for one in PAIRED]
-    words = [(row, word) for row, one in enumerate(PAIRED) for word in one.marked]
-    own = [states[row][list(word.indices)].mean(0) for row, word in words]
-    pairs, joined = draw_pairs(marked(PAIRED), number, seed=0)
+    own = [states_of(model, one.words)[layer][one.marked[0].indices[0]] for one in PAIRED]
 
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
+    def state(lemma: str, side: int, both: tuple[Words, Words]) -> np.ndarray:
+        at = both[side].index(lemma) + side * (len(both[0]) + 1)
+        return states_of(model, (*both[0], "and", *both[1]))[layer][at]
+
     found: dict[str, list[tuple[float, float]]] = {}
-    for index, pair in enumerate(pairs.tolist()):
-        three = [
-            [states_of(model, one.words)[layer][list(w.indices)].mean(0) for w in one.marked]
-            for one in joined[3 * index : 3 * index + 3]
-        ]
-        for side, word in enumerate(pair):
-            senses = words[word][1].senses, words[pair[1 - side]][1].senses
+    for lemma, three in threes(read).items():
+        for side, words in enumerate(three[0]):
+            word = [one.words for one in PAIRED].index(words)
             near, far = (
                 np.mean(
-                    [own[i] for i, (_, w) in enumerate(words) if w.senses == s and i != word], 0
+                    [
+                        own[i]
+                        for i, one in enumerate(PAIRED)
+                        if one.marked[0].senses == SENSES[some].senses and i != word
+                    ],
+                    0,
                 )
-                for s in senses
+                for some in (words, three[0][1 - side])
             )
-            for name, state in (
+            for name, one in (
                 ("alone", own[word]),
-                ("with the other sense", three[0][side]),
-                ("with a random sentence", three[1 + side][0]),
+                ("with the other sense", state(lemma, side, three[0])),
+                ("with a random sentence", state(lemma, side, three[1 + side])),
             ):
-                found.setdefault(name, []).append((cosine(state, near), cosine(state, far)))
+                found.setdefault(name, []).append((cosine(one, near), cosine(one, far)))
     return {
         name: (sum(a for a, _ in some) / sum(b for _, b in some), np.mean([a < b for a, b in some]))
         for name, some in found.items()
@@ -297,10 +269,10 @@ def slow_rows(model: Any, layer: int, number: int) -> dict[str, tuple[float, flo
 def test_the_ratio_follows_its_definition(name: str, tmp_path: Path) -> None:
     model = tiny_model(name)
     options: dict[str, Any] = {"pairs": 2, "layers": (0, 2)}
-    found = similarity_ratio(tiny(tmp_path, model), PAIRED, **options)
+    found, read = read_pairs(model, tmp_path, **options)
     rows = found.table.set_index(["layer", "states", "sentence"])
     for layer in (0, 2):
-        for where, (ratio, wrong) in slow_rows(model, layer, 2).items():
+        for where, (ratio, wrong) in slow_rows(model, layer, read).items():
             row = rows.loc[(layer, "as they are", where)]
             assert row["ratio"] == pytest.approx(ratio, rel=1e-4)
             assert row["wrong"] == pytest.approx(wrong)

@@ -20,7 +20,6 @@ from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.inspection import inspect_text
 from jat_graph.probes import Sentence, view
-from jat_graph.viewer.content import Links
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 BARK = Sentence(
@@ -54,7 +53,7 @@ def model(
     detach(plain)
 
 
-def dense(links: Links, length: int) -> torch.Tensor:
+def dense(links: Any, length: int) -> torch.Tensor:
     matrix = torch.zeros(length, length)
     matrix[links.queries, links.keys] = links.values
     return matrix
