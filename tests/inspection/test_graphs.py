@@ -10,7 +10,7 @@ from jat_graph.hf import CapturedLayer
 from jat_graph.inspection import Token
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.statistics import layer_statistics
-from jat_graph.masks.tokens import TokenMask
+from jat_graph.masks import TokenMask
 from tests.inputs import random_heads, random_padding_mask
 from tests.support import assert_equal
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, attach
-from jat_graph.inspection import graph_statistics
+from jat_graph.inspection import GraphStructure, graph_statistics
 from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.statistics import GraphStructure, structure_sums
+from jat_graph.inspection.statistics import structure_sums
 from jat_graph.inspection.tracing import run_model
 from tests.inspection.test_calibration import random_batches, tiny_bert
 from tests.inspection.test_graphs import captured

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.masks.tokens import TokenMask, resolve_mask, shared_row
+from jat_graph.masks import TokenMask
+from jat_graph.masks.tokens import resolve_mask, shared_row
 from tests.oracles import reference_mask
 from tests.support import CAUSAL_MASKS, MASKS, PADDING_MASKS, heads_and_masks, make_mask
 

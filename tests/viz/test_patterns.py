@@ -8,8 +8,6 @@ from matplotlib.colors import to_rgba
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from jat_graph.viz.figures import COLOURS
-from jat_graph.viz.patterns import SEVERAL
 from tests.viz.support import assert_apart, draw_inside
 
 
@@ -42,8 +40,8 @@ def test_each_pair_has_the_colour_of_the_member_that_allows_it() -> None:
             )[0, 0].numpy()
             for part in (member, other)
         )
-        assert (drawn[own & ~others] == to_rgba(COLOURS[number])).all()
-        assert (drawn[own & others] == to_rgba(SEVERAL)).all()
+        assert (drawn[own & ~others] == to_rgba(("#0072b2", "#e69f00")[number])).all()
+        assert (drawn[own & others] == to_rgba("#222222")).all()
     white = (drawn == np.ones(4)).all(-1)
     assert 144 - white.sum() == union.num_edges(12)
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [

@@ -8,7 +8,6 @@ from matplotlib.colors import to_hex
 
 from jat_graph.inspection import HeadView, Jump, Link, SteppingStone, Stone, StoneReport, Token
 from jat_graph.viz import draw_head
-from jat_graph.viz.stones import JUMP_COLOUR, SIDE_COLOURS
 from tests.viz.support import assert_apart, draw_inside, texts
 
 WORDS = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
@@ -68,10 +67,10 @@ def test_lines_are_links_and_the_ways_of_jumps() -> None:
         for line, width in zip(lines.get_segments(), lines.get_linewidths(), strict=True)
     }
     book, other = heights["book 1 +"], heights["book 1 −"]
-    ways = {(JUMP_COLOUR, 0, book, 7, 2.375), (JUMP_COLOUR, 0, other, 7, 1.125)}
-    assert {line for line in drawn if line[0] == JUMP_COLOUR} == ways
+    ways = {("#d81b60", 0, book, 7, 2.375), ("#d81b60", 0, other, 7, 1.125)}
+    assert {line for line in drawn if line[0] == "#d81b60"} == ways
     links = {
-        (SIDE_COLOURS[1 - 2 * (n % 2)], row, height, row, round(0.3 + 2 * (0.5 + n) / 5.5, 6))
+        (("#0072b2", "#e69f00")[n % 2], row, height, row, round(0.3 + 2 * (0.5 + n) / 5.5, 6))
         for n, height in enumerate(heights.values())
         for row in ((0, 7) if n < 2 else (0,))
     }
