@@ -9,8 +9,8 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.transforms import AddSelfLoops, Compose
 
 from jat_graph import JatConfig, PairGraph, attention_graph
-from jat_graph.transforms import AttentionToGraph
 from jat_graph.nn import JumpConv
+from jat_graph.transforms import AttentionToGraph
 from tests.inputs import random_heads
 
 PAPER = JatConfig.paper()

@@ -6,7 +6,6 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import Documents, Pattern, parse_pattern
 
 SIZES = st.integers(1, 12)
@@ -78,15 +77,12 @@ def patterns(draw: st.DrawFn) -> Pattern:
 
 
 def all_pairs(pattern: Pattern, length: int, heads: int = 1) -> Tensor:
-    """Return the pairs that the pattern itself gives, ``[B|1, H|1, L, L]``."""
-    return pattern_rows(
-        pattern,
-        valid=None,
-        num_queries=length,
-        num_keys=length,
-        heads=range(heads),
-        device=torch.device("cpu"),
-    )
+    """Return the pairs that the pattern itself gives, ``[B, H, L, L]``."""
+    sequences = max(1, pattern.num_sequences)
+    batch, head = torch.arange(sequences)[:, None, None, None], torch.arange(heads)[:, None, None]
+    places = torch.arange(length)
+    rows = pattern.mask_mod(batch, head, places[:, None], places)
+    return rows.expand(sequences, heads, length, length)
 
 
 def packed(length: int, batch: int = 2) -> Documents:

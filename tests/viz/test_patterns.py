@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.colors import to_rgba
 
-from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
+from tests.patterns.support import all_pairs
 from tests.viz.support import assert_apart, draw_inside
 
 
@@ -34,12 +33,7 @@ def test_each_pair_has_the_colour_of_the_member_that_allows_it() -> None:
     drawn = image.cmap(image.norm(image.get_array()))
     for number, member in enumerate(union.members):
         other = union.members[1 - number]
-        own, others = (
-            pattern_rows(
-                part, valid=None, num_queries=12, num_keys=12, heads=[0], device=torch.device("cpu")
-            )[0, 0].numpy()
-            for part in (member, other)
-        )
+        own, others = (all_pairs(part, 12)[0, 0].numpy() for part in (member, other))
         assert (drawn[own & ~others] == to_rgba(("#0072b2", "#e69f00")[number])).all()
         assert (drawn[own & others] == to_rgba("#222222")).all()
     white = (drawn == np.ones(4)).all(-1)
