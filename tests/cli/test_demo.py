@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from jat_graph.cli.partners import chance, draw_sequences
 from tests.cli.conftest import Run
 
 
@@ -37,26 +35,13 @@ def test_it_writes_and_shows_what_it_found(tiny_model: str, tmp_path: Path, run:
     assert content["curves"] == curves[0] != curves[1]
 
 
-def test_a_partner_is_found_over_the_hub_that_both_share() -> None:
-    sizes = np.array([1, 3, 2, 3])
-    ids, answers = draw_sequences(sizes, 3, np.random.default_rng(0))
-    for row, right, size in zip(ids, answers, sizes, strict=True):
-        tokens = row[row[:, 0] > 0].tolist()
-        assert len(tokens) == 3 * size
-        assert torch.equal(right > 0, row[:, 2] > 0)  # names alone are asked
-        values = {first: value for first, second, value in tokens if not second}
-        assert len(values) == 2 * size
-        partner = {}
-        for first, second, value in tokens:
-            if second:
-                assert value == 0
-                partner |= {first: second, second: first}
-        for (first, second, _), answer in zip(tokens, right.tolist(), strict=False):
-            assert second or answer == values[partner[first]]
-
-
-def test_chance_is_the_share_of_the_commonest_value() -> None:
-    for drawn in (1, 2, 5, 9):
+def test_chance_is_the_share_of_the_commonest_value(
+    tiny_model: str, tmp_path: Path, run: Run
+) -> None:
+    run("demo", "--output", tmp_path, "--model", tiny_model, "--pairs", 5, "--steps", 1)
+    content = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    for pairs in range(1, 6):
+        drawn = 2 * pairs - 1  # values that are not one's own
         draws = np.random.default_rng(0).integers(8, size=(40_000, drawn))
         most = (draws[..., None] == np.arange(8)).sum(1).max(1)
-        assert chance(drawn) == pytest.approx(most.mean() / drawn, abs=0.005)
+        assert content["chance"][str(pairs)] == pytest.approx(most.mean() / drawn, abs=0.005)

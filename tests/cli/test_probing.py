@@ -8,7 +8,6 @@ from typing import Any
 import nltk.data
 import pytest
 
-from jat_graph.cli.probing import KINDS
 from tests.cli.conftest import Run
 from tests.probes.support import write_wordnet
 
@@ -139,9 +138,16 @@ def _write_senses(folder: Path) -> dict[str, Path]:
     return {"semcor": folder / "semcor3.0", "wordnet": wordnet, "evaluation": sets}
 
 
-@pytest.mark.parametrize(("kind", "options"), [("senses", {"seeds": [0]}), ("ratio", {"pairs": 1})])
+@pytest.mark.parametrize(
+    ("kind", "names", "options"),
+    [
+        ("senses", ("semcor", "evaluation", "wordnet"), {"seeds": [0]}),
+        ("ratio", ("semcor", "wordnet"), {"pairs": 1}),
+    ],
+)
 def test_senses_are_asked_after(
     kind: str,
+    names: tuple[str, ...],
     options: dict[str, Any],
     run: Run,
     tiny_model: str,
@@ -150,7 +156,6 @@ def test_senses_are_asked_after(
 ) -> None:
     monkeypatch.setattr(nltk.data, "path", list(nltk.data.path))
     data = _write_senses(tmp_path)
-    names = [*KINDS[kind][1], "wordnet"]
     given_ = [part for name in names for part in (f"--{name}", data[name])]
     folder = tmp_path / "out"
     own = options_of(**options, layers=[1])
