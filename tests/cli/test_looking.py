@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import jat_graph
 from jat_graph import JatConfig
 from jat_graph.cli.app import app
-from jat_graph.cli.options import load_model
-from jat_graph.hf import attached_config
+from jat_graph.hf import attach, attached_config
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"
@@ -114,28 +113,36 @@ def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
 
 @pytest.mark.parametrize("start", ["pairs", "stones"])
 def test_models_keep_their_heads_unless_others_are_asked_for(
-    start: str, tiny_model: str, tmp_path: Path
+    start: str, run: Run, tiny_model: str, tmp_path: Path
 ) -> None:
-    assert attached_config(load_model(tiny_model)[0]) is None
-    given = ("stones", None) if start == "stones" else (None, ["threshold=2"])
-    model, tokenizer = load_model(tiny_model, *given, JatConfig(heads=2))
-    config = attached_config(model)
-    assert not model.training
+    def inspected(model: object, *options: str) -> tuple[JatConfig, set[str]]:
+        file = tmp_path / "report.json"
+        run("inspect", "--model", model, "--text", TEXT, "--json", file, *options)
+        content = read(file)
+        strengths = {str(head.get("strengths")) for head in content["heads"]}
+        return JatConfig.from_dict(content["config"]), strengths
+
+    model, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModel, AutoTokenizer))
+    given = ("--config", "stones") if start == "stones" else ("--set", "heads=2")
+    config, before = inspected(tiny_model, *given)
     if start == "stones":
         assert {tokenizer.cls_token_id, tokenizer.sep_token_id} <= set(config.excluded_token_ids)
     else:
-        assert config == JatConfig(heads=2).replace(threshold=2.0)
-    learned = {name: part for name, part in model.named_parameters() if "strength" in name}
+        assert config == JatConfig(heads=2)
+    attach(model, config, tokenizer=tokenizer)
+    learned = [part for name, part in model.named_parameters() if "strength" in name]
     assert bool(learned) == (start == "stones")
-    for part in learned.values():
+    assert before == {"[[0.0, 0.0, 0.0]]" if learned else "None"}
+    for part in learned:
         part.data.fill_(0.5)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    assert attached_config(load_model(str(tmp_path))[0]) == config
-    changed, _ = load_model(str(tmp_path), None, ["threshold=3"])
-    assert attached_config(changed) == config.replace(threshold=3.0)
-    assert all((dict(changed.named_parameters())[name] == 0.5).all() for name in learned)
-    assert attached_config(load_model(str(tmp_path), "paper")[0]) == JatConfig.paper()
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer.save_pretrained(tmp_path / "saved")
+    kept, strengths = inspected(tmp_path / "saved")
+    assert kept == attached_config(model) == config
+    assert strengths == {"[[0.5, 0.5, 0.5]]" if learned else "None"}
+    changed = inspected(tmp_path / "saved", "--set", "threshold=3")
+    assert changed == (config.replace(threshold=3.0), strengths)
+    assert inspected(tmp_path / "saved", "--config", "paper") == (JatConfig.paper(), {"None"})
 
 
 # --- calibrate -----------------------------------------------------------------------------------
