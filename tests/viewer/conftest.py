@@ -2,16 +2,17 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from jat_graph.inspection import Jump, SteppingStone, Token
-from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page
-from jat_graph.viewer.content import HeadContent, ParsedWords, TextContent, strongest_links
+from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page, head_view
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -69,12 +70,30 @@ def opened(chromium: Any, tmp_path: Path) -> Iterator[Opened]:
     assert said == []
 
 
-def made_up_head(layer: int, head: int, length: int, jumps: bool = True) -> HeadContent:
-    """Return a head of random attention, whose jumps go over two stones each."""
-    torch.manual_seed(100 * layer + head)
-    before, after = torch.randn(2, length, length).softmax(-1)
-    if not jumps:
-        return HeadContent(layer, head, {"attention": strongest_links(after, 4096)})
+def links_of(matrix: torch.Tensor) -> Any:
+    """Return the links that a page has of one matrix."""
+    (head,) = head_view([matrix[None]], ["token"] * len(matrix)).texts[0].heads
+    return head.links["attention"]
+
+
+def made_up_text(
+    tokens: tuple[str, ...], places: list[tuple[int, int]], jumps: bool = True
+) -> Any:  # what a page has of a text
+    """Return a text with heads of random attention, whose jumps go over two stones each."""
+    (text,) = head_view([torch.ones(1, len(tokens), len(tokens))], tokens).texts
+    (plain,) = text.heads
+    heads = []
+    for layer, head in places:
+        torch.manual_seed(100 * layer + head)
+        before, after = torch.randn(2, len(tokens), len(tokens)).softmax(-1)
+        own = replace(plain, layer=layer, head=head, links={"attention": links_of(after)})
+        heads.append(with_jumps(own, before, after) if jumps else own)
+    return replace(text, heads=tuple(heads))
+
+
+def with_jumps(head: Any, before: torch.Tensor, after: torch.Tensor) -> Any:
+    """Return the head with a random graph."""
+    length = len(after)
     graph = torch.rand(length, length).tril(-1).round(decimals=3)
     matrices = {"attention": after, "before": before, "difference": after - before, "graph": graph}
     tokens = [Token(n, "") for n in range(length)]
@@ -86,8 +105,8 @@ def made_up_head(layer: int, head: int, length: int, jumps: bool = True) -> Head
         Jump(tokens[i], tokens[k], *(float(m[i, k]) for m in (graph, before, after)), stones, 3)
         for i, k in graph.nonzero().tolist()[:5]
     )
-    links = {kind: strongest_links(matrix, 4096) for kind, matrix in matrices.items()}
-    return HeadContent(layer, head, links, found, num_jumps=17, note="A note.")
+    links = {kind: links_of(matrix) for kind, matrix in matrices.items()}
+    return replace(head, links=links, jumps=found, num_jumps=17, note="A note.")
 
 
 def made_up_atlas(points: int = 30, label: str = "bank") -> AtlasView:
@@ -109,14 +128,17 @@ def made_up_atlas(points: int = 30, label: str = "bank") -> AtlasView:
 def made_up_page(tokens: tuple[str, ...] = HOSTILE, heads: int = 3) -> Page:
     """Return a page with everything: a text with a tree and jumps, one without, and a map."""
     number = len(tokens)
-    chain = ParsedWords(
-        tokens, ("NOUN",) * number, tuple(range(-1, number - 1)), ("obj",) * number,
-        tuple(range(number)),
-    )  # fmt: skip
-    jumping = [made_up_head(layer, head, number) for layer in (0, 3) for head in range(heads)]
-    plain = [made_up_head(0, head, 4, jumps=False) for head in range(2)]
+    chain = SimpleNamespace(
+        words=tokens,
+        tags=("NOUN",) * number,
+        heads=tuple(range(-1, number - 1)),
+        relations=("obj",) * number,
+        tokens=tuple(range(number)),
+    )
+    plain = made_up_text(("a", "b", "c", "d"), [(0, 0), (0, 1)], jumps=False)
+    jumping = made_up_text(tokens, [(layer, head) for layer in (0, 3) for head in range(heads)])
     texts = (
-        TextContent(" ".join(tokens), tokens, tuple(jumping), parse=chain, second=2),
-        TextContent("four words", ("a", "b", "c", "d"), tuple(plain)),
+        replace(jumping, parse=chain, second=2),
+        replace(plain, title="four words"),
     )
     return Page("</title><script>alert(2)</script>", texts, (made_up_atlas(),))

@@ -2,66 +2,53 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jat_graph.viewer.content import (
-    FILE_BYTES,
-    JUMP_BYTES,
-    LINK_BYTES,
-    links_with_room,
-    strongest_links,
-)
+from jat_graph.viewer import head_view
+from tests.viewer.conftest import links_of
 
 
-def slow_links(
-    matrix: torch.Tensor, most: int, shown: int
-) -> tuple[set[tuple[int, int]], float, float]:
-    """Return what is kept, and the shares of what is not: too weak, and hidden."""
-    entries = {
-        (i, k): abs(float(matrix[i, k])) for i in range(len(matrix)) for k in range(matrix.size(1))
+def slow_links(matrix: torch.Tensor, most: int) -> tuple[list[tuple[int, int]], float]:
+    """Return what is kept, and the share of what is too weak."""
+    sizes = {
+        (i, k): abs(value) for i, row in enumerate(matrix.tolist()) for k, value in enumerate(row)
     }
-    total = sum(entries.values())
-    visible = {pair: value for pair, value in entries.items() if pair[1] < shown and value}
-    first = set()
-    for i in range(len(matrix)):
-        row = {pair: value for pair, value in visible.items() if pair[0] == i}
-        first |= {max(row, key=row.__getitem__)} if row else set()
-    rest = sorted(set(visible) - first, key=lambda pair: -visible[pair])
-    kept = first | set(rest[: max(0, most - len(first))])
-    weak = sum(visible[pair] for pair in set(visible) - kept)
-    hidden = total - sum(visible.values())
-    return kept, weak / total if total else 0.0, hidden / total if total else 0.0
+    pairs = sorted((pair for pair in sizes if sizes[pair]), key=lambda pair: -sizes[pair])
+    first = {pair[0]: pair for pair in reversed(pairs)}  # the strongest of each row
+    rest = [pair for pair in pairs if pair != first[pair[0]]]
+    kept = {*first.values(), *rest[: most - len(first)]}
+    weak = sum(sizes[pair] for pair in pairs if pair not in kept)
+    return sorted(kept), weak / (sum(sizes.values()) or 1.0)
 
 
-@given(
-    rows=st.integers(1, 7),
-    others=st.integers(0, 3),
-    extra=st.integers(0, 60),
-    kind=st.sampled_from(["attention", "difference", "causal", "nothing"]),
-    seed=st.integers(0, 1000),
-)
-def test_the_strongest_of_each_row_and_of_all_are_kept(
-    rows: int, others: int, extra: int, kind: str, seed: int
-) -> None:
-    torch.manual_seed(seed)
-    matrix = torch.randn(rows, rows + others).softmax(-1)
-    if kind == "difference":
-        matrix = matrix - torch.randn(rows, rows + others).softmax(-1)
-    elif kind != "attention":
-        matrix = matrix.tril() if kind == "causal" else torch.zeros_like(matrix)
-    links = strongest_links(matrix, rows + extra, rows)
-    kept, weak, hidden = slow_links(matrix, rows + extra, rows)
+@pytest.mark.parametrize("length", [1, 7, 100])  # 4096 links are shown of a matrix, at most
+@pytest.mark.parametrize("kind", ["attention", "uneven", "difference", "causal", "nothing"])
+def test_the_strongest_of_each_row_and_of_all_are_kept(kind: str, length: int) -> None:
+    torch.manual_seed(length)
+    one, other = torch.randn(2, length, length).softmax(-1)
+    matrix = {
+        "attention": one,
+        "uneven": one * torch.linspace(1e-3, 1, length)[:, None],  # rows that are weak throughout
+        "difference": one - other,
+        "causal": one.tril(),
+        "nothing": 0 * one,
+    }[kind]
+    links = links_of(matrix)
+    kept, weak = slow_links(matrix, 4096)
     pairs = list(zip(links.queries.tolist(), links.keys.tolist(), strict=True))
-    assert pairs == sorted(kept)
+    assert pairs == kept
     assert links.values.tolist() == [float(matrix[pair]) for pair in pairs]
     assert links.left_out == pytest.approx(weak, abs=1e-6)
-    assert links.hidden == pytest.approx(hidden, abs=1e-6)
+    assert links.hidden == 0
 
 
-def test_what_fits_is_kept_and_what_does_not_is_refused() -> None:
-    assert links_with_room(576 * 512, 576) == 4096  # 12 × 12 heads that jump, on 512 tokens
-    assert 512 <= links_with_room(4 * 576 * 512, 4 * 576) < 4096
+@pytest.mark.parametrize(("heads", "least", "most"), [(600, 4096, 4096), (1000, 70, 4095)])
+def test_what_fits_is_kept(heads: int, least: int, most: int) -> None:
+    page = head_view([torch.rand(70, 70).expand(heads, 70, 70)], ["token"] * 70)
+    (number,) = {len(head.links["attention"].values) for head in page.texts[0].heads}
+    assert least <= number <= most
+    assert len(page.html) < 20_000_000
+
+
+def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="below 20 MB"):
-        links_with_room(57600 * 512, 57600)
-    assert LINK_BYTES + JUMP_BYTES < FILE_BYTES
+        head_view([torch.ones(84_000, 1, 1)], ["token"])
