@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -20,8 +20,9 @@ from torch.utils._pytree import tree_leaves
 from jat_graph.adjacency.sampling import sampled_positions
 from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.adjacency.thresholds import _sampled_triples
-from jat_graph.config import JatConfig
-from jat_graph.masks.tokens import TokenMask
+from jat_graph import JatConfig, attention_graph, jump_operator
+from jat_graph.hf import CapturedLayer, capture_scores
+from jat_graph.masks import TokenMask
 from tests.inputs import random_padding_mask
 from tests.oracles import (
     reference_graph,
@@ -273,6 +274,33 @@ def configs(draw: st.DrawFn, backend: str, masks: tuple[str, ...], heads: int) -
         each | st.fixed_dictionaries({(head,): each | st.just((1.0,)) for head in range(heads)})
     )
     return JatConfig.paper(**settings)
+
+
+def captured_layers(model: torch.nn.Module, inputs: Mapping[str, Tensor]) -> list[CapturedLayer]:
+    """Return what the jump heads of a model see of inputs."""
+    with torch.no_grad(), capture_scores(model.eval()) as layers:
+        model(**inputs)
+    return layers
+
+
+def layer_weights(layer: CapturedLayer) -> Tensor:
+    """Return A of hard votes, or P without what stays, of a layer: ``[B, H, L, L]``."""
+    valid = layer.mask.valid
+    options: dict[str, Any] = {
+        "config": layer.config.replace(soft_temperature=None),
+        "attention_mask": None if valid is None else valid[:, 0],
+        "is_causal": layer.mask.causal,
+        "scale": layer.scale,
+    }
+    if layer.config.graph.kind == "stones":
+        walk = jump_operator(layer.query, layer.key, **options).to_dense()
+        return walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1))
+    batch, heads, length, _ = layer.query.shape
+    weights = layer.query.new_zeros(batch, heads, length, length)
+    for graph in attention_graph(layer.query, layer.key, **options).to_data_list():
+        source, target = graph.token[graph.edge_index]
+        weights[graph.sequence, graph.head, target, source] = graph.edge_weight
+    return weights
 
 
 def assert_equal(got: Tensor, want: Tensor) -> None:

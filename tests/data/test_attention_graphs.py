@@ -17,11 +17,9 @@ from transformers import MambaConfig, MambaModel, PreTrainedModel
 from jat_graph import JatConfig
 from jat_graph.data import AttentionGraphs, attention_graphs
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import run_model
 from tests.data.support import TEXTS, assert_is, attention_maps, slow_graph, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
-from tests.support import MemoryMeter
+from tests.support import MemoryMeter, captured_layers, layer_weights
 
 HEADS = [(0, 1), (2, 3)]
 
@@ -91,9 +89,9 @@ def test_jumps_are_the_graphs_of_jump_heads(config: JatConfig, tmp_path: Path) -
     assert any(graph.num_edges for graph in graphs)
     for text, graph in zip(TEXTS, graphs, strict=True):
         inputs = tokenizer(text, return_tensors="pt")
-        layers = {own.layer: own for own in run_model(model, inputs, jumps=True)[1]}
+        layers = {own.layer: own for own in captured_layers(model, inputs)}
         maps = [
-            layer_graph(layers[layer]).weights[0, layers[layer].heads.index(head)]
+            layer_weights(layers[layer])[0, layers[layer].heads.index(head)]
             for layer, head in heads
         ]
         with torch.no_grad():
