@@ -17,10 +17,10 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.adjacency.sampling import sampled_positions
 from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.adjacency.thresholds import _sampled_triples
-from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.masks import TokenMask
 from tests.inputs import random_padding_mask
