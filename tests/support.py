@@ -18,11 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jat_graph import JatConfig, attention_graph, jump_operator
-from jat_graph.adjacency.sampling import sampled_positions
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.adjacency.thresholds import _sampled_triples
 from jat_graph.hf import CapturedLayer, capture_scores
-from jat_graph.masks import TokenMask
+from tests.adjacency.support import sampled_ranks, sampled_triples
 from tests.inputs import random_padding_mask
 from tests.oracles import (
     reference_graph,
@@ -158,20 +155,6 @@ def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
     if config.graph.vote_rate is not None:
         settings["triples"] = {n: sampled_triples(config, n) for n in range(2, length + 1)}
     return settings
-
-
-def sampled_ranks(config: JatConfig, count: int) -> Tensor:
-    """Return the ranks that the library samples from a sequence of ``count`` tokens."""
-    valid = torch.ones(1, 1, count, dtype=torch.bool)
-    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
-    return position[chosen].sort().values
-
-
-def sampled_triples(config: JatConfig, count: int) -> Tensor:
-    """Return the triples (i, k, j) that the library samples: ``[T, 3]``."""
-    nothing = torch.zeros(1, 1, count, 1)
-    *triples, _ = _sampled_triples(config, QueryKeyScores(nothing, nothing, 1.0), TokenMask())
-    return torch.stack([ranks[0, 0] for ranks in triples], dim=-1)
 
 
 def oracle_graph(config: JatConfig, case: Case) -> Any:
@@ -322,6 +305,11 @@ class MemoryMeter(TorchDispatchMode):
         self.largest = self.peak = self._alive = 0
         self.allocated: Counter[str] = Counter()
         self._storages: dict[int, Any] = {}
+
+    def restart(self) -> None:
+        """Forget what was before, but for the memory that is still alive."""
+        self.largest, self.peak = 0, self._alive
+        self.allocated.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
