@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -17,11 +17,9 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jat_graph.adjacency.sampling import sampled_positions
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.adjacency.thresholds import _sampled_triples
-from jat_graph.config import JatConfig
-from jat_graph.masks.tokens import TokenMask
+from jat_graph import JatConfig, attention_graph, jump_operator
+from jat_graph.hf import CapturedLayer, capture_scores
+from tests.adjacency.support import sampled_ranks, sampled_triples
 from tests.inputs import random_padding_mask
 from tests.oracles import (
     reference_graph,
@@ -159,20 +157,6 @@ def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
     return settings
 
 
-def sampled_ranks(config: JatConfig, count: int) -> Tensor:
-    """Return the ranks that the library samples from a sequence of ``count`` tokens."""
-    valid = torch.ones(1, 1, count, dtype=torch.bool)
-    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
-    return position[chosen].sort().values
-
-
-def sampled_triples(config: JatConfig, count: int) -> Tensor:
-    """Return the triples (i, k, j) that the library samples: ``[T, 3]``."""
-    nothing = torch.zeros(1, 1, count, 1)
-    *triples, _ = _sampled_triples(config, QueryKeyScores(nothing, nothing, 1.0), TokenMask())
-    return torch.stack([ranks[0, 0] for ranks in triples], dim=-1)
-
-
 def oracle_graph(config: JatConfig, case: Case) -> Any:
     """Return the oracle's graph."""
     settings = oracle_settings(config, case.query.size(2))
@@ -275,6 +259,33 @@ def configs(draw: st.DrawFn, backend: str, masks: tuple[str, ...], heads: int) -
     return JatConfig.paper(**settings)
 
 
+def captured_layers(model: torch.nn.Module, inputs: Mapping[str, Tensor]) -> list[CapturedLayer]:
+    """Return what the jump heads of a model see of inputs."""
+    with torch.no_grad(), capture_scores(model.eval()) as layers:
+        model(**inputs)
+    return layers
+
+
+def layer_weights(layer: CapturedLayer) -> Tensor:
+    """Return A of hard votes, or P without what stays, of a layer: ``[B, H, L, L]``."""
+    valid = layer.mask.valid
+    options: dict[str, Any] = {
+        "config": layer.config.replace(soft_temperature=None),
+        "attention_mask": None if valid is None else valid[:, 0],
+        "is_causal": layer.mask.causal,
+        "scale": layer.scale,
+    }
+    if layer.config.graph.kind == "stones":
+        walk = jump_operator(layer.query, layer.key, **options).to_dense()
+        return walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1))
+    batch, heads, length, _ = layer.query.shape
+    weights = layer.query.new_zeros(batch, heads, length, length)
+    for graph in attention_graph(layer.query, layer.key, **options).to_data_list():
+        source, target = graph.token[graph.edge_index]
+        weights[graph.sequence, graph.head, target, source] = graph.edge_weight
+    return weights
+
+
 def assert_equal(got: Tensor, want: Tensor) -> None:
     """Compare within the error that float64 is allowed."""
     assert_close(got, want, rtol=1e-10, atol=1e-10)
@@ -294,6 +305,11 @@ class MemoryMeter(TorchDispatchMode):
         self.largest = self.peak = self._alive = 0
         self.allocated: Counter[str] = Counter()
         self._storages: dict[int, Any] = {}
+
+    def restart(self) -> None:
+        """Forget what was before, but for the memory that is still alive."""
+        self.largest, self.peak = 0, self._alive
+        self.allocated.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -17,8 +17,8 @@ from examples.data import load_splits
 from examples.sweeps.definition import read_sweep
 from examples.tasks import Task
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.adjacency.sampling import sampled_positions
 from jat_graph.hf import attach
+from tests.adjacency.support import sampled_ranks
 from tests.hf.models import tiny_model
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (
@@ -96,9 +96,7 @@ def test_the_released_order_is_a_sum_of_hops(order: int, coefficient: float, pad
 def test_the_efficient_preset_is_the_released_one_and_counts_each_hop_once(order: int) -> None:
     query, key, value = some_heads(3.0)
     config = JatConfig.released(efficient=True, hop_weights=(0.5,) * (order + 1))
-    count = torch.full((1, 1, 1), LENGTH)
-    sample = sampled_positions(config, torch.ones(1, 1, LENGTH, dtype=torch.bool), count)[0]
-    scores = released_efficient_scores(query, key, sample.flatten(), order=order)
+    scores = released_efficient_scores(query, key, sampled_ranks(config, LENGTH), order=order)
     want = released_attention(scores, value, HEAD_DIM)
     assert_close(jump_attention(query, key, value, config=config), want, rtol=0, atol=1e-10)
     changed = scores != query @ key.mT

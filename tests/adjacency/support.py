@@ -1,12 +1,18 @@
-"""Ballots whose products meet the limit all the time, and their votes by definition."""
+"""Ballots whose products meet the limit all the time, their votes by definition, and samples."""
 
 import math
 from itertools import product
 
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
 
+from jat_graph import JatConfig
+from jat_graph.adjacency.sampling import sampled_positions
+from jat_graph.adjacency.scores import QueryKeyScores
+from jat_graph.adjacency.thresholds import _sampled_triples
 from jat_graph.adjacency.votes import VoteRule
+from jat_graph.masks import TokenMask
 
 
 def brute_force(rule, scores, norms):
@@ -50,3 +56,17 @@ def adjacencies(draw, soft=False):
     )
     norms = None if norms is None else norms.double()
     return rule, scores.masked_fill(masked, math.nan), norms
+
+
+def sampled_ranks(config: JatConfig, count: int) -> Tensor:
+    """Return the ranks that the library samples from a sequence of ``count`` tokens."""
+    valid = torch.ones(1, 1, count, dtype=torch.bool)
+    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
+    return position[chosen].sort().values
+
+
+def sampled_triples(config: JatConfig, count: int) -> Tensor:
+    """Return the triples (i, k, j) that the library samples: ``[T, 3]``."""
+    nothing = torch.zeros(1, 1, count, 1)
+    *triples, _ = _sampled_triples(config, QueryKeyScores(nothing, nothing, 1.0), TokenMask())
+    return torch.stack([ranks[0, 0] for ranks in triples], dim=-1)

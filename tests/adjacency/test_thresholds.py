@@ -12,6 +12,7 @@ from jat_graph.adjacency.scores import QueryKeyScores
 from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES, adaptive_threshold
 from jat_graph.adjacency.votes import VoteRule
 from jat_graph.masks.tokens import TokenMask, resolve_mask
+from tests.adjacency.support import sampled_triples
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import reference_graph, reference_scores
 from tests.support import (
@@ -21,7 +22,6 @@ from tests.support import (
     heads_and_masks,
     oracle_graph,
     random_tensors,
-    sampled_triples,
 )
 
 

@@ -15,13 +15,11 @@ from torch_geometric.transforms import AddSelfLoops
 from transformers import MambaConfig, MambaModel, PreTrainedModel
 
 from jat_graph import JatConfig
-from jat_graph.data import AttentionGraphs, attention_graphs
+from jat_graph.data import AttentionGraphs
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import run_model
 from tests.data.support import TEXTS, assert_is, attention_maps, slow_graph, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
-from tests.support import MemoryMeter
+from tests.support import MemoryMeter, captured_layers, layer_weights
 
 HEADS = [(0, 1), (2, 3)]
 
@@ -39,15 +37,12 @@ def dataset(root: Path, model: PreTrainedModel, **settings: Any) -> AttentionGra
 
 
 @pytest.fixture
-def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Texts that models read, by their rows."""
-    rows, read = [], attention_graphs.read_texts
-
-    def count(*args: Any) -> Any:
-        rows.extend(args[2])
-        return read(*args)
-
-    monkeypatch.setattr(attention_graphs, "read_texts", count)
+def readings(model: PreTrainedModel) -> list[int]:
+    """How many texts the model reads in each call."""
+    rows: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _, args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
     return rows
 
 
@@ -91,9 +86,9 @@ def test_jumps_are_the_graphs_of_jump_heads(config: JatConfig, tmp_path: Path) -
     assert any(graph.num_edges for graph in graphs)
     for text, graph in zip(TEXTS, graphs, strict=True):
         inputs = tokenizer(text, return_tensors="pt")
-        layers = {own.layer: own for own in run_model(model, inputs, jumps=True)[1]}
+        layers = {own.layer: own for own in captured_layers(model, inputs)}
         maps = [
-            layer_graph(layers[layer]).weights[0, layers[layer].heads.index(head)]
+            layer_weights(layers[layer])[0, layers[layer].heads.index(head)]
             for layer, head in heads
         ]
         with torch.no_grad():
@@ -118,13 +113,12 @@ def test_dropout_is_off_the_mode_is_kept_and_low_precision_read_in_float32(tmp_p
 
 
 def test_memory_is_that_of_one_batch_beside_the_graphs(
-    tmp_path: Path, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: PreTrainedModel
 ) -> None:
-    monkeypatch.setattr(attention_graphs, "SHARD", 4)
     peaks = []
-    for count in (4, 24):
+    for count in (64, 192):  # texts of one file, and of three
         with MemoryMeter() as meter:
-            options = {"texts": ["dook " * 40] * count, "batch_size": 4, "max_neighbors": 1}
+            options = {"texts": ["dook " * 40] * count, "batch_size": 64, "max_neighbors": 1}
             dataset(tmp_path / str(count), model, **options)
         peaks.append(meter.peak)
     assert peaks[1] <= 1.3 * peaks[0]
@@ -134,9 +128,9 @@ def test_the_same_call_reads_and_another_one_makes_its_own(
     tmp_path: Path, model: PreTrainedModel, readings: list[int]
 ) -> None:
     first = dataset(tmp_path, model)
-    assert sorted(readings) == [0, 1, 2, 3, 4]
+    assert sum(readings) == 5
     again = dataset(tmp_path, model, y=[0, 1, 2, 3, 4], batch_size=3)
-    assert len(readings) == 5 and again.processed_dir == first.processed_dir
+    assert sum(readings) == 5 and again.processed_dir == first.processed_dir
     assert all(torch.equal(a.x, b.x) for a, b in zip(first, again, strict=True))
     model.config._name_or_path = "elsewhere"
     assert dataset(tmp_path, model).processed_dir == first.processed_dir
@@ -164,15 +158,15 @@ def test_the_same_call_reads_and_another_one_makes_its_own(
 
 
 def test_it_goes_on_where_it_stopped(
-    tmp_path: Path, model: PreTrainedModel, readings: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: PreTrainedModel, readings: list[int]
 ) -> None:
-    monkeypatch.setattr(attention_graphs, "SHARD", 2)
-    whole = dataset(tmp_path, model)
+    texts = TEXTS * 26  # 64 of a file
+    whole = dataset(tmp_path, model, texts=texts)
     kept = [path.read_bytes() for path in map(Path, whole.processed_paths)]
     Path(whole.processed_paths[1]).unlink()
     readings.clear()
-    again = dataset(tmp_path, model)
-    assert len(readings) == 2 and len(kept) == 3
+    again = dataset(tmp_path, model, texts=texts)
+    assert sum(readings) == 64 and len(kept) == 3
     assert [path.read_bytes() for path in map(Path, again.processed_paths)] == kept
 
 
@@ -192,18 +186,16 @@ def test_the_files_are_safetensors_and_json(tmp_path: Path, model: PreTrainedMod
 
 
 def test_a_reading_that_fails_leaves_no_file(
-    tmp_path: Path, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: PreTrainedModel, readings: list[int]
 ) -> None:
-    read = attention_graphs.read_texts
+    def stop(*_: Any) -> None:
+        if len(readings) > 1:
+            raise RuntimeError("stop")
 
-    def broken(*args: Any) -> Any:
-        yield next(read(*args))
-        raise RuntimeError("stop")
-
-    monkeypatch.setattr(attention_graphs, "read_texts", broken)
+    model.register_forward_pre_hook(stop)
     with pytest.raises(RuntimeError, match="stop"):
         dataset(tmp_path, model)
-    assert not list(tmp_path.rglob("*.safetensors"))
+    assert len(readings) == 2 and not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_labels_are_of_graphs_or_of_their_nodes(tmp_path: Path, model: PreTrainedModel) -> None:

@@ -12,10 +12,8 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import TripletConfig, attach, attached_config, detach
-from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.inspection import calibrate, graph_statistics
-from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.tracing import run_model
+from tests.support import captured_layers, layer_weights
 
 VOCABULARY = 400
 
@@ -84,7 +82,7 @@ def test_statistics_count_what_the_graph_holds() -> None:
     model, batches = tiny_bert(), random_batches(2)
     attach(model, JatConfig(PairGraph(threshold=10.0), heads=(1, 3), layers=(1,)))
     statistics = graph_statistics(model, batches)
-    weights = [layer_graph(run_model(model, batch, jumps=True)[1][0]).weights for batch in batches]
+    weights = [layer_weights(captured_layers(model, batch)[0]) for batch in batches]
     pairs = sum(n * (n - 1) for n in (12, 9, 6)) * 2
     for place, entry in enumerate(statistics):
         values = torch.cat([w[:, place].flatten() for w in weights])
@@ -177,14 +175,16 @@ def test_jump_heads_keep_what_they_learned() -> None:
     config = JatConfig(PairGraph(threshold=0.5), heads=2, strength="learned")
     model, batch = attach(tiny_bert(), config).eval(), random_batches(1)[0]
     base = model(**batch).last_hidden_state
-    for strength in learned_by_heads(model).values():
-        strength.fill_(0.5)
+    strengths = [s for name, s in model.named_parameters() if "strength" in name]
+    for strength in strengths:
+        strength.data.fill_(0.5)
     before = model(**batch).last_hidden_state
     assert not torch.allclose(before, base, atol=1e-3)
     found = calibrate(model, [batch], density=0.3)
     assert torch.equal(model(**batch).last_hidden_state, before)
     # Measured with the jumps of the layers below, as strong as they are.
-    attach_again(model, found, learned_by_heads(model))
+    learned = model.state_dict()
+    attach(detach(model), found).load_state_dict(learned)
     assert all(0.2 < head.density <= 0.3 for head in graph_statistics(model, [batch]))
 
 

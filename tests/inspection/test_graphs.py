@@ -2,82 +2,72 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jat_graph import JatConfig, PairGraph, jump_operator, stone_graph
-from jat_graph.hf import CapturedLayer
-from jat_graph.inspection import Token
-from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.statistics import layer_statistics
-from jat_graph.masks import TokenMask
-from tests.inputs import random_heads, random_padding_mask
-from tests.support import assert_equal
+from jat_graph import JatConfig, PairGraph, attach, jump_operator, stone_graph
+from jat_graph.inspection import graph_statistics, view_head
+from tests.data.support import tiny_tokenizer
+from tests.hf.models import tiny_model
+from tests.oracles import standard_scores
+from tests.support import assert_equal, captured_layers
 
-TOKENS = [Token(n, "") for n in range(9)]
-KINDS = st.sampled_from(("excess", "hard", "sigmoid"))
+TEXT = "gark book lumps barks dook"
+MODELS = ["bert", "gpt2"]  # which is causal
 
 
-def captured(config, causal=False, valid=None, seed=0, batch=1):
-    """Return a layer of two heads and nine tokens."""
-    query, key, _, _ = random_heads(batch, 2, 9, 4, seed=seed)
-    mask = TokenMask(valid=None if valid is None else valid.unsqueeze(1), causal=causal)
-    return CapturedLayer(0, (0, 1), query, key, config, mask, 0.5)
+def look(name, config):
+    """Return the view of each head of a layer, and what the layer saw."""
+    tokenizer = tiny_tokenizer()
+    model = attach(tiny_model(name).double(), config.replace(layers=(1,), heads=(0, 1)))
+    options = {"layer": 1, "special_tokens": True, "top": 10_000}
+    views = [view_head(model, tokenizer, TEXT, head=head, **options) for head in (0, 1)]
+    return views, captured_layers(model, tokenizer(TEXT, return_tensors="pt"))[0]
 
 
 def stones_and_walk(layer):
-    """Return B and P of the layer's first sequence, [2, 9, m] and [2, 9, 9]."""
+    """Return B and P of the layer's first sequence, [2, L, m] and [2, L, L]."""
     options = {"config": layer.config, "is_causal": layer.mask.causal, "scale": layer.scale}
     operator = jump_operator(layer.query, layer.key, **options)
     return operator.links[0], operator.to_dense()[0]
 
 
-@given(
-    kind=KINDS,
-    causal=st.booleans(),
-    sides=st.sampled_from(("both", "positive")),
-    self_weight=st.sampled_from((0.0, 0.1)),
-    seed=st.integers(0, 999),
-)
-def test_shares_say_how_much_of_a_walk_goes_over_each_stone(kind, causal, sides, self_weight, seed):
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["excess", "hard", "sigmoid"])
+@pytest.mark.parametrize(("sides", "self_weight"), [("both", 0.0), ("both", 0.1), ("positive", 0)])
+def test_shares_say_how_much_of_a_walk_goes_over_each_stone(name, kind, sides, self_weight):
     config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight, backend="dense")
-    layer = captured(config, causal, seed=seed)
-    whole, (links, walk) = layer_graph(layer), stones_and_walk(layer)
-    graphs = [layer_graph(layer.of_head(head)) for head in (0, 1)]
-    assert_equal(whole.weights[0], walk - torch.diag_embed(walk.diagonal(dim1=-2, dim2=-1)))
-    for head, i, k in ((head, i, k) for head in (0, 1) for i in range(9) for k in range(9)):
-        b = links[head]
-        seen = b[: i + 1] if causal else b
-        wanted = {
-            (m % 9, 1 if m < 9 else -1): float(b[i, m] * b[k, m] / seen[:, m].sum())
-            for m in range(b.size(1))
-            if b[i, m] > 0 and b[k, m] > 0 and k < len(seen)
-        }
-        found = graphs[head].stepping_stones(i, k, TOKENS)
-        shares = [stone.share for stone in found]
-        assert shares == sorted(shares, reverse=True)
-        assert {(stone.token.index, stone.side) for stone in found} == set(wanted)
-        degree = float(b[i].sum()) + self_weight
-        for stone in found:
-            weight = stone.share * sum(wanted.values()) / degree  # the part of P_ik over it
-            part = wanted[stone.token.index, stone.side]
-            assert weight == pytest.approx(part / degree, abs=1e-10)
-        if i != k:
-            assert sum(wanted.values()) == pytest.approx(float(walk[head, i, k]) * degree)
+    views, layer = look(name, config)
+    for b, walk, view in zip(*stones_and_walk(layer), views, strict=True):
+        length = len(walk)
+        assert_equal(view.weights, walk - torch.diag(walk.diagonal()))
+        assert len(view.report.jumps) == view.weights.count_nonzero() > 0
+        for jump in view.report.jumps:
+            i, k = jump.query.index, jump.key.index
+            seen = b[: i + 1] if layer.mask.causal else b
+            wanted = {
+                (m % length, 1 if m < length else -1): float(b[i, m] * b[k, m] / seen[:, m].sum())
+                for m in range(b.size(1))
+                if b[i, m] > 0 and b[k, m] > 0
+            }
+            shares = [stone.share for stone in jump.stones]
+            assert shares == sorted(shares, reverse=True)
+            assert {(stone.token.index, stone.side) for stone in jump.stones} == set(wanted)
+            degree = float(b[i].sum()) + self_weight
+            for stone in jump.stones:
+                part = wanted[stone.token.index, stone.side] / degree  # of P_ik over it
+                assert stone.share * jump.weight == pytest.approx(part, abs=1e-10)
 
 
-@given(kind=KINDS, causal=st.booleans(), seed=st.integers(0, 999))
-def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(kind, causal, seed):
-    layer = captured(JatConfig.stones(incidence=kind, backend="dense"), causal, seed=seed)
-    links, _ = stones_and_walk(layer)
-    for head in (0, 1):
-        b, graph = links[head], layer_graph(layer.of_head(head))
-        stones = graph.stones(TOKENS)
-        columns = [stone.token.index + 9 * (stone.side == -1) for stone in stones]
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["excess", "hard", "sigmoid"])
+def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(name, kind):
+    views, layer = look(name, JatConfig.stones(incidence=kind, backend="dense"))
+    for b, view in zip(stones_and_walk(layer)[0], views, strict=True):
+        stones, length = view.report.stones, len(b)
+        columns = [stone.token.index + length * (stone.side == -1) for stone in stones]
         assert sorted(columns) == b.any(0).nonzero().flatten().tolist()
         for stone, own in zip(stones, b[:, columns].T, strict=True):
             standing = [(link.token.index, link.weight) for link in stone.links]
-            assert standing == [(i, pytest.approx(float(own[i]))) for i in range(9) if own[i]]
+            assert standing == [(i, pytest.approx(float(own[i]))) for i in range(length) if own[i]]
             assert stone.share == pytest.approx(float((own / (b.sum(1) + 0.1)).mean()))
         shares = [stone.share for stone in stones]
         assert shares == sorted(shares, reverse=True)
@@ -86,14 +76,15 @@ def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(kind, causal, 
 @pytest.mark.parametrize(
     "change", [{}, {"key_selection": "strided", "key_step": 2}, {"sides": "positive"}]
 )
-@pytest.mark.parametrize("causal", [False, True])
-def test_densities_count_links_among_those_that_there_may_be(change, causal):
+@pytest.mark.parametrize("name", MODELS)
+def test_densities_count_links_among_those_that_there_may_be(change, name):
     config = JatConfig.stones(**change)
-    valid = random_padding_mask(3, 9)
-    layer = captured(config, causal, valid, batch=3)
-    graphs = stone_graph(
-        layer.query, layer.key, config=config, attention_mask=valid, is_causal=causal, scale=0.5
-    ).to_data_list()
+    model = attach(tiny_model(name).double(), config.replace(layers=(1,), heads=(0, 1)))
+    valid = torch.arange(9) < torch.tensor([[9], [7], [4]])
+    inputs = {"input_ids": 1 + torch.arange(27).view(3, 9), "attention_mask": valid.long()}
+    (layer,), causal = captured_layers(model, inputs), name == "gpt2"
+    options = {"attention_mask": valid, "is_causal": causal, "scale": layer.scale}
+    graphs = stone_graph(layer.query, layer.key, config=config, **options).to_data_list()
     allowed = 0
     for tokens in valid:
         (places,) = tokens.nonzero(as_tuple=True)
@@ -101,7 +92,7 @@ def test_densities_count_links_among_those_that_there_may_be(change, causal):
         sides = 1 if config.graph.sides == "positive" else 2
         pairs = stones[None] <= places[:, None] if causal else torch.ones(len(places), len(stones))
         allowed += sides * int(pairs.sum())
-    for head, found in enumerate(layer_statistics(layer, layer_graph(layer))):
+    for head, found in enumerate(graph_statistics(model, [inputs])):
         weights = torch.cat([graph.hyperedge_weight for graph in graphs[head::2]])
         assert found.pairs == allowed
         assert found.density == pytest.approx(len(weights) / allowed)
@@ -110,18 +101,18 @@ def test_densities_count_links_among_those_that_there_may_be(change, causal):
 
 
 def test_standard_scores_vote_and_are_shown():
-    config = JatConfig(PairGraph(standardize=True, threshold=1.0))
-    layer = captured(config)
-    graph = layer_graph(layer.of_head(0))
-    scores = graph.fixed.source.columns(None)[0, 0]
-    assert abs(float(scores.mean())) < 1e-10
-    assert float(scores.square().mean()) == pytest.approx(1.0)
-    joined = graph.weights[0, 0].nonzero().tolist()
-    assert joined
-    for i, k in joined:
-        found = graph.stepping_stones(i, k, TOKENS)
-        assert len(found) == round(float(graph.weights[0, 0, i, k]) * 9)
-        for stone in found:
-            assert stone.query_score == pytest.approx(float(scores[i, stone.token.index]))
-            assert stone.query_score * stone.key_score > 1.0
-            assert (stone.side, stone.share) == (None, None)
+    views, layer = look("bert", JatConfig(PairGraph(standardize=True, threshold=1.0)))
+    standard = standard_scores(layer.query, layer.key, layer.scale)[0]
+    for scores, view in zip(standard, views, strict=True):
+        assert view.report.jumps
+        for jump in view.report.jumps:
+            i, k = jump.query.index, jump.key.index
+            products = scores[i] * scores[k]
+            assert {stone.token.index for stone in jump.stones} == {
+                j for j in range(len(scores)) if products[j] > 1.0
+            }
+            assert jump.weight == pytest.approx(len(jump.stones) / len(scores))
+            for stone in jump.stones:
+                assert stone.query_score == pytest.approx(float(scores[i, stone.token.index]))
+                assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
+                assert (stone.side, stone.share) == (None, None)

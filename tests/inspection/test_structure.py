@@ -6,11 +6,9 @@ import torch
 
 from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.inspection import GraphStructure, graph_statistics
-from jat_graph.inspection.graphs import layer_graph
-from jat_graph.inspection.statistics import structure_sums
-from jat_graph.inspection.tracing import run_model
+from tests.hf.models import tiny_model
 from tests.inspection.test_calibration import random_batches, tiny_bert
-from tests.inspection.test_graphs import captured
+from tests.support import captured_layers, layer_weights
 
 CONFIGS = {
     "many": JatConfig(PairGraph(threshold=1.0), heads=(1, 3), layers=(1, 2)),
@@ -44,10 +42,11 @@ def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
     assert [(found.layer, found.head) for found in statistics] == [(1, 1), (1, 3), (2, 1), (2, 3)]
     rows = {(found.layer, found.head): [] for found in statistics}
     for batch in batches:
-        for layer in run_model(model, batch, jumps=True)[1]:
+        for layer in captured_layers(model, batch):
+            every = layer_weights(layer)
             for place, head in enumerate(layer.heads):
                 for row, own in enumerate(batch["attention_mask"].bool()):
-                    weights = layer_graph(layer).weights[row, place][own][:, own]
+                    weights = every[row, place][own][:, own]
                     rows[layer.layer, head].append(by_networkx(weights))
     for found in statistics:
         values = torch.tensor(rows[found.layer, found.head], dtype=torch.float64)
@@ -61,13 +60,16 @@ def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
 
 
 @pytest.mark.parametrize(
-    "config", [JatConfig(PairGraph(threshold=2.0)), JatConfig.stones(threshold=0.5)]
+    "config", [JatConfig(PairGraph(threshold=0.5)), JatConfig.stones(threshold=0.5)]
 )
 def test_a_causal_graph_is_measured_without_its_direction(config):
-    graph = layer_graph(captured(config, causal=True))
-    for weights, sums in zip(graph.weights[0], structure_sums(graph), strict=True):
-        assert weights.count_nonzero() > 4 and weights.triu(1).count_nonzero() == 0
-        assert sums.tolist() == pytest.approx([1, *by_networkx(weights)], abs=1e-8)
+    model = attach(tiny_model("gpt2").double(), config)
+    inputs = {"input_ids": 1 + 3 * torch.arange(11)[None]}
+    weights = [w for layer in captured_layers(model, inputs) for w in layer_weights(layer)[0]]
+    for own, found in zip(weights, graph_statistics(model, [inputs], structure=True), strict=True):
+        assert own.count_nonzero() > 4 and own.triu(1).count_nonzero() == 0
+        got = vars(found.structure).values()
+        assert list(got) == pytest.approx(by_networkx(own), abs=1e-8)
 
 
 def test_sequences_without_a_token_do_not_count():

@@ -11,7 +11,6 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.hf.adapter import learned_by_heads
 from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
@@ -183,8 +182,9 @@ def test_bad_input_is_refused(
 @pytest.fixture(params=["learned", (0.5, -0.3, 0.2)], ids=["learned", "fixed"])
 def stepping(plain: PreTrainedModel, request: pytest.FixtureRequest) -> Iterator[PreTrainedModel]:
     attach(plain, JatConfig.stones(layers=(1,), heads=(3, 10), strength=request.param))
-    for strength in learned_by_heads(plain).values():
-        strength.copy_(torch.tensor([0.5, -0.3, 0.2])[:, None, None])
+    for name, strength in plain.named_parameters():
+        if "strength" in name:
+            strength.data.copy_(torch.tensor([0.5, -0.3, 0.2])[:, None, None])
     yield plain
     detach(plain)
 
