@@ -256,6 +256,25 @@ def test_a_folder_keeps_to_its_budget(folder: str) -> None:
     assert sum(len(path.read_text("utf-8").splitlines()) for path in files) <= BUDGET[folder]
 
 
+# Whose tests speak to inner modules: loops, operators, and what these are made of.
+INNER = ("adjacency", "checks", "kernels", "operators")
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_tests_speak_to_public_names(path: Path) -> None:
+    if path.parent.name in INNER or path == Path(__file__):
+        return
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("jat_graph."):
+            continue
+        imported = ROOT / str(node.module).replace(".", "/")
+        is_entry = node.module == "jat_graph.cli.app"
+        assert is_entry or imported.is_dir() or imported.parent == PACKAGE, (
+            f"{node.module} is inside"
+        )
+
+
 def _code_lines(path: Path) -> int:
     """Count the lines of a file, its docstrings, comments and empty lines left out."""
     described = {
