@@ -229,6 +229,14 @@ def test_nothing_is_loaded_before_it_is_used(statement: str, absent: tuple[str, 
     assert run.stdout == "[]\n", run.stderr
 
 
+def test_the_adapter_loads_few_modules() -> None:
+    code = (
+        "import sys, jat_graph.hf; print(sum(m.split('.')[0] == 'jat_graph' for m in sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert int(run.stdout) <= 60, run.stderr
+
+
 def test_every_all_names_what_is_there() -> None:
     for found in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
         if found.name.endswith("__main__"):

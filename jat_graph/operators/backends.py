@@ -18,7 +18,6 @@ from jat_graph.operators.blocked import BlockedOperator
 from jat_graph.operators.sparse import SparseOperator
 from jat_graph.operators.sparse_stones import SparseStoneOperator
 from jat_graph.operators.stones import StoneOperator
-from jat_graph.operators.threshold import ThresholdOperator
 
 # One matrix A or B may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
@@ -78,6 +77,8 @@ def build_operator(
     graph = config.graph
     if backend == "sparse" and isinstance(graph, PairGraph):
         return SparseOperator.of_pairs(fixed, graph.min_weight, graph.max_neighbors)
+    from jat_graph.operators.threshold import ThresholdOperator  # its loops come with it
+
     return BlockedOperator(fixed) if fixed.mask.causal else ThresholdOperator(fixed)
 
 
