@@ -270,6 +270,9 @@ def test_tests_speak_to_public_names(path: Path) -> None:
             continue
         imported = ROOT / str(node.module).replace(".", "/")
         is_entry = node.module == "jat_graph.cli.app"
+        for name in node.names if imported.is_dir() else ():
+            is_module = (imported / f"{name.name}.py").exists()
+            assert not is_module or (imported.name, name.name) == ("cli", "app"), name.name
         assert is_entry or imported.is_dir() or imported.parent == PACKAGE, (
             f"{node.module} is inside"
         )

@@ -46,8 +46,10 @@ class JumpSelfAttention(SelfAttention):
         channels: Size C of each input and output sample.
         heads: Number of heads H.
         config: The settings; None if no head jumps.
-        head_channels, qkv_bias, attn_out_bias, dropout: As for :class:`SelfAttention`, whose shapes
-            these are, too.
+        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        qkv_bias: Add a bias to queries, keys and values. (default: False)
+        attn_out_bias: Add a bias to the output. (default: True)
+        dropout: Dropout probability of the output. (default: 0.0)
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
         group: Processes that have a shard of every sequence each, in the order of their ranks, as
@@ -58,6 +60,11 @@ class JumpSelfAttention(SelfAttention):
 
     Raises:
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
+
+    Shapes:
+        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
+          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
+        - **output:** as the input
 
     Reference:
         Eq. 7 and 9 of the JAT paper.

@@ -1,0 +1,6 @@
+from .strengths import JatTrainerMixin, parameter_groups
+
+__all__ = [
+    "JatTrainerMixin",
+    "parameter_groups",
+]
