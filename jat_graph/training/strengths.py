@@ -102,6 +102,7 @@ class JatTrainerMixin(_Base):
 
     Example:
         >>> from transformers import Trainer
+        >>> from jat_graph.training import JatTrainerMixin
         >>> class MyTrainer(JatTrainerMixin, Trainer):
         ...     strength_learning_rate = 1e-2
     """
