@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jat_graph import nn, transforms
-    from jat_graph.attention import jump_attention, jump_operator
+    from jat_graph.attention import clustered_attention, jump_attention, jump_operator
     from jat_graph.config import JatConfig
-    from jat_graph.graph_config import PairGraph, StoneGraph
+    from jat_graph.graph_config import ClusterGraph, PairGraph, StoneGraph
     from jat_graph.graphs import attention_graph, stone_graph
     from jat_graph.hf import (
         attach,
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClusterGraph",
     "JatConfig",
     "PairGraph",
     "StoneGraph",
     "attach",
     "attention_graph",
     "calibrate",
+    "clustered_attention",
     "detach",
     "disabled",
     "from_pretrained",
@@ -44,12 +46,14 @@ __all__ = [
 
 # Imported at their first use: nobody waits for what is not used.
 _MODULE_OF = {
+    "ClusterGraph": "jat_graph.graph_config",
     "JatConfig": "jat_graph.config",
     "PairGraph": "jat_graph.graph_config",
     "StoneGraph": "jat_graph.graph_config",
     "attach": "jat_graph.hf",
     "attention_graph": "jat_graph.graphs",
     "calibrate": "jat_graph.inspection.calibration",
+    "clustered_attention": "jat_graph.attention",
     "detach": "jat_graph.hf",
     "disabled": "jat_graph.hf",
     "from_pretrained": "jat_graph.hf",

@@ -33,6 +33,7 @@ from jat_graph.config_fields import (
 )
 from jat_graph.files import read_object, write_text
 from jat_graph.graph_config import GRAPHS as GRAPHS
+from jat_graph.graph_config import ClusterGraph as ClusterGraph
 from jat_graph.graph_config import Graph as Graph
 from jat_graph.graph_config import PairGraph as PairGraph
 from jat_graph.graph_config import StoneGraph as StoneGraph
@@ -49,9 +50,10 @@ class JatConfig(Settings):
     r"""Which heads jump, along which graph, and how far.
 
     Args:
-        graph: What a jump goes along: a :class:`PairGraph`, the paper's, or a :class:`StoneGraph`;
-            their kinds, ``"pairs"`` and ``"stones"``, stand for their defaults.
-            (default: ``PairGraph()``)
+        graph: What a jump goes along: a :class:`PairGraph`, the paper's, a :class:`StoneGraph`, or
+            a :class:`ClusterGraph`, which says where to look and takes none of the fields below but
+            ``heads`` and ``layers``; their kinds, ``"pairs"``, ``"stones"`` and ``"clusters"``,
+            stand for their defaults. (default: ``PairGraph()``)
         heads: Which heads jump: a number (the first n), ``"all"``, ``"even:n"`` (heads 0, 2, 4 …)
             or indices. (default: 4)
         layers: Indices of the layers that jump, from 0; None for all. (default: None)
@@ -102,6 +104,9 @@ class JatConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.graph, ClusterGraph):
+            self._check_clustered()
+            return
         stones = isinstance(self.graph, StoneGraph)
         if self.strength is None and (stones or self.conv is not None):
             object.__setattr__(self, "strength", LEARNED)
@@ -125,6 +130,12 @@ class JatConfig(Settings):
                 "backend must be 'auto' or 'sparse' where a layer runs on edges, "
                 f"got {self.graph.backend!r}"
             )
+
+    def _check_clustered(self) -> None:
+        for name in ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids"):
+            value = getattr(self, name)
+            if value != getattr(JatConfig, name):
+                raise ValueError(f"{name} must be left alone with graph='clusters', got {value!r}")
 
     @classmethod
     def paper(cls, **overrides: Any) -> JatConfig:
@@ -196,6 +207,30 @@ class JatConfig(Settings):
             ('stones', 1.0, 'learned', 'all')
         """
         return cls(StoneGraph(), heads="all").replace(**overrides)
+
+    @classmethod
+    def clustered(cls, **overrides: Any) -> JatConfig:
+        """Return the settings for heads that are told by clusters where to look.
+
+        Every head of every layer reads so; nothing is learned, and nothing but memory and time is
+        meant to change.
+
+        Args:
+            overrides: Fields in the place of these, those of :class:`ClusterGraph` among them.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If a field is unknown or out of its range.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.clustered(keys=64)
+            >>> config.graph.kind, config.graph.keys, config.heads
+            ('clusters', 64, 'all')
+        """
+        return cls(ClusterGraph(), heads="all").replace(**overrides)
 
     def replace(self, **changes: Any) -> JatConfig:
         """Return the config with other fields, its own or those of its graph.
@@ -274,6 +309,17 @@ class JatConfig(Settings):
         from jat_graph.patterns import parse_pattern
 
         return None if self.pattern is None else parse_pattern(str(self.pattern))
+
+    @property
+    def jump_graph(self) -> PairGraph | StoneGraph:
+        """The graph that jumps go along.
+
+        Raises:
+            ValueError: If it is one of clusters, which say where to look.
+        """
+        if isinstance(self.graph, ClusterGraph):
+            raise ValueError("graph must be 'pairs' or 'stones' here, got 'clusters'")
+        return self.graph
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.
@@ -381,7 +427,7 @@ def check_calibration(density: Any, config: JatConfig) -> None:
     """Refuse what no thresholds can be measured for."""
     if not isinstance(density, int | float) or not 0 < density < 1:
         raise ValueError(f"density must be in (0, 1), got {density!r}")
-    graph = config.graph
+    graph = config.jump_graph
     if isinstance(graph, StoneGraph):
         why = "their threshold, in standard deviations, fits every head"
         raise ValueError(f"graph must be 'pairs' to calibrate, got 'stones'; {why}")

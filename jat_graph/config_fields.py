@@ -94,16 +94,22 @@ def check_heads(name: str, value: Any) -> int | str | tuple[int, ...]:
 
 def check_threshold(name: str, value: Any) -> float | Table:
     """Return ρ, or a table ``[jump layer][jump head]`` of it; JSON writes infinity as "inf"."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
+
+    def check(name: str, value: Any) -> float:
         return check_number(name, math.inf if value == "inf" else value, least=0.0)
+
+    return check_table(name, value, check)
+
+
+def check_table(name: str, value: Any, check: Check) -> float | Table:
+    """Return a number, or a table ``[jump layer][jump head]`` of them, each of them checked."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return check(name, value)  # type: ignore[no-any-return]
     if not value or any(isinstance(row, str) or not isinstance(row, Sequence) for row in value):
         raise ValueError(
             f"{name} must be a number or a table [jump layer][jump head], got {value!r}"
         )
-    return tuple(
-        tuple(check_number(name, math.inf if entry == "inf" else entry, least=0.0) for entry in row)
-        for row in value
-    )
+    return tuple(tuple(check(name, entry) for entry in row) for row in value)
 
 
 def check_hop_weights(name: str, value: Any) -> HopWeights | HopGroups:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from jat_graph.checks.numbers import check_flag, check_integer
 from jat_graph.config_fields import (
     Settings,
     Table,
+    check_table,
     check_threshold,
     checked,
     flag,
@@ -18,6 +21,19 @@ from jat_graph.config_fields import (
     number,
     one_of,
 )
+
+
+def table_row(name: str, table: Table, row: int, num_heads: int) -> tuple[float, ...]:
+    """Return a row of a table ``[jump layer][jump head]``, which must fit."""
+    if row >= len(table):
+        raise ValueError(f"{name} needs a row for jump layer {row}, got {len(table)} rows")
+    if len(table[row]) != num_heads:
+        raise ValueError(
+            f"{name} row {row} must have {num_heads} entries, one for each jump head, "
+            f"got {len(table[row])}"
+        )
+    return table[row]
+
 
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 
@@ -51,25 +67,14 @@ class ScoreGraph(Settings):
             return (table,) * num_heads
         if len(table) != 1:
             raise ValueError(f"threshold table must have one row for one layer, got {len(table)}")
-        return self._row(table, 0, num_heads)
+        return table_row("threshold", table, 0, num_heads)
 
     def for_layer(self, row: int, num_heads: int) -> ScoreGraph:
         """Return the settings of one layer, by its place among those that jump: its row."""
         table = self.threshold
         if not isinstance(table, tuple):
             return self
-        return dataclasses.replace(self, threshold=(self._row(table, row, num_heads),))
-
-    @staticmethod
-    def _row(table: Table, row: int, num_heads: int) -> tuple[float, ...]:
-        if row >= len(table):
-            raise ValueError(f"threshold needs a row for jump layer {row}, got {len(table)} rows")
-        if len(table[row]) != num_heads:
-            raise ValueError(
-                f"threshold row {row} must have {num_heads} entries, one for each jump head, "
-                f"got {len(table[row])}"
-            )
-        return table[row]
+        return dataclasses.replace(self, threshold=(table_row("threshold", table, row, num_heads),))
 
 
 @dataclass(frozen=True)
@@ -186,13 +191,97 @@ class StoneGraph(ScoreGraph):
             )
 
 
-Graph: TypeAlias = PairGraph | StoneGraph
-GRAPHS: dict[str, type[Graph]] = {cls.kind: cls for cls in (PairGraph, StoneGraph)}
+class ClusterRule(NamedTuple):
+    """The settings of a :class:`ClusterGraph` for heads that share them."""
+
+    clusters: int | None
+    keys: int
+    block: int
+    refine: int
+    dense_below: float | None
+    propagate: bool
+
+
+def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:
+    """Return a field that is an integer, inf where that is the most, or a table of them."""
+
+    def check_one(name: str, value: Any) -> Any:
+        value = math.inf if value == "inf" else value
+        return value if value == math.inf == most else check_integer(name, value, least=least)
+
+    def check(name: str, value: Any) -> Any:
+        return check_table(name, value, check_one)
+
+    return checked(default, check)
+
+
+@dataclass(frozen=True)
+class ClusterGraph(Settings):
+    r"""Clusters of tokens whose rows of scores are alike, and the keys that each scores highest.
+
+    Each field but ``refine`` and ``propagate`` may be a table ``[layer][head]``, as
+    :func:`jat_graph.calibrate` returns it.
+
+    Args:
+        clusters: How many clusters a sequence of n tokens has, at most n. (default: None, which
+            means ``ceil(2 * sqrt(n))``)
+        keys: How many keys a cluster names, which its tokens read exactly. (default: 32)
+        block: Tokens of a block; a token reads its own, the one before and the one after exactly.
+            0 for no window. (default: 64)
+        refine: How often tokens join and clusters take their mean; with 0 a landmark's own query
+            stands for the cluster. (default: 1)
+        dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
+            them. Those whose keys would all be read exactly always are. (default: None, as
+            measured)
+        propagate: Read the cluster's scores everywhere else, or else nothing. (default: True)
+
+    Raises:
+        ValueError: If a field is out of its range.
+
+    Reference:
+        This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
+        *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by likeness of
+        rows, an exact window, and the propagated row as it is.
+    """
+
+    kind: ClassVar[str] = "clusters"
+
+    clusters: int | Table | None = _of_heads(None, least=1)
+    keys: int | Table = _of_heads(32, least=0)
+    block: int | Table = _of_heads(64, least=0)
+    refine: int = integer(1, least=0)
+    dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
+    propagate: bool = checked(True, check_flag)
+
+    def for_layer(self, row: int, num_heads: int) -> ClusterGraph:
+        """Return the settings of one layer: the ``row`` of each table."""
+        rows: dict[str, Any] = {
+            name: (table_row(name, table, row, num_heads),) for name, table in self._tables()
+        }
+        return dataclasses.replace(self, **rows)
+
+    def rules(self, num_heads: int) -> dict[ClusterRule, tuple[int, ...]]:
+        """Return the settings of one layer's heads, and which heads share them."""
+        rows = {name: table_row(name, table, 0, num_heads) for name, table in self._tables()}
+        groups: dict[ClusterRule, tuple[int, ...]] = {}
+        for head in range(num_heads):
+            own = {name: row[head] for name, row in rows.items()}
+            rule = ClusterRule(**vars(self) | own)
+            groups[rule] = (*groups.get(rule, ()), head)
+        return groups
+
+    def _tables(self) -> list[tuple[str, Table]]:
+        values = ((name, getattr(self, name)) for name in self.names())
+        return [(name, value) for name, value in values if isinstance(value, tuple)]
+
+
+Graph: TypeAlias = PairGraph | StoneGraph | ClusterGraph
+GRAPHS: dict[str, type[Graph]] = {cls.kind: cls for cls in (PairGraph, StoneGraph, ClusterGraph)}
 
 
 def check_graph(name: str, value: Any) -> Graph:
     """Return the settings of a graph: they themselves, its kind, or what JSON says of it."""
-    if isinstance(value, PairGraph | StoneGraph):
+    if isinstance(value, PairGraph | StoneGraph | ClusterGraph):
         return value
     settings = dict(value) if isinstance(value, Mapping) else {"kind": value}
     kind = settings.pop("kind", None)

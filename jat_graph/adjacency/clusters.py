@@ -33,13 +33,15 @@ def join_clusters(
     """
     query, key = (x - x.mean(1, keepdim=True) for x in (query, key))
     covariance = key.mT @ (key / key.size(1))
-    centres = query[:, landmarks(query.size(1), num_clusters, query.device)]
-    for step in range(max(refine, 1)):
-        if step:
-            centres = cluster_means(query, joined, num_clusters)
+
+    def nearest(centres: Tensor) -> Tensor:
         towards = centres @ covariance
         norm = (towards * centres).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
-        joined = (query @ (towards / norm).mT).argmax(-1)  # the first of equal ones
+        return (query @ (towards / norm).mT).argmax(-1)  # the first of equal ones
+
+    joined = nearest(query[:, landmarks(query.size(1), num_clusters, query.device)])
+    for _ in range(refine - 1):
+        joined = nearest(cluster_means(query, joined, num_clusters))
     return joined
 
 

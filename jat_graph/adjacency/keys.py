@@ -22,7 +22,7 @@ def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Sele
     The number of entries depends on the padded length alone, so that nothing waits for the device;
     ``valid`` says how many of them each sequence really has.
     """
-    if config.graph.key_selection in ("all", "strided"):
+    if config.jump_graph.key_selection in ("all", "strided"):
         return spaced_keys(config, mask, source.shape, source.device)
     if reasons := unsupported_selection(config, mask):
         raise ValueError(reasons[0])
@@ -47,8 +47,8 @@ def spaced_keys(
     """Return the keys that vote whatever their scores: all of them, or every so many."""
     if reasons := unsupported_selection(config, mask):
         raise ValueError(reasons[0])
-    (batch, heads, length), voting, step = shape, mask.voting, config.graph.key_step
-    if config.graph.key_selection == "all":
+    (batch, heads, length), voting, step = shape, mask.voting, config.jump_graph.key_step
+    if config.jump_graph.key_selection == "all":
         return SelectedKeys(None, voting)
     if voting is None and step is not None:
         index = torch.arange(0, length, step, device=device)
@@ -67,7 +67,7 @@ def spaced_keys(
 
 def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
     """Say why a mask does not allow the config's choice of keys or its adaptive ρ."""
-    graph, selection = config.graph, config.graph.key_selection
+    graph, selection = config.jump_graph, config.jump_graph.key_selection
     fixed = selection == "all" or (selection == "strided" and graph.key_step is not None)
     rated = isinstance(graph, PairGraph) and graph.vote_rate is not None
     ahead = {}  # what may look at later tokens, and what to do instead
@@ -100,7 +100,7 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
     ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
     """
-    graph = config.graph
+    graph = config.jump_graph
     if count == 0 or graph.key_selection == "all":
         return count
     if graph.key_step is not None:
@@ -110,7 +110,7 @@ def number_of_keys(config: JatConfig, count: int) -> int:
 
 def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
     """Return U for each number of tokens up to a length, as :func:`number_of_keys` for one."""
-    graph = config.graph
+    graph = config.jump_graph
     if graph.key_selection == "all":
         return count
     if graph.key_step is not None:
@@ -122,7 +122,7 @@ def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
 
 def _measure(config: JatConfig, source: ScoreSource, valid: Tensor) -> Tensor:  # [B, H, L]
     """Return M_j = max_i X_ij − mean_i X_ij over valid or sampled queries i (Eq. 8)."""
-    selection, count = config.graph.key_selection, valid.sum(-1, keepdim=True)
+    selection, count = config.jump_graph.key_selection, valid.sum(-1, keepdim=True)
     if selection == "significance":
         return source.significance(None, valid)
     position, seen = sampled_positions(config, valid, count)

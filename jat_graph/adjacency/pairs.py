@@ -32,21 +32,21 @@ class PairAdjacency:
         cls, config: JatConfig, query: Tensor, key: Tensor, scale: float, mask: TokenMask
     ) -> PairAdjacency:
         """Return the graph of queries and keys ``[B, H, L, D]``; the config is of these heads."""
-        if isinstance(config.graph, PairGraph) and config.graph.standardize:
+        if isinstance(config.jump_graph, PairGraph) and config.jump_graph.standardize:
             query, key = standard_features(query, key, scale, mask)
         return cls.of_scores(config, QueryKeyScores(query, key, scale), mask)
 
     @classmethod
     def of_map(cls, config: JatConfig, scores: Tensor, mask: TokenMask) -> PairAdjacency:
         """Return the graph of a ready-made map of scores ``[B, H, L, L]``."""
-        if isinstance(config.graph, PairGraph) and config.graph.standardize:
+        if isinstance(config.jump_graph, PairGraph) and config.jump_graph.standardize:
             scores = standard_map(scores, mask)
         return cls.of_scores(config, MapScores(scores), mask)
 
     @classmethod
     def of_scores(cls, config: JatConfig, source: ScoreSource, mask: TokenMask) -> PairAdjacency:
         """Return the graph of scores that vote as they are: choose the keys, the nodes and ρ."""
-        graph = config.graph
+        graph = config.jump_graph
         assert isinstance(graph, PairGraph)
         rule = VoteRule.of(graph, source)
         if graph.key_selection == "all" and graph.vote_rate is None:

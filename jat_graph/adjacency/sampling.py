@@ -19,14 +19,14 @@ def sample_size(config: JatConfig, count: int) -> int:
     if count == 0:
         return 0
     logarithm = math.log(count)
-    if config.graph.key_selection == "sampled_queries":
+    if config.jump_graph.key_selection == "sampled_queries":
         logarithm = math.ceil(logarithm)
-    return min(count, max(1, math.ceil(config.graph.key_factor * logarithm)))
+    return min(count, max(1, math.ceil(config.jump_graph.key_factor * logarithm)))
 
 
 def sample_sizes(config: JatConfig, count: Tensor, length: int) -> Tensor:
     """Return the size of the sample for each number of tokens, up to a length."""
-    graph = config.graph
+    graph = config.jump_graph
     sizes: Tensor = _sample_sizes(count, length, graph.key_selection, graph.key_factor)
     return sizes
 

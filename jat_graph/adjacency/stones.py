@@ -69,7 +69,7 @@ class StoneIncidence:
         cls, config: JatConfig, query: Tensor, key: Tensor, scale: float, mask: TokenMask
     ) -> StoneIncidence:
         """Return how queries stand on keys ``[B, H, L, D]``, or those of a shard on all keys."""
-        graph = config.graph
+        graph = config.jump_graph
         assert isinstance(graph, StoneGraph)
         if mask.shard is not None:
             from jat_graph.adjacency.shards import ShardScores, shard_features

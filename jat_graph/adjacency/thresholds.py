@@ -27,8 +27,8 @@ def adaptive_threshold(
     The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting keys.
     Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
     """
-    assert isinstance(config.graph, PairGraph)
-    rate = config.graph.vote_rate or 0.0
+    assert isinstance(config.jump_graph, PairGraph)
+    rate = config.jump_graph.vote_rate or 0.0
     *triples, pairless = _sampled_triples(config, source, mask)
     left, right, voter = (t.expand(*source.shape[:2], -1) for t in triples)
     products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
@@ -67,7 +67,7 @@ def _sampled_triples(
     first = ranks(2, count)
     second = (first + 1 + ranks(3, (count - 1).clamp(min=0))) % count.clamp(min=1)
     voter = ranks(4, numbers_of_keys(config, count, length))
-    if config.graph.key_selection == "all":
+    if config.jump_graph.key_selection == "all":
         voter = positions_of_ranks(valid, voter)  # every position is an entry of the voting keys
     left, right = (positions_of_ranks(valid, rank) for rank in (first, second))
     return left, right, voter, count < 2

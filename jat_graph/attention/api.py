@@ -140,11 +140,11 @@ def sharded(
         return mask
     if not isinstance(group, dist.ProcessGroup):
         raise ValueError(f"group must be a process group that this one is in, got {group!r}")
-    if config.graph.kind != "stones":
-        raise ValueError(f"group needs graph='stones', got {config.graph.kind!r}")
-    if config.graph.key_selection == "sampled_queries":
+    if config.jump_graph.kind != "stones":
+        raise ValueError(f"group needs graph='stones', got {config.jump_graph.kind!r}")
+    if config.jump_graph.key_selection == "sampled_queries":
         raise ValueError("group needs another key_selection than 'sampled_queries'")
-    if config.graph.backend == "sparse":
+    if config.jump_graph.backend == "sparse":
         raise ValueError("group needs backend='dense' or 'auto', got 'sparse'")
     return shard_mask(mask, group, query)
 

@@ -63,7 +63,8 @@ class Window:
         self.key, self.value = self._around(key), self._around(value)
 
     def _blocks(self, x: Tensor) -> Tensor:  # [H, blocks, block, D]
-        return F.pad(x, (0, 0, 0, -self.length % self.block)).unflatten(1, (-1, self.block))
+        filled = F.pad(x, (0, 0, 0, -self.length % self.block))
+        return filled.view(len(x), -1, self.block, x.size(-1))
 
     def _around(self, x: Tensor) -> Tensor:  # [H, blocks, 3 · block, D]
         width, end = x.size(-1), (self.blocks + 1) * self.block - self.length
@@ -158,7 +159,7 @@ class BestKeys:
         self.near = around.abs() <= 1 if block else None
 
     def _tiled(self, x: Tensor) -> Tensor:  # [tiles, TILE, D]
-        return x.flatten(0, 1)[self.token].unflatten(0, (-1, TILE))
+        return x.flatten(0, 1)[self.token].view(-1, TILE, x.size(-1))
 
     def _of_clusters(self, x: Tensor) -> Tensor:  # [tiles, keys, D]
         return x.flatten(0, 1)[self.index][self.cluster]
@@ -196,10 +197,10 @@ class BestKeys:
         return query, self._to_keys(by_score.mT @ self.query), self._to_keys(by_value)
 
     def _to_keys(self, x: Tensor) -> Tensor:  # [tiles, keys, D] -> [H, n, D]
-        heads, length = self.shape
-        total = x.new_zeros(heads * length, x.size(-1))
+        total = x.new_zeros(*self.shape, x.size(-1))
         index = self.index[self.cluster].flatten()
-        return total.index_add_(0, index, x.flatten(0, 1)).unflatten(0, self.shape)
+        total.flatten(0, 1).index_add_(0, index, x.flatten(0, 1))
+        return total
 
 
 class Rest:
@@ -220,8 +221,8 @@ class Rest:
         rows.scatter_(-1, best, -torch.inf)
         self.largest = rows.amax(-1, keepdim=True)
         weights = F.pad(rows.sub_(self.largest).exp_(), (0, fill))
-        self.weights = weights.unflatten(-1, (-1, self.block))  # [H, m, blocks, block]
-        self.value = F.pad(value, (0, 0, 0, fill)).unflatten(1, (-1, self.block))
+        self.weights = weights.view(heads, clusters, -1, self.block)  # [H, m, blocks, block]
+        self.value = F.pad(value, (0, 0, 0, fill)).view(heads, -1, self.block, value.size(-1))
         self.blocks = self.value.size(1)
         of_head = torch.arange(heads, device=joined.device).view(-1, 1) * clusters
         joined = F.pad(joined, (0, fill)) + of_head
@@ -244,12 +245,12 @@ class Rest:
         return self._of_tokens(sums.unsqueeze(-1)).squeeze(-1)
 
     def _of_tokens(self, x: Tensor) -> Tensor:  # [blocks, H · block, D] -> [H, n, D]
-        x = x.unflatten(1, (-1, self.block)).transpose(0, 1)
+        x = x.view(self.blocks, -1, self.block, x.size(-1)).transpose(0, 1)
         return x.flatten(1, 2)[:, : self.length]
 
     def _of_blocks(self, x: Tensor) -> Tensor:  # [H, n, D] -> [blocks, H · block, D]
-        x = F.pad(x, (0, 0, 0, -self.length % self.block)).unflatten(1, (-1, self.block))
-        return x.transpose(0, 1).flatten(1, 2)
+        x = F.pad(x, (0, 0, 0, -self.length % self.block))
+        return x.view(len(x), -1, self.block, x.size(-1)).transpose(0, 1).flatten(1, 2)
 
     def _largest(self) -> Tensor:  # of each token's cluster, [H, n]
         largest = self.largest.flatten()[self.index].flatten(1).unsqueeze(-1)
@@ -284,7 +285,7 @@ class Rest:
             running = x.new_zeros(heads * clusters, width + 1)
             for block, far in reversed(list(self._far(forward))):
                 running.index_add_(0, self.index[block].flatten(), x[block])
-                sums[far] += running.unflatten(0, (heads, clusters))
+                sums[far] += running.view_as(sums[far])
         sums = sums.transpose(0, 1)  # [H, blocks, m, Dv + 1]
         weights = self.weights.transpose(1, 2)  # [H, blocks, m, block]
         mask = draw_mask(self.weights, kept)

@@ -30,12 +30,14 @@ class JumpHeads:
     def __post_init__(self) -> None:
         config, number = self.config, len(self.heads)
         groups = {tuple(sorted(own)): w for own, w in config.hop_groups(number).items()}
-        strengths, thresholds = config.strengths(), config.graph.thresholds(number)
+        strengths, thresholds = config.strengths(), config.jump_graph.thresholds(number)
         if strengths:
             highest, is_identity = config.hops, not any(map(any, strengths))
         else:
             highest = max(map(len, groups.values())) - 1
-            rated = isinstance(config.graph, PairGraph) and config.graph.vote_rate is not None
+            rated = (
+                isinstance(config.jump_graph, PairGraph) and config.jump_graph.vote_rate is not None
+            )
             isolated = [not rated and threshold == math.inf for threshold in thresholds]
             is_identity = all(
                 [weight for weight in weights if weight != 0] == [1]
@@ -60,8 +62,8 @@ class JumpHeads:
         """Return one of these heads alone."""
         hops = next(weights for group, weights in self.hop_groups.items() if index in group)
         changes: dict[str, Any] = {"heads": 1, "hop_weights": hops}
-        if isinstance(self.config.graph.threshold, tuple):
-            threshold = self.config.graph.thresholds(len(self.heads))[index]
+        if isinstance(self.config.jump_graph.threshold, tuple):
+            threshold = self.config.jump_graph.thresholds(len(self.heads))[index]
             changes["threshold"] = ((threshold,),)
         return JumpHeads(self.config.replace(**changes), self.heads[index : index + 1])
 

@@ -66,8 +66,8 @@ class HeadLayers(nn.Module):
         super().__init__()
         layers = list(made) if isinstance(made, Sequence | nn.ModuleList) else [made]
         for layer in layers:
-            _check_layer(layer, config.graph.kind)
-        self.layers, self.on_stones = nn.ModuleList(layers), config.graph.kind == "stones"
+            _check_layer(layer, config.jump_graph.kind)
+        self.layers, self.on_stones = nn.ModuleList(layers), config.jump_graph.kind == "stones"
         if not 1 <= len(self.layers) <= 3:
             raise ValueError(f"conv must give one, two or three layers, got {len(self.layers)}")
         if len(self.layers) == 2 and any(triple[-1] != 0 for triple in config.strengths()):

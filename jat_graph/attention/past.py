@@ -95,7 +95,7 @@ class PastTokens:
         """Return the hops of the next n queries and of all keys, and the nodes; and keep them."""
         first = _append(self.hops[0], (query, key))
         rows = slice(self.length, first[0].size(2))
-        soft = jumping.config.graph.soft_temperature is not None
+        soft = jumping.config.jump_graph.soft_temperature is not None
         with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
             own = mask.select_heads(jumping.heads)
             pairs = PairAdjacency.of_heads(jumping.config, *first, scale, own)

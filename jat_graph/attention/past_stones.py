@@ -198,7 +198,7 @@ def _next_steps(
     query, key, moments = causal_features(query, key, scale, valid, last.moments)
     stones, visible = _next_stones(key, config, mask, last)
     source = QueryKeyScores(query, stones, scale)
-    graph = config.graph
+    graph = config.jump_graph
     assert isinstance(graph, StoneGraph)
     rule = LinkRule.of(graph, source)
     links = rule.links(source.columns(None), visible)
@@ -214,7 +214,7 @@ def _next_stones(
 ) -> tuple[Tensor, Tensor | None]:  # [B, H, U, D], bool [B, H, n, U]
     """Return the standard keys of the stones, and which each token sees; None if it sees all."""
     batch, heads, rows, _ = key.shape
-    length, graph = last.length + rows, config.graph
+    length, graph = last.length + rows, config.jump_graph
     if rows == 1 and mask.voting is None and last.stones is not None:  # which sees them all
         is_stone = graph.key_selection == "all" or last.length % (graph.key_step or 1) == 0
         return torch.cat([last.stones, key], dim=2) if is_stone else last.stones, None

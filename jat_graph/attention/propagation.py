@@ -39,7 +39,7 @@ Past: TypeAlias = PastTokens | StonePast
 
 def new_past(config: JatConfig) -> Past:
     """Return what nothing leaves behind for heads that jump."""
-    return StonePast() if isinstance(config.graph, StoneGraph) else PastTokens()
+    return StonePast() if isinstance(config.jump_graph, StoneGraph) else PastTokens()
 
 
 def head_groups(
@@ -82,7 +82,7 @@ def graph_operator(
     scale: float,
 ) -> tuple[Operator, PairAdjacency | StoneIncidence, BackendChoice]:  # [B, H, L, L]
     """Return Â of heads that all jump (Eq. 2 to 4), or P of stones; all that fixes it; and how."""
-    graph = jumping.config.graph
+    graph = jumping.config.jump_graph
     stones = isinstance(graph, StoneGraph)
     backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     soft = stones or graph.soft_temperature is not None  # else votes are piecewise constant
@@ -243,7 +243,7 @@ def _gated_group(
 
 def _keeps_much(query: Tensor, key: Tensor, jumping: JumpHeads, mask: TokenMask) -> bool:
     """Tell whether a forward pass in causal order would keep too many links for backward."""
-    graph = jumping.config.graph
+    graph = jumping.config.jump_graph
     if not (mask.causal and isinstance(graph, StoneGraph)) or mask.shard is not None:
         return False
     backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)

@@ -99,7 +99,7 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
     console.print(f"\n[bold]{PAIR}[/bold]")
     console.print(
         "Every head jumps half of the way from a token over its stepping stones, the keys that it "
-        f"scores {report.config.graph.threshold:g} standard deviation above or below the rest."
+        f"scores {report.config.jump_graph.threshold:g} standard deviation above or below the rest."
     )
     if not joined:
         console.print("No head joins computer and pencil.")

@@ -112,7 +112,7 @@ def calibrate_command(
     batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
     result = calibrate(loaded, batches, density=density)
     result.save(output)
-    rows = result.graph.threshold
+    rows = result.jump_graph.threshold
     assert isinstance(rows, tuple)
     for layer, row in zip(result.layers or range(len(rows)), rows, strict=True):
         typer.echo(f"layer {layer}: ρ = {', '.join(f'{value:.3g}' for value in row)}")

@@ -78,8 +78,10 @@ def attention_graph(
         >>> out = jat_graph.nn.JumpConv(8)(query.view(48, 8), graphs.edge_index, graphs.edge_weight)
     """
     check_config(config)
-    if not isinstance(config.graph, PairGraph):
-        raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
+    if not isinstance(config.jump_graph, PairGraph):
+        raise ValueError(
+            f"graph must be 'pairs' here, got {config.jump_graph.kind!r}; use stone_graph"
+        )
     check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
@@ -93,7 +95,7 @@ def attention_graph(
         raise ValueError(f"kind must be None with query and key, got {kind!r}")
     else:
         check_heads(query, key)
-        config.graph.thresholds(query.size(1))
+        config.jump_graph.thresholds(query.size(1))
         mask = resolve_mask(attention_mask, is_causal, query)
         query, key = clean_padding(mask.valid, query=query, key=key)
         scale = check_scale(scale, query.size(-1))
@@ -117,7 +119,7 @@ def _read_map(
     check_layout("scores", scores)
     if scores.size(2) != scores.size(3):
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
-    graph = config.graph
+    graph = config.jump_graph
     highest = max(graph.thresholds(scores.size(1)))
     if kind == "probabilities" and highest >= 1 and graph.vote_rate is None:  # type: ignore[union-attr]
         raise ValueError(

@@ -86,13 +86,13 @@ def stone_graph(
         >>> out = layer(query.view(48, 8), graphs.hyperedge_index, graphs.hyperedge_weight)
     """
     check_config(config)
-    if config.graph.kind != "stones":
+    if config.jump_graph.kind != "stones":
         raise ValueError("graph must be 'stones' here, got 'pairs'; use attention_graph")
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
-    config.graph.thresholds(query.size(1))
+    config.jump_graph.thresholds(query.size(1))
     return _split_graphs(StoneIncidence.of_heads(config, query, key, scale, mask))
 
 

@@ -80,7 +80,9 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         heads, source = self._read_source(data)
         batch = attention_graph(
             **source,
-            config=self.config.replace(threshold=self.config.graph.thresholds(heads)[self.head]),
+            config=self.config.replace(
+                threshold=self.config.jump_graph.thresholds(heads)[self.head]
+            ),
             scale=self.scale,
             is_causal=self.is_causal,
             min_weight=self.min_weight,

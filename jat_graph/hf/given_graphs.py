@@ -60,8 +60,8 @@ def using_graphs(
     """
     attachment = find_attachment(model)
     config = None if attachment is None else attachment.configs.get(JumpLayer)
-    if attachment is None or config is None or config.graph.kind != "pairs":
-        got = "none" if config is None else f"graph={config.graph.kind!r}"
+    if attachment is None or config is None or config.jump_graph.kind != "pairs":
+        got = "none" if config is None else f"graph={config.jump_graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
     if word_ids is not None:
         from jat_graph.graphs.words import token_graph  # PyG takes seconds to load

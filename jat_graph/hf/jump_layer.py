@@ -45,7 +45,7 @@ class JumpLayer(LayerHeads):
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
         """Return the jump heads of each module, which have rows of their own in a table."""
-        made, table = super().in_modules(modules, config), config.graph.threshold
+        made, table = super().in_modules(modules, config), config.jump_graph.threshold
         if isinstance(table, tuple) and len(table) != len(made):
             raise ValueError(
                 f"threshold table must have {len(made)} rows, one for each jump layer, "
@@ -60,7 +60,7 @@ class JumpLayer(LayerHeads):
         jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
-            if config.conv is not None and config.graph.kind == "stones":
+            if config.conv is not None and config.jump_graph.kind == "stones":
                 reasons = [*reasons, "a layer on stones looks ahead; use graph='pairs'"]
             if reasons:
                 raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
@@ -106,7 +106,7 @@ class JumpLayer(LayerHeads):
 
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
-        config, graph, learned = self.config, self.config.graph, self.learned(module)
+        config, graph, learned = self.config, self.config.jump_graph, self.learned(module)
         conv, weights = config.conv, config.hop_weights
         if isinstance(graph, PairGraph) and graph.vote_rate is not None:
             rule = f"vote rate {graph.vote_rate:g}"
@@ -134,7 +134,7 @@ class JumpLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        pairs = self.config.graph if isinstance(self.config.graph, PairGraph) else None
+        pairs = self.config.jump_graph if isinstance(self.config.jump_graph, PairGraph) else None
         # What cannot be generated with a cache: it needs the queries of all tokens.
         if inputs.external is not None:
             inputs.check_whole("jump heads on graphs from outside")

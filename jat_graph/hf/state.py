@@ -134,7 +134,7 @@ def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> Layer
     module, settings = entry.module, entry.module.config
     index: Any = getattr(module, "layer_idx", None)
     # Triplets have a seed of their own in each layer, and a table has thresholds.
-    alike = isinstance(config, JatConfig) and not isinstance(config.graph.threshold, tuple)
+    alike = isinstance(config, JatConfig) and not isinstance(config.jump_graph.threshold, tuple)
     if index is None and (config.layers is not None or not alike):
         raise ValueError(f"{entry.name} does not know its layer: use jat_graph.from_pretrained")
     index = index or 0

@@ -77,7 +77,7 @@ def calibrate(
         >>> batches = [{"input_ids": torch.arange(100, 164).view(4, 16)}]
         >>> layer = jat_graph.JatConfig(layers=(2,), heads="all")
         >>> config = jat_graph.calibrate(model, batches, density=0.1, config=layer)
-        >>> table = config.graph.threshold
+        >>> table = config.jump_graph.threshold
         >>> len(table), len(table[0])  # layers, and heads that jump
         (1, 4)
         >>> model = jat_graph.attach(model, config)

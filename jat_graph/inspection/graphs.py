@@ -125,7 +125,7 @@ def layer_pairs(layer: CapturedLayer) -> PairAdjacency:
 
 def layer_graph(layer: CapturedLayer) -> LayerGraph:
     """Return the graph of a layer."""
-    if layer.config.graph.kind == "pairs":
+    if layer.config.jump_graph.kind == "pairs":
         return PairVotes(layer_pairs(layer))
     jumping = JumpHeads.everyone(layer.config, layer.query.size(1))
     operator, fixed, _ = graph_operator(layer.query, layer.key, jumping, layer.mask, layer.scale)

@@ -105,7 +105,7 @@ class JumpSelfAttention(SelfAttention):
         layer_config = JatConfig()
         if config is not None:
             config.layer_indices(1)
-            config.graph.thresholds(len(self.jump_heads))
+            config.jump_graph.thresholds(len(self.jump_heads))
             layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, self.jump_heads)
         self.group = group

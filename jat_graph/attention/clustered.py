@@ -1,0 +1,149 @@
+"""Clustered attention as a function, in the shape of SDPA."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from jat_graph.attention.cluster_operator import read_clusters
+from jat_graph.attention.clusters import shortest_length
+from jat_graph.checks.numbers import check_flag
+from jat_graph.checks.tensors import check_dropout, check_layout, check_scale, clean_padding
+from jat_graph.graph_config import ClusterGraph, ClusterRule
+from jat_graph.masks.documents import token_documents
+from jat_graph.masks.tokens import TokenMask, resolve_mask
+
+
+def clustered_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attention_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    clusters: int | None = None,
+    keys: int = 32,
+    block: int = 64,
+    refine: int = 1,
+    dense_below: float | None = None,
+) -> Tensor:
+    r"""Return attention that reads exactly where clusters say, and a cluster's row everywhere else.
+
+    Each token joins the cluster of tokens whose rows of scores are most like its own. With P the
+    mean over clusters, E_i the keys in the three blocks around token i and the ``keys`` that its
+    cluster scores highest, and k̄ the mean key, the scores are
+
+    .. math::
+        S'_{ij} = \begin{cases}
+            \text{scale} \cdot q_i \cdot k_j & j \in E_i \\
+            \text{scale} \cdot ((PQ)_i \cdot (k_j - \bar k) + q_i \cdot \bar k) & \text{elsewhere}
+        \end{cases}
+
+    and the output softmax(S') V. Nothing L×L is stored; time and memory are linear in L for a fixed
+    number of clusters. Gradients are exact, the choice of clusters and of keys being constant.
+    A short sequence, and one whose keys would all be read exactly, is read by SDPA. What it cannot
+    find is a single key far away that one token alone scores highly.
+
+    Args:
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``.
+        value: Values ``[B, H, L, Dv]``.
+        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
+            padding, or of documents that see themselves alone, each of which is then a sequence of
+            its own. Padding reads zeros. (default: None)
+        dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
+            tokens of a cluster at once. (default: 0.0)
+        scale: Factor of the scores. (default: None, which means 1/√D)
+        enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
+            queries; these have clusters of their own. (default: False)
+        clusters: Clusters of a sequence, at most one a token. (default: None, which means ⌈2√n⌉)
+        keys: Keys that a cluster names. (default: 32)
+        block: Tokens of a block; 0 for no window. (default: 64)
+        refine: How often tokens join and clusters take their mean; with 0 the query of one token
+            stands for each cluster. (default: 1)
+        dense_below: Sequences of fewer tokens are read by SDPA; 0 for none. (default: None, which
+            means from where on it is faster, as measured)
+
+    Returns:
+        The heads' outputs, in the dtype of ``value``.
+
+    Raises:
+        ValueError: If a shape, a value, the mask or a setting does not fit.
+
+    Shapes:
+        - **output:** ``[B, H, L, Dv]``
+
+    Reference:
+        This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
+        *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by likeness of
+        rows, an exact window, and the propagated row as it is.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> query, key, value = torch.randn(3, 1, 4, 4096, 64)  # each [B, H, L, D]
+        >>> jat_graph.clustered_attention(query, key, value, keys=16).shape
+        torch.Size([1, 4, 4096, 64])
+    """
+    (rule,) = ClusterGraph(clusters, keys, block, refine, dense_below).rules(1)
+    _check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
+    check_dropout(dropout_p)
+    scale = check_scale(scale, query.size(-1))
+    mask = resolve_mask(attention_mask, False, query)
+    valid = mask.valid
+    (query,) = clean_padding(valid, query=query)
+    shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
+    key, value = clean_padding(shared, key=key, value=value)
+    return read_by_clusters(query, key, value, rule, mask=mask, dropout_p=dropout_p, scale=scale)
+
+
+def read_by_clusters(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, Hkv, L, D]
+    value: Tensor,  # [B, Hkv, L, Dv]
+    rule: ClusterRule,
+    *,
+    mask: TokenMask,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return what heads read by clusters, or by SDPA where all sequences are short."""
+    documents = token_documents(mask, query)
+    backward = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    shortest = shortest_length(rule, backward)
+    if query.size(2) < shortest:
+        attn_mask, _ = mask.attention_mask(query.size(2), query)
+        gqa = key.size(1) != query.size(1)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, scale=scale, enable_gqa=gqa
+        )
+    seed = torch.randint(2**62, ()) if dropout_p > 0 else None
+    if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = (x.to(dtype) for x in (query, key, value))
+    rule = rule._replace(dense_below=shortest)
+    output: Tensor
+    output, *_ = read_clusters(query, key, value, documents, seed, scale, dropout_p, *rule)
+    return output
+
+
+def _check_heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    """Refuse shapes and dtypes that do not fit, before any work."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_layout(name, tensor)
+    batch, heads, length, width = query.shape
+    number = key.size(1) if enable_gqa else heads
+    if heads % number:
+        raise ValueError(f"query must have a multiple of {number} heads like key, got {heads}")
+    if key.shape != (batch, number, length, width):
+        wanted = [batch, number, length, width]
+        raise ValueError(f"key must be {wanted} like query, got {list(key.shape)}")
+    if value.shape[:3] != key.shape[:3]:
+        sizes = ", ".join(str(size) for size in key.shape[:3])
+        raise ValueError(f"value must be [{sizes}, Dv], got {list(value.shape)}")
+    if not torch.is_autocast_enabled(query.device.type):
+        for name, tensor in (("key", key), ("value", value)):
+            if tensor.dtype != query.dtype:
+                raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
