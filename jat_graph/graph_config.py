@@ -271,8 +271,7 @@ class ClusterGraph(Settings):
         return groups
 
     def _tables(self) -> list[tuple[str, Table]]:
-        values = ((name, getattr(self, name)) for name in self.names())
-        return [(name, value) for name, value in values if isinstance(value, tuple)]
+        return [(name, value) for name, value in vars(self).items() if isinstance(value, tuple)]
 
 
 Graph: TypeAlias = PairGraph | StoneGraph | ClusterGraph
