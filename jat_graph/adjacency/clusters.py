@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+CACHE = 2**20  # numbers that are worked on at a time: 4 MiB in float32
+
 
 def number_of_clusters(length: int, clusters: int | None) -> int:
     """Return how many clusters so many tokens join: ⌈2√n⌉ unless given, and at most n."""
@@ -33,11 +35,15 @@ def join_clusters(
     """
     query, key = (x - x.mean(1, keepdim=True) for x in (query, key))
     covariance = key.mT @ (key / key.size(1))
+    step = max(1, CACHE // (len(query) * num_clusters))
 
     def nearest(centres: Tensor) -> Tensor:
         towards = centres @ covariance
         norm = (towards * centres).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
-        return (query @ (towards / norm).mT).argmax(-1)  # the first of equal ones
+        towards = (towards / norm).mT
+        # Of equal ones argmax takes the first.
+        parts = [(part @ towards).argmax(-1) for part in query.split(step, dim=1)]
+        return torch.cat(parts, dim=1)
 
     joined = nearest(query[:, landmarks(query.size(1), num_clusters, query.device)])
     for _ in range(refine - 1):
@@ -71,13 +77,23 @@ def cluster_queries(
     return cluster_means(query, joined, num_clusters)
 
 
-def best_keys(rows: Tensor, keys: int) -> Tensor:  # [H, m, keys]
-    """Return the keys that each row scores highest, the lower position of equal ones."""
-    top = rows.topk(keys, dim=-1, sorted=False)
-    if not keys:
-        return top.indices
-    least = top.values.amin(-1, keepdim=True)
-    if bool(((rows >= least).sum(-1) == keys).all()):
-        return top.indices
-    order = rows.sort(dim=-1, descending=True, stable=True).indices
-    return order[..., :keys]
+def best_keys(
+    queries: Tensor,  # of clusters, times the scale, [H, m, D]
+    key: Tensor,  # [H, n, D]
+    keys: int,  # fewer than n
+) -> tuple[Tensor, Tensor]:  # [H, m, keys], [H, m]
+    """Return the keys that each cluster scores highest, and the highest score of the others.
+
+    Of equal keys the lower position comes first.
+    """
+    best, largest = [], []
+    step = max(1, CACHE // (len(key) * key.size(1)))
+    for part in queries.split(step, dim=1):
+        rows = part @ key.mT
+        top = rows.topk(keys + 1, dim=-1)
+        found, least = top.indices[..., :keys], top.values[..., -1]
+        if keys and bool((top.values[..., keys - 1] == least).any()):
+            found = rows.sort(dim=-1, descending=True, stable=True).indices[..., :keys]
+        best.append(found)
+        largest.append(least)
+    return torch.cat(best, dim=1), torch.cat(largest, dim=1)

@@ -44,10 +44,10 @@ def read_clusters(
     for batch, tokens, heads in _pieces(query, documents, rule):
         parts = [_cut(x, query, batch, tokens, heads) for x in (query, key, value)]
         reader = _reader(parts, rule, scale)
-        read = reader.read(kept)
-        _put(output, read.output, batch, tokens, heads)
+        own_output, own_lse = reader.read(kept)
+        _put(output, own_output, batch, tokens, heads)
         if isinstance(reader, ClusterHeads):
-            _put(lse, read.lse, batch, tokens, heads)
+            _put(lse, own_lse, batch, tokens, heads)
             _put(joined, reader.joined, batch, tokens, heads)
     return output, lse, joined
 

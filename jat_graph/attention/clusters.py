@@ -19,7 +19,6 @@ from jat_graph.attention.cluster_parts import (
     BestKeys,
     Gradients,
     Kept,
-    Read,
     Rest,
     Window,
     draw_mask,
@@ -56,17 +55,19 @@ class ClusterHeads:
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
         self.key = key - key.mean(1, keepdim=True)  # softmax does not see it
         self.queries = cluster_queries(query, joined, number, rule.refine)  # [H, m, D]
-        rows = (self.queries * scale) @ self.key.mT
-        best = best_keys(rows, rule.keys)
+        towards = self.queries * scale
+        best, largest = best_keys(towards, self.key, rule.keys)
         exact = query, self.key, value
         self.exact: list[Window | BestKeys] = []
         if rule.block:
             self.exact.append(Window(*exact, rule.block, scale))
         if rule.keys:
             self.exact.append(BestKeys(*exact, joined, best, rule.block, scale))
-        self.rest = Rest(rows, value, joined, best, rule.block) if rule.propagate else None
+        self.rest: Rest | None = None
+        if rule.propagate:
+            self.rest = Rest(towards, self.key, value, joined, best, largest, rule.block)
 
-    def read(self, kept: Kept = None) -> Read:
+    def read(self, kept: Kept = None) -> tuple[Tensor, Tensor]:
         """Return the heads' outputs and the log-sum-exp of their scores."""
         parts = [part.read(kept) for part in self.exact]
         return merge(parts if self.rest is None else [*parts, self.rest.read(kept)])
@@ -75,9 +76,8 @@ class ClusterHeads:
         """Return the gradients of queries, keys and values."""
         parts = [part.gradients(back, kept) for part in self.exact]
         if self.rest is not None:
-            by_row, by_value = self.rest.gradients(back, kept)
-            by_row = by_row.mul_(self.scale)
-            parts.append((self._to_tokens(by_row @ self.key), by_row.mT @ self.queries, by_value))
+            by_query, by_key, by_value = self.rest.gradients(back, kept)
+            parts.append((self._to_tokens(by_query.mul_(self.scale)), by_key, by_value))
         query, key, value = parts[0]
         for part in parts[1:]:
             query, key, value = query.add_(part[0]), key.add_(part[1]), value.add_(part[2])
@@ -98,9 +98,9 @@ class DenseHeads:
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
         self.heads, self.scale = list(zip(query, key, value, strict=True)), scale
 
-    def read(self, kept: Kept = None) -> Read:
-        """Return the heads' outputs, without dropout those of SDPA."""
-        lse, outputs = torch.zeros(()), []  # which nobody asks for
+    def read(self, kept: Kept = None) -> tuple[Tensor, Tensor]:
+        """Return the heads' outputs, without dropout those of SDPA, and no log-sum-exp."""
+        outputs = []
         for query, key, value in self.heads:
             if kept is None:
                 head = query[None, None], key[None, None], value[None, None]
@@ -109,7 +109,7 @@ class DenseHeads:
             else:
                 weights = (query @ key.mT * self.scale).softmax(-1)
                 outputs.append((weights * draw_mask(weights, kept)) @ value)
-        return Read(torch.stack(outputs), lse)
+        return torch.stack(outputs), torch.zeros(())
 
     def gradients(self, back: Back, kept: Kept = None) -> Gradients:
         """Return the gradients of queries, keys and values, head by head."""
