@@ -33,16 +33,21 @@ def join_clusters(
 
     The inner product of two centred rows is n · q C q', C being the keys' covariance.
     """
-    query, key = (x - x.mean(1, keepdim=True) for x in (query, key))
+    key = key - key.mean(1, keepdim=True)
+    mean = query.mean(1, keepdim=True)
     covariance = key.mT @ (key / key.size(1))
     step = max(1, CACHE // (len(query) * num_clusters))
 
     def nearest(centres: Tensor) -> Tensor:
+        centres = centres - mean
         towards = centres @ covariance
-        norm = (towards * centres).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
+        norm = (towards * centres).sum(-1, keepdim=True).clamp(min=torch.finfo(query.dtype).tiny).sqrt()
         towards = (towards / norm).mT
+        offset = -mean @ towards  # centres the tokens' queries, too
         # Of equal ones argmax takes the first.
-        parts = [(part @ towards).argmax(-1) for part in query.split(step, dim=1)]
+        parts = [
+            torch.baddbmm(offset, part, towards).argmax(-1) for part in query.split(step, dim=1)
+        ]
         return torch.cat(parts, dim=1)
 
     joined = nearest(query[:, landmarks(query.size(1), num_clusters, query.device)])

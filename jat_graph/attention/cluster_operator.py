@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
-from jat_graph.attention.cluster_parts import Back, Gradients, Kept
-from jat_graph.attention.clusters import ClusterHeads, DenseHeads
+from jat_graph.attention.cluster_parts import Kept
+from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Parts
 from jat_graph.graph_config import ClusterRule
 
 # Numbers that heads may take up together while they read: 64 MiB in float32.
@@ -83,10 +83,9 @@ def _read_clusters_backward(
 
         mine = joined[batch, heads][:, tokens].long()
         reader = _reader([cut(x) for x in (query, key, value)], rule, scale, mine)
-        own_grad = cut(grad)
-        delta = (own_grad * cut(output)).sum(-1)
-        back = Back(own_grad, delta, lse[batch, heads][:, tokens])
-        for total, found in zip(totals, reader.gradients(back, kept), strict=True):
+        own_lse = lse[batch, heads][:, tokens]
+        gradients = reader.gradients(cut(grad), cut(output), own_lse, kept)
+        for total, found in zip(totals, gradients, strict=True):
             times = query.size(1) // total.size(1)
             if times == 1:
                 _put(total, found, batch, tokens, heads)
@@ -104,7 +103,7 @@ def _(query: Tensor, key: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor
 
 
 @_read_clusters_backward.register_fake
-def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Gradients:
+def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Parts:
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 

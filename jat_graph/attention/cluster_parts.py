@@ -1,13 +1,15 @@
 """The three parts of attention by clusters, each with its gradients: around, best keys, the rest.
 
-They read some heads of one sequence, in float32 or float64. The weights of a part are e to its
-scores less the log-sum-exp of all scores, so that the gradients of the parts just add up.
+They read some heads of one sequence, in float32 or float64, and add up what they read in one
+softmax. Weights in backward are e to the scores less the log-sum-exp of all scores, so that the
+gradients of the parts just add up, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -17,38 +19,70 @@ from jat_graph.adjacency.clusters import cluster_sizes
 
 TILE = 32  # tokens of one cluster that read its best keys together
 CACHE = 2**18  # numbers that a core works on at a time: 1 MiB in float32
+NOTHING = -1e30  # where nothing was read; infinity would give NaN
 
-Gradients: TypeAlias = tuple[Tensor, Tensor, Tensor]  # of queries, keys and values
 Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
 
 
-class Read(NamedTuple):
-    """What tokens read of some of their keys, with weights e to their scores less a shift."""
+class Tokens:
+    """Some heads of one sequence: whole blocks, and room for one more on both sides of the keys."""
 
-    output: Tensor  # sum of weighted values, [H, n, Dv]
-    weight: Tensor  # sum of weights, [H, n]
-    shift: Tensor  # [H, n]
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, block: int) -> None:
+        self.heads, self.length, _ = query.shape
+        self.margin, self.block = block, block or self.length
+        self.blocks = -(-self.length // self.block)
+        self.query = self._filled(query, 0)
+        self.key = self._filled(key, self.margin)
+        # One more column of ones sums the weights, too.
+        self.value = self._filled(value, self.margin, 1)
+        self.of_tokens(self.value)[..., -1] = 1.0
+
+    def _filled(self, x: Tensor, margin: int, columns: int = 0) -> Tensor:
+        length = self.blocks * self.block + 2 * margin
+        filled = x.new_empty(len(x), length, x.size(-1) + columns)
+        filled[:, :margin] = 0.0
+        filled[:, margin + self.length :] = 0.0
+        filled[:, margin : margin + self.length, : x.size(-1)] = x
+        return filled
+
+    def of_tokens(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, n, D]
+        """Cut what was filled off queries, or off keys and values."""
+        margin = 0 if x.size(1) == self.blocks * self.block else self.margin
+        return x[:, margin : margin + self.length]
+
+    def blocked(self, x: Tensor, margin: int) -> Tensor:  # [H, blocks, block, D]
+        """Return the blocks of tokens as a view."""
+        inside = x[:, margin : margin + self.blocks * self.block]
+        return inside.view(len(x), self.blocks, self.block, x.size(-1))
 
 
-class Back(NamedTuple):
-    """What comes back to a part: nothing of it but the merged output's."""
+@dataclass
+class Reading:
+    """What tokens have read so far: sums with weights e to the scores less a shift."""
 
-    grad: Tensor  # of that output, [H, n, Dv]
-    delta: Tensor  # its product with the output, [H, n]
-    lse: Tensor  # of all scores, [H, n]
+    total: Tensor  # of weights times values, and of weights last, [H, blocks · block, Dv + 1]
+    shift: Tensor  # [H, blocks · block, 1]
+
+    @classmethod
+    def nothing(cls, tokens: Tokens) -> Reading:
+        """Return what tokens have read before they read anything."""
+        size = tokens.query.shape[:2]
+        shift = tokens.query.new_full((*size, 1), NOTHING)
+        return cls(tokens.query.new_zeros(*size, tokens.value.size(-1)), shift)
 
 
-def merge(parts: list[Read]) -> tuple[Tensor, Tensor]:  # [H, n, Dv], [H, n]
-    """Return what tokens read of all their keys, and the log-sum-exp of their scores."""
-    shifts = [part.shift.masked_fill(part.weight == 0, -torch.inf) for part in parts]
-    shift = torch.stack(shifts).amax(0)
-    factors = [(own - shift).exp_() for own in shifts]
-    weights = [f * part.weight for f, part in zip(factors, parts, strict=True)]
-    weight = torch.stack(weights).sum(0)
-    output = torch.zeros_like(parts[0].output)
-    for factor, part in zip(factors, parts, strict=True):
-        output.addcmul_(part.output, (factor / weight).unsqueeze(-1))
-    return output, weight.log() + shift
+class Gradients:
+    """What comes back to some heads, and what they have passed on so far."""
+
+    def __init__(self, tokens: Tokens, grad: Tensor, output: Tensor, lse: Tensor) -> None:
+        """Take the gradient of outputs ``[H, n, Dv]``, these, and the log-sum-exp ``[H, n]``."""
+        fill = (0, 0, 0, tokens.blocks * tokens.block - tokens.length)
+        self.grad = F.pad(grad, fill)
+        self.delta = F.pad((grad * output).sum(-1, keepdim=True), fill)
+        self.lse = F.pad(lse.unsqueeze(-1), fill, value=torch.inf)  # what is filled weighs 0
+        self.query, self.key, self.value = (
+            torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value)
+        )
 
 
 def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:
@@ -56,7 +90,7 @@ def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:
     if kept is None:
         return None
     share, generator = kept
-    return torch.empty_like(weights).bernoulli_(share, generator=generator).div_(share)
+    return torch.empty_like(weights).bernoulli_(share, generator=generator).div_(share or 1.0)
 
 
 def masked(weights: Tensor, mask: Tensor | None) -> Tensor:
@@ -64,87 +98,174 @@ def masked(weights: Tensor, mask: Tensor | None) -> Tensor:
     return weights if mask is None else weights * mask
 
 
+def read_values(weights: Tensor, value: Tensor, kept: Kept) -> Tensor:
+    """Return the weighted sum of values, and of weights, which dropout leaves alone."""
+    mask = draw_mask(weights, kept)
+    total = masked(weights, mask) @ value
+    if mask is not None:
+        total[..., -1:] = weights @ value[..., -1:]
+    return total
+
+
+class Rest:
+    """The keys that a token does not read exactly, with the scores of its cluster."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        queries: Tensor,  # of clusters, times the scale, [H, m, D]
+        joined: Tensor,  # [H, n]
+        best: Tensor,  # [H, m, keys]
+        largest: Tensor,  # score of the other keys, [H, m]
+    ) -> None:
+        self.tokens, self.queries, self.largest = tokens, queries, largest
+        # Blocks from a token's own to the nearest that it reads here, before and after it.
+        self.before, self.after = (2, 2) if tokens.margin else (0, 1)
+        self.key = tokens.blocked(tokens.key, tokens.margin).unbind(1)
+        self.value = tokens.blocked(tokens.value, tokens.margin).unbind(1)
+        size = tokens.heads, queries.size(1), tokens.blocks * tokens.block
+        taken = torch.zeros(size, dtype=torch.bool, device=queries.device)
+        taken[:, :, tokens.length :] = True  # what fills the last block up
+        self.taken = taken.scatter_(-1, best, True).split(tokens.block, dim=-1)
+        of_head = torch.arange(tokens.heads, device=joined.device).unsqueeze(-1) * size[1]
+        index = F.pad(joined + of_head, (0, size[2] - tokens.length))
+        self.index = [part.flatten() for part in index.split(tokens.block, dim=1)]
+
+    def _weights(self, block: int) -> Tensor:  # [H, m, block]
+        scores = torch.baddbmm(-self.largest.unsqueeze(-1), self.queries, self.key[block].mT)
+        return scores.exp_().masked_fill_(self.taken[block], 0.0)
+
+    def _sweep(self, forward: bool) -> Iterator[tuple[int, int]]:
+        """Yield each block of tokens, and the next block of keys that comes into its sums."""
+        blocks = self.tokens.blocks
+        if forward:
+            yield from ((block, block - self.before) for block in range(self.before, blocks))
+        else:
+            yield from ((b, b + self.after) for b in reversed(range(blocks - self.after)))
+
+    def read(self, kept: Kept) -> Reading:
+        """Return what the tokens read there, by running sums over blocks from both ends.
+
+        Nothing is subtracted, so that nothing cancels.
+        """
+        tokens = self.tokens
+        sums = [read_values(self._weights(b), self.value[b], kept) for b in range(tokens.blocks)]
+        reading = Reading.nothing(tokens)
+        outputs = tokens.blocked(reading.total, 0).unbind(1)
+        for forward in (True, False):
+            running = torch.zeros_like(sums[0])
+            flat = running.flatten(0, 1)
+            for block, far in self._sweep(forward):
+                running += sums[far]
+                outputs[block].add_(flat.index_select(0, self.index[block]).view_as(outputs[block]))
+        reading.shift = self._shift().masked_fill_(reading.total[..., -1:] == 0, NOTHING)
+        return reading
+
+    def _shift(self) -> Tensor:  # of each token's cluster, [H, blocks · block, 1]
+        flat = self.largest.flatten()
+        parts = [flat[index].view(len(self.largest), -1, 1) for index in self.index]
+        return torch.cat(parts, dim=1)
+
+    def differentiate(self, back: Gradients, kept: Kept) -> Tensor:  # [H, m, D]
+        """Add the gradients of keys and values; return those of the clusters' queries, scaled."""
+        tokens, (heads, clusters, _) = self.tokens, self.queries.shape
+        # A larger factor belongs to weights that are 0 in this precision; sums must stay finite.
+        limit = 70.0 if back.lse.dtype == torch.float32 else 600.0
+        factor = (self._shift() - back.lse).clamp_(max=limit).exp_()
+        unit = back.grad.abs().amax().clamp(min=torch.finfo(factor.dtype).tiny)
+        x = torch.cat([back.grad, -back.delta], -1).mul_(factor.div_(unit))
+        passed = [part.flatten(0, 1) for part in x.split(tokens.block, dim=1)]
+        # What comes from the tokens that read a block, by cluster: first from those after it.
+        nothing = x.new_zeros(heads * clusters, x.size(-1))
+        sums = [nothing] * tokens.blocks
+        running = nothing
+        for block, far in reversed(list(self._sweep(forward=True))):
+            running = sums[far] = running.index_add(0, self.index[block], passed[block])
+        by_query, running = torch.zeros_like(self.queries), nothing.clone()
+        by_keys = tokens.blocked(back.key, tokens.margin).unbind(1)
+        by_values = tokens.blocked(back.value, tokens.margin).unbind(1)
+        for far in range(tokens.blocks):
+            if far >= self.after:
+                before = far - self.after
+                running.index_add_(0, self.index[before], passed[before])
+            grad = (sums[far] + running).view(heads, clusters, -1)
+            weights = self._weights(far)
+            mask = draw_mask(weights, kept)
+            by_values[far].add_(masked(weights, mask).mT @ grad, alpha=float(unit))
+            by_score = grad @ self.value[far].mT
+            if mask is not None:  # it is not for the last column
+                by_score = by_score.sub_(grad[..., -1:]).mul_(mask).add_(grad[..., -1:])
+            by_score = by_score.mul_(weights)
+            by_query.baddbmm_(by_score, self.key[far])
+            by_keys[far].add_(by_score.mT @ self.queries, alpha=float(unit))
+        return by_query.mul_(unit)
+
+
 class Window:
     """The keys in a token's own block, the one before and the one after."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, block: int, scale: float) -> None:
-        self.length, self.block, self.scale = query.size(1), block, scale
-        self.blocks = -(-self.length // block)
-        self.query = self._blocks(query)
-        self.key, self.value = self._padded(key), self._padded(value)
+    def __init__(self, tokens: Tokens, scale: float) -> None:
+        self.tokens, self.scale, self.block = tokens, scale, tokens.block
         # Scores of so many blocks stay in the cache of a core.
-        self.step = max(1, CACHE // (3 * block * block))
+        self.step = max(1, CACHE // (3 * self.block * self.block))
 
-    def _blocks(self, x: Tensor) -> Tensor:  # [H, blocks, block, D]
-        filled = F.pad(x, (0, 0, 0, -self.length % self.block))
-        return filled.view(len(x), -1, self.block, x.size(-1))
+    def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [blocks, 3 · block, D]
+        step = self.block * x.size(-1)  # each overlaps the next
+        size = blocks.stop - blocks.start, 3 * self.block, x.size(-1)
+        return x.as_strided(size, (step, *x.stride()), x.storage_offset() + blocks.start * step)
 
-    def _padded(self, x: Tensor) -> Tensor:  # [H, (blocks + 2) · block, D]
-        return F.pad(x, (0, 0, self.block, (self.blocks + 1) * self.block - self.length))
+    def _pieces(self) -> Iterator[tuple[int, slice, slice]]:
+        """Yield some blocks of each head, as blocks and as tokens."""
+        for head in range(self.tokens.heads):
+            for start in range(0, self.tokens.blocks, self.step):
+                blocks = slice(start, min(start + self.step, self.tokens.blocks))
+                yield head, blocks, slice(start * self.block, blocks.stop * self.block)
 
-    def _around(self, padded: Tensor, blocks: slice) -> Tensor:  # [blocks, 3 · block, D]
-        step = self.block * padded.size(-1)  # each overlaps the next
-        size = blocks.stop - blocks.start, 3 * self.block, padded.size(-1)
-        start = padded.storage_offset() + blocks.start * step
-        return padded.as_strided(size, (step, padded.size(-1), 1), start)
-
-    def _pieces(self) -> Iterator[tuple[int, slice]]:
-        for head in range(len(self.query)):
-            for start in range(0, self.blocks, self.step):
-                yield head, slice(start, min(start + self.step, self.blocks))
-
-    def _scores(self, head: int, blocks: slice) -> Tensor:  # [blocks, block, 3 · block]
-        query = self.query[head, blocks] * self.scale
-        scores = query @ self._around(self.key[head], blocks).mT
+    def _scores(self, head: int, blocks: slice, query: Tensor) -> Tensor:
+        scores = (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
         first = self.block if blocks.start == 0 else 0  # nothing is before the first block
         scores[:1, :, :first] = -torch.inf
         for back in (1, 2):  # what comes after the last token
-            number = self.blocks - back - blocks.start
-            if number < len(scores):
-                end = self.length - (self.blocks - back - 1) * self.block
-                scores[number : number + 1, :, end:] = -torch.inf
-        return scores
+            number = self.tokens.blocks - back - blocks.start
+            if 0 <= number < len(scores):
+                end = self.tokens.length - (self.tokens.blocks - back - 1) * self.block
+                scores[number, :, end:] = -torch.inf
+        return scores  # [blocks, block, 3 · block]
 
-    def read(self, kept: Kept) -> Read:
-        """Return what the tokens read there."""
-        output = self.query.new_empty(*self.query.shape[:3], self.value.size(-1))
-        weight, shift = (self.query.new_empty(*self.query.shape[:3], 1) for _ in range(2))
-        for head, blocks in self._pieces():
-            at = head, blocks
-            scores = self._scores(*at)
-            torch.amax(scores, -1, keepdim=True, out=shift[at])
-            weights = scores.sub_(shift[at]).exp_()
-            torch.sum(weights, -1, keepdim=True, out=weight[at])
-            weights = masked(weights, draw_mask(weights, kept))
-            torch.bmm(weights, self._around(self.value[head], blocks), out=output[at])
-        output, weight, shift = (
-            x.flatten(1, 2)[:, : self.length] for x in (output, weight, shift)
-        )
-        return Read(output, weight.squeeze(-1), shift.squeeze(-1))
+    def read(self, reading: Reading, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        for head, blocks, inside in self._pieces():
+            query, total, shift = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, reading.total, reading.shift)
+            )
+            scores = self._scores(head, blocks, query)
+            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
+            total.mul_(shift.sub_(largest).exp_())
+            weights = scores.sub_(largest).exp_()
+            total += read_values(weights, self._around(self.tokens.value[head], blocks), kept)
+            shift.copy_(largest)
 
-    def gradients(self, back: Back, kept: Kept) -> Gradients:
-        """Return the gradients by these keys."""
-        grad = self._blocks(back.grad)
-        delta, lse = (self._blocks(x.unsqueeze(-1)) for x in (back.delta, back.lse))
-        by_query = torch.empty_like(self.query)
-        by_key, by_value = torch.zeros_like(self.key), torch.zeros_like(self.value)
-        for head, blocks in self._pieces():
-            at = head, blocks
-            weights = self._scores(*at).sub_(lse[at]).exp_()
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        for head, blocks, inside in self._pieces():
+            query, grad, delta, lse, by_query = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, back.grad, back.delta, back.lse, back.query)
+            )
+            weights = self._scores(head, blocks, query).sub_(lse).exp_()
             mask = draw_mask(weights, kept)
-            by_weight = grad[at] @ self._around(self.value[head], blocks).mT
-            self._add(by_value[head], blocks, masked(weights, mask).mT @ grad[at])
-            by_score = masked(by_weight, mask).sub_(delta[at]).mul_(weights).mul_(self.scale)
-            torch.bmm(by_score, self._around(self.key[head], blocks), out=by_query[at])
-            self._add(by_key[head], blocks, by_score.mT @ self.query[at])
-        inside = slice(self.block, self.block + self.length)
-        return by_query.flatten(1, 2)[:, : self.length], by_key[:, inside], by_value[:, inside]
+            value = self._around(self.tokens.value[head], blocks)[..., :-1]
+            by_score = masked(grad @ value.mT, mask).sub_(delta).mul_(weights).mul_(self.scale)
+            by_query += by_score @ self._around(self.tokens.key[head], blocks)
+            self._add(back.value[head, :, :-1], blocks, masked(weights, mask).mT @ grad)
+            self._add(back.key[head], blocks, by_score.mT @ query)
 
-    def _add(self, padded: Tensor, blocks: slice, around: Tensor) -> None:
-        number, width = len(around), padded.size(-1)
+    def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
         for third, part in enumerate(around.split(self.block, dim=1)):
             start = (blocks.start + third) * self.block
-            padded[start : start + number * self.block] += part.reshape(-1, width)
+            inside = total[start : start + len(around) * self.block]
+            inside += part.reshape(-1, part.size(-1))
 
 
 class BestKeys:
@@ -152,192 +273,79 @@ class BestKeys:
 
     def __init__(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        tokens: Tokens,
         joined: Tensor,  # [H, n]
         best: Tensor,  # [H, m, keys]
-        block: int,  # 0 for no window
         scale: float,
     ) -> None:
-        (heads, length), clusters = joined.shape, best.size(1)
-        self.shape, self.scale = (heads, length), scale
+        (heads, length), (_, clusters, keys) = joined.shape, best.shape
+        self.tokens, self.scale = tokens, scale
         # Tokens sorted by cluster, each cluster in tiles of its own.
-        sizes = cluster_sizes(joined, clusters)
+        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1)
+        members = (joined + of_head * clusters).flatten()
+        order = members.sort(stable=True).indices
+        sizes = cluster_sizes(joined, clusters).flatten()
         tiles = (sizes + TILE - 1) // TILE
-        order = joined.sort(stable=True).indices
-        index = joined.gather(1, order)
-        first = (tiles.flatten().cumsum(0) - tiles.flatten()).view_as(tiles) * TILE
-        start = first - (sizes.cumsum(1) - sizes)
-        slot = start.gather(1, index) + torch.arange(length, device=joined.device)
-        self.slot = torch.empty_like(slot).scatter_(1, order, slot)  # of each token
-        number = torch.arange(heads * clusters, device=joined.device)
-        self.cluster = number.repeat_interleave(tiles.flatten())
-        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1) * length
-        # A slot without a token reads as the first one would, and nobody takes it.
-        self.token = order.new_zeros(len(self.cluster) * TILE)
-        self.token[slot.flatten()] = (order + of_head).flatten()
-        self.index = (best + of_head.unsqueeze(-1)).flatten(0, 1)  # [H · m, keys]
-        self.query = self._tiled(query)
-        self.key, self.value = self._of_clusters(key), self._of_clusters(value)
-        around = (self.token % length).view(-1, TILE, 1) // max(block, 1)
-        around = around - best.flatten(0, 1)[self.cluster].unsqueeze(1) // max(block, 1)
-        self.near = around.abs() <= 1 if block else None
+        number = torch.arange(len(sizes), device=sizes.device)
+        start = (tiles.cumsum(0) - tiles) * TILE - (sizes.cumsum(0) - sizes)
+        slot = start[members[order]] + torch.arange(len(order), device=order.device)
+        row = order + order // length * (tokens.query.size(1) - length)
+        # A slot without a token has the number -1.
+        token = order.new_full((int(tiles.sum()) * TILE,), -1)
+        token = token.scatter_(0, slot, row).view(-1, TILE)
+        best = best + tokens.margin + of_head.unsqueeze(-1) * tokens.key.size(1)
+        best = best.flatten(0, 1)[number.repeat_interleave(tiles)]  # [tiles, keys]
+        width = keys * (TILE + tokens.key.size(-1) + tokens.value.size(-1))
+        step = max(1, CACHE // width)
+        self.pieces = list(zip(token.split(step), best.split(step), strict=True))
 
-    def _tiled(self, x: Tensor) -> Tensor:  # [tiles, TILE, D]
-        return x.flatten(0, 1)[self.token].view(-1, TILE, x.size(-1))
+    def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        scores = (query * self.scale) @ key.mT  # [tiles, TILE, keys]
+        if self.tokens.margin:
+            block, rows = self.tokens.block, (self.tokens.query.size(1), self.tokens.key.size(1))
+            own, others = (
+                (x % row // block).int() for x, row in zip((token, best), rows, strict=True)
+            )
+            # Blocks of keys are counted from the margin, which is one.
+            near = (own.unsqueeze(-1) - others.unsqueeze(1) + 1).abs_() <= 1
+            scores = scores.masked_fill_(near, -torch.inf)
+        return scores
 
-    def _of_clusters(self, x: Tensor) -> Tensor:  # [tiles, keys, D]
-        return x.flatten(0, 1)[self.index][self.cluster]
+    def read(self, reading: Reading, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        queries, keys, values = self._rows()
+        totals, shifts = (x.flatten(0, 1) for x in (reading.total, reading.shift))
+        for token, best in self.pieces:
+            source = token.clamp(min=0)
+            scores = self._scores(token, best, queries[source], keys[best])
+            total, shift = totals[source], shifts[source]
+            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
+            weights = scores.sub_(largest).exp_()
+            total.mul_(shift.sub_(largest).exp_())
+            total += read_values(weights, values[best], kept)
+            real = token >= 0
+            totals[token[real]], shifts[token[real]] = total[real], largest[real]
 
-    def _of_tokens(self, x: Tensor) -> Tensor:  # [H, n, ...]
-        return x.flatten(0, 1)[self.slot]
-
-    def _scores(self) -> Tensor:  # [tiles, TILE, keys]
-        scores = (self.query * self.scale) @ self.key.mT
-        return scores if self.near is None else scores.masked_fill_(self.near, -torch.inf)
-
-    def read(self, kept: Kept) -> Read:
-        """Return what the tokens read there."""
-        scores = self._scores()
-        shift = scores.amax(-1, keepdim=True).clamp_(min=-1e30)  # some read no key here
-        weights = scores.sub_(shift).exp_()
-        weight = weights.sum(-1, keepdim=True)
-        output = masked(weights, draw_mask(weights, kept)) @ self.value
-        output, weight, shift = (self._of_tokens(x) for x in (output, weight, shift))
-        return Read(output, weight.squeeze(-1), shift.squeeze(-1))
-
-    def gradients(self, back: Back, kept: Kept) -> Gradients:
-        """Return the gradients by these keys."""
-        empty = torch.ones(len(self.token), dtype=torch.bool, device=self.token.device)
-        empty[self.slot.flatten()] = False
-        lse = self._tiled(back.lse.unsqueeze(-1))
-        lse = lse.masked_fill_(empty.view_as(lse), torch.inf)
-        grad, delta = self._tiled(back.grad), self._tiled(back.delta.unsqueeze(-1))
-        weights = self._scores().sub_(lse).exp_()
-        mask = draw_mask(weights, kept)
-        by_value = masked(weights, mask).mT @ grad
-        by_weight = masked(grad @ self.value.mT, mask)
-        by_score = by_weight.sub_(delta).mul_(weights).mul_(self.scale)
-        query = self._of_tokens(by_score @ self.key)
-        return query, self._to_keys(by_score.mT @ self.query), self._to_keys(by_value)
-
-    def _to_keys(self, x: Tensor) -> Tensor:  # [tiles, keys, D] -> [H, n, D]
-        total = x.new_zeros(*self.shape, x.size(-1))
-        index = self.index[self.cluster].flatten()
-        total.flatten(0, 1).index_add_(0, index, x.flatten(0, 1))
-        return total
-
-
-class Rest:
-    """All other keys, with the scores of a token's cluster."""
-
-    def __init__(
-        self,
-        queries: Tensor,  # of clusters, times the scale, [H, m, D]
-        key: Tensor,  # [H, n, D]
-        value: Tensor,  # [H, n, Dv]
-        joined: Tensor,  # [H, n]
-        best: Tensor,  # [H, m, keys]
-        largest: Tensor,  # score of the other keys, [H, m]
-        block: int,  # 0 for no window
-    ) -> None:
-        (heads, clusters, _), self.length = queries.shape, key.size(1)
-        self.block = block or self.length
-        # Blocks from a token's own to the nearest that it reads here, before and after it.
-        self.before, self.after = (2, 2) if block else (0, 1)
-        self.queries, self.largest = queries, largest
-        fill = -self.length % self.block
-        self.blocks = (self.length + fill) // self.block
-        self.key = self._of_blocks(key)
-        # One more column of ones sums the weights, too.
-        self.value = self._of_blocks(F.pad(value, (0, 1), value=1.0))
-        self.taken = torch.zeros(
-            heads, clusters, self.length, dtype=torch.bool, device=key.device
-        ).scatter_(-1, best, True)
-        self.taken = F.pad(self.taken, (0, fill), value=True)
-        of_head = torch.arange(heads, device=joined.device).view(-1, 1) * clusters
-        index = F.pad(joined, (0, fill)) + of_head
-        self.index = index.view(heads, self.blocks, self.block).transpose(0, 1).flatten(1)
-
-    def _of_blocks(self, x: Tensor) -> Tensor:  # [H, n, D] -> [blocks, H, block, D]
-        x = F.pad(x, (0, 0, 0, self.blocks * self.block - self.length))
-        return x.view(len(x), self.blocks, self.block, x.size(-1)).transpose(0, 1).contiguous()
-
-    def _of_tokens(self, x: Tensor) -> Tensor:  # [blocks, H · block, D] -> [H, n, D]
-        x = x.view(self.blocks, -1, self.block, x.size(-1)).transpose(0, 1)
-        return x.flatten(1, 2)[:, : self.length]
-
-    def _weights(self, block: int) -> Tensor:  # [H, m, block]
-        shift = self.largest.neg().unsqueeze(-1)
-        weights = torch.baddbmm(shift, self.queries, self.key[block].mT).exp_()
-        inside = slice(block * self.block, (block + 1) * self.block)
-        return weights.masked_fill_(self.taken[:, :, inside], 0.0)
-
-    def read(self, kept: Kept) -> Read:
-        """Return what the tokens read there, by running sums over blocks from both ends.
-
-        Nothing is subtracted, so that nothing cancels.
-        """
-        (heads, clusters, _), width = self.queries.shape, self.value.size(-1)
-        sums = self.value.new_empty(self.blocks, heads, clusters, width)
-        for block in range(self.blocks):
-            weights = self._weights(block)
-            torch.bmm(weights, self.value[block], out=sums[block])
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        queries, keys, values = self._rows()
+        grads, deltas, lses, by_queries, by_keys, by_values = (
+            x.flatten(0, 1)
+            for x in (back.grad, back.delta, back.lse, back.query, back.key, back.value)
+        )
+        for token, best in self.pieces:
+            source, index = token.clamp(min=0), best.flatten()
+            query, key, grad = queries[source], keys[best], grads[source]
+            lse = lses[source].masked_fill_((token < 0).unsqueeze(-1), torch.inf)
+            weights = self._scores(token, best, query, key).sub_(lse).exp_()
             mask = draw_mask(weights, kept)
-            if mask is not None:
-                dropped = (weights * mask) @ self.value[block]
-                sums[block, ..., :-1] = dropped[..., :-1]
-        output = self.value.new_zeros(self.blocks, heads * self.block, width)
-        for block, far in self._far(first_to_last=True):
-            running = sums[far] if block == self.before else running + sums[far]
-            output[block] = running.flatten(0, 1).index_select(0, self.index[block])
-        for block, far in self._far(first_to_last=False):
-            running = sums[far] if far == self.blocks - 1 else running + sums[far]
-            output[block] += running.flatten(0, 1).index_select(0, self.index[block])
-        output = self._of_tokens(output)
-        return Read(output[..., :-1], output[..., -1], self._shift())
+            by_weight = masked(grad @ values[best][..., :-1].mT, mask)
+            by_score = by_weight.sub_(deltas[source]).mul_(weights).mul_(self.scale)
+            by_queries.index_add_(0, source.flatten(), (by_score @ key).flatten(0, 1))
+            by_keys.index_add_(0, index, (by_score.mT @ query).flatten(0, 1))
+            by_value = masked(weights, mask).mT @ grad
+            by_values[:, :-1].index_add_(0, index, by_value.flatten(0, 1))
 
-    def _far(self, first_to_last: bool) -> list[tuple[int, int]]:
-        """Return pairs of a token's block and the next one that comes into its sums."""
-        if first_to_last:
-            return [(block, block - self.before) for block in range(self.before, self.blocks)]
-        return [(block, block + self.after) for block in reversed(range(self.blocks - self.after))]
-
-    def _shift(self) -> Tensor:  # [H, n]
-        shift = self.largest.flatten()[self.index].unsqueeze(-1)
-        return self._of_tokens(shift).squeeze(-1)
-
-    def gradients(self, back: Back, kept: Kept) -> Gradients:
-        """Return the gradients of the queries of clusters, times the scale, of keys and values."""
-        # A larger factor belongs to weights that are 0 in this precision.
-        limit = 80.0 if back.lse.dtype == torch.float32 else 700.0
-        factor = (self._shift() - back.lse).clamp(max=limit).exp().unsqueeze(-1)
-        x = torch.cat([back.grad, -back.delta.unsqueeze(-1)], -1).mul_(factor)
-        x = self._of_blocks(x).flatten(1, 2)  # [blocks, H · block, Dv + 1]
-        (heads, clusters, _), width = self.queries.shape, x.size(-1)
-        # What comes from the tokens that read a block, by cluster: first from those after it.
-        sums = x.new_zeros(self.blocks, heads * clusters, width)
-        for block, far in reversed(self._far(first_to_last=True)):
-            if far + 1 < self.blocks - self.before:
-                sums[far] = sums[far + 1]
-            sums[far].index_add_(0, self.index[block], x[block])
-        by_query = torch.zeros_like(self.queries)
-        by_key, by_value = torch.empty_like(self.key), torch.empty_like(self.value[..., :-1])
-        running = x.new_zeros(heads * clusters, width)
-        for far in range(self.blocks):
-            if far >= self.after:
-                before = far - self.after
-                running.index_add_(0, self.index[before], x[before])
-            grad = sums[far].add_(running).view(heads, clusters, width)
-            weights = self._weights(far)
-            mask = draw_mask(weights, kept)
-            by_value[far] = masked(weights, mask).mT @ grad[..., :-1]
-            by_score = grad @ self.value[far].mT
-            if mask is not None:
-                by_score = by_score.sub_(grad[..., -1:]).mul_(mask).add_(grad[..., -1:])
-            by_score = by_score.mul_(weights)
-            by_query.baddbmm_(by_score, self.key[far])
-            torch.bmm(by_score.mT, self.queries, out=by_key[far])
-        by_key, by_value = (self._of_tokens(x.flatten(1, 2)) for x in (by_key, by_value))
-        return by_query, by_key, by_value
+    def _rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        tokens = self.tokens
+        return tokens.query.flatten(0, 1), tokens.key.flatten(0, 1), tokens.value.flatten(0, 1)
