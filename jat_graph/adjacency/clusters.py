@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-CACHE = 2**20  # numbers that are worked on at a time: 4 MiB in float32
+STEP = 2**20  # scores that are looked at at a time: 4 MiB in float32
 
 
 def number_of_clusters(length: int, clusters: int | None) -> int:
@@ -25,7 +25,7 @@ def landmarks(length: int, num_clusters: int, device: torch.device) -> Tensor:  
 
 def join_clusters(
     query: Tensor,  # [H, n, D]
-    key: Tensor,  # [H, n, D]
+    key: Tensor,  # less its mean, [H, n, D]
     num_clusters: int,
     refine: int,
 ) -> Tensor:  # [H, n]
@@ -33,15 +33,19 @@ def join_clusters(
 
     The inner product of two centred rows is n · q C q', C being the keys' covariance.
     """
-    key = key - key.mean(1, keepdim=True)
     mean = query.mean(1, keepdim=True)
-    covariance = key.mT @ (key / key.size(1))
-    step = max(1, CACHE // (len(query) * num_clusters))
+    covariance = key.mT @ key / key.size(1)
+    step = max(1, STEP // (len(query) * num_clusters))
 
     def nearest(centres: Tensor) -> Tensor:
         centres = centres - mean
         towards = centres @ covariance
-        norm = (towards * centres).sum(-1, keepdim=True).clamp(min=torch.finfo(query.dtype).tiny).sqrt()
+        norm = (
+            (towards * centres)
+            .sum(-1, keepdim=True)
+            .clamp(min=torch.finfo(query.dtype).tiny)
+            .sqrt()
+        )
         towards = (towards / norm).mT
         offset = -mean @ towards  # centres the tokens' queries, too
         # Of equal ones argmax takes the first.
@@ -92,7 +96,7 @@ def best_keys(
     Of equal keys the lower position comes first.
     """
     best, largest = [], []
-    step = max(1, CACHE // (len(key) * key.size(1)))
+    step = max(1, 4 * STEP // (len(key) * key.size(1)))
     for part in queries.split(step, dim=1):
         rows = part @ key.mT
         top = rows.topk(keys + 1, dim=-1)

@@ -46,14 +46,17 @@ class Tokens:
         return filled
 
     def of_tokens(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, n, D]
-        """Cut what was filled off queries, or off keys and values."""
-        margin = 0 if x.size(1) == self.blocks * self.block else self.margin
-        return x[:, margin : margin + self.length]
+        """Cut off what is no token."""
+        return self.whole(x)[:, : self.length]
 
-    def blocked(self, x: Tensor, margin: int) -> Tensor:  # [H, blocks, block, D]
-        """Return the blocks of tokens as a view."""
-        inside = x[:, margin : margin + self.blocks * self.block]
-        return inside.view(len(x), self.blocks, self.block, x.size(-1))
+    def whole(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, blocks · block, D]
+        """Cut the room at both sides off keys and values, if there is any."""
+        length = self.blocks * self.block
+        return x if x.size(1) == length else x[:, self.margin : self.margin + length]
+
+    def blocked(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, blocks, block, D]
+        """Return the blocks of tokens, a view."""
+        return self.whole(x).view(len(x), self.blocks, self.block, x.size(-1))
 
 
 @dataclass
@@ -107,6 +110,11 @@ def read_values(weights: Tensor, value: Tensor, kept: Kept) -> Tensor:
     return total
 
 
+def rows(x: Tensor, index: Tensor) -> Tensor:  # [H, any, D], [a, b] -> [a, b, D]
+    """Return rows of all heads by number."""
+    return x.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, x.size(-1))
+
+
 class Rest:
     """The keys that a token does not read exactly, with the scores of its cluster."""
 
@@ -121,43 +129,53 @@ class Rest:
         self.tokens, self.queries, self.largest = tokens, queries, largest
         # Blocks from a token's own to the nearest that it reads here, before and after it.
         self.before, self.after = (2, 2) if tokens.margin else (0, 1)
-        self.key = tokens.blocked(tokens.key, tokens.margin).unbind(1)
-        self.value = tokens.blocked(tokens.value, tokens.margin).unbind(1)
-        size = tokens.heads, queries.size(1), tokens.blocks * tokens.block
-        taken = torch.zeros(size, dtype=torch.bool, device=queries.device)
+        (heads, clusters, _), length = queries.shape, tokens.blocks * tokens.block
+        taken = torch.zeros(heads, clusters, length, dtype=torch.bool, device=queries.device)
         taken[:, :, tokens.length :] = True  # what fills the last block up
-        self.taken = taken.scatter_(-1, best, True).split(tokens.block, dim=-1)
-        of_head = torch.arange(tokens.heads, device=joined.device).unsqueeze(-1) * size[1]
-        index = F.pad(joined + of_head, (0, size[2] - tokens.length))
+        self.taken = taken.scatter_(-1, best, True)
+        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1) * clusters
+        index = F.pad(joined + of_head, (0, length - tokens.length))
         self.index = [part.flatten() for part in index.split(tokens.block, dim=1)]
+        # Weights of so many blocks of keys are made at a time.
+        self.step = max(1, 2 * CACHE // (heads * clusters * tokens.block))
 
-    def _weights(self, block: int) -> Tensor:  # [H, m, block]
-        scores = torch.baddbmm(-self.largest.unsqueeze(-1), self.queries, self.key[block].mT)
-        return scores.exp_().masked_fill_(self.taken[block], 0.0)
+    def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some blocks, and the weights of their keys, [H, blocks, m, block]."""
+        tokens, shift = self.tokens, -self.largest.unsqueeze(-1)
+        for start in range(0, tokens.blocks, self.step):
+            blocks = slice(start, min(start + self.step, tokens.blocks))
+            inside = slice(start * tokens.block, blocks.stop * tokens.block)
+            key = tokens.whole(tokens.key)[:, inside]
+            weights = torch.baddbmm(shift, self.queries, key.mT).exp_()
+            weights = weights.masked_fill_(self.taken[:, :, inside], 0.0)
+            yield blocks, weights.unflatten(-1, (-1, tokens.block)).transpose(1, 2)  # type: ignore[no-untyped-call]
 
-    def _sweep(self, forward: bool) -> Iterator[tuple[int, int]]:
-        """Yield each block of tokens, and the next block of keys that comes into its sums."""
+    def _sweep(self, forward: bool) -> list[tuple[int, int]]:
+        """Return each block of tokens with the next block of keys that comes into its sums."""
         blocks = self.tokens.blocks
         if forward:
-            yield from ((block, block - self.before) for block in range(self.before, blocks))
-        else:
-            yield from ((b, b + self.after) for b in reversed(range(blocks - self.after)))
+            return [(block, block - self.before) for block in range(self.before, blocks)]
+        return [(block, block + self.after) for block in reversed(range(blocks - self.after))]
 
     def read(self, kept: Kept) -> Reading:
         """Return what the tokens read there, by running sums over blocks from both ends.
 
         Nothing is subtracted, so that nothing cancels.
         """
-        tokens = self.tokens
-        sums = [read_values(self._weights(b), self.value[b], kept) for b in range(tokens.blocks)]
-        reading = Reading.nothing(tokens)
-        outputs = tokens.blocked(reading.total, 0).unbind(1)
+        reading = Reading.nothing(self.tokens)
+        values, outputs = self.tokens.blocked(self.tokens.value), self.tokens.blocked(reading.total)
+        sums = [
+            part
+            for blocks, weights in self._pieces()
+            for part in read_values(weights, values[:, blocks], kept).unbind(1)
+        ]  # [blocks][H, m, Dv + 1]
         for forward in (True, False):
             running = torch.zeros_like(sums[0])
             flat = running.flatten(0, 1)
             for block, far in self._sweep(forward):
                 running += sums[far]
-                outputs[block].add_(flat.index_select(0, self.index[block]).view_as(outputs[block]))
+                output = outputs[:, block]
+                output += flat.index_select(0, self.index[block]).view_as(output)
         reading.shift = self._shift().masked_fill_(reading.total[..., -1:] == 0, NOTHING)
         return reading
 
@@ -175,29 +193,27 @@ class Rest:
         unit = back.grad.abs().amax().clamp(min=torch.finfo(factor.dtype).tiny)
         x = torch.cat([back.grad, -back.delta], -1).mul_(factor.div_(unit))
         passed = [part.flatten(0, 1) for part in x.split(tokens.block, dim=1)]
-        # What comes from the tokens that read a block, by cluster: first from those after it.
-        nothing = x.new_zeros(heads * clusters, x.size(-1))
-        sums = [nothing] * tokens.blocks
-        running = nothing
-        for block, far in reversed(list(self._sweep(forward=True))):
-            running = sums[far] = running.index_add(0, self.index[block], passed[block])
-        by_query, running = torch.zeros_like(self.queries), nothing.clone()
-        by_keys = tokens.blocked(back.key, tokens.margin).unbind(1)
-        by_values = tokens.blocked(back.value, tokens.margin).unbind(1)
-        for far in range(tokens.blocks):
-            if far >= self.after:
-                before = far - self.after
-                running.index_add_(0, self.index[before], passed[before])
-            grad = (sums[far] + running).view(heads, clusters, -1)
-            weights = self._weights(far)
-            mask = draw_mask(weights, kept)
-            by_values[far].add_(masked(weights, mask).mT @ grad, alpha=float(unit))
-            by_score = grad @ self.value[far].mT
+        # What comes from the tokens that read a block of keys, by cluster, from both sides of it.
+        sums = x.new_zeros(tokens.blocks, heads * clusters, x.size(-1))
+        for forward in (True, False):
+            running = torch.zeros_like(sums[0])
+            for block, far in reversed(self._sweep(forward)):
+                running.index_add_(0, self.index[block], passed[block])
+                sums[far] += running
+        grads = sums.view(-1, heads, clusters, x.size(-1)).transpose(0, 1)
+        keys, values, by_keys, by_values = (
+            tokens.blocked(part) for part in (tokens.key, tokens.value, back.key, back.value)
+        )
+        by_query = torch.zeros_like(self.queries)
+        for blocks, weights in self._pieces():
+            grad, mask = grads[:, blocks], draw_mask(weights, kept)
+            by_values[:, blocks] += masked(weights, mask).mT @ grad * unit
+            by_score = grad @ values[:, blocks].mT
             if mask is not None:  # it is not for the last column
                 by_score = by_score.sub_(grad[..., -1:]).mul_(mask).add_(grad[..., -1:])
             by_score = by_score.mul_(weights)
-            by_query.baddbmm_(by_score, self.key[far])
-            by_keys[far].add_(by_score.mT @ self.queries, alpha=float(unit))
+            by_query += (by_score @ keys[:, blocks]).sum(1)
+            by_keys[:, blocks] += by_score.mT @ self.queries.unsqueeze(1) * unit
         return by_query.mul_(unit)
 
 
@@ -290,14 +306,15 @@ class BestKeys:
         start = (tiles.cumsum(0) - tiles) * TILE - (sizes.cumsum(0) - sizes)
         slot = start[members[order]] + torch.arange(len(order), device=order.device)
         row = order + order // length * (tokens.query.size(1) - length)
-        # A slot without a token has the number -1.
         token = order.new_full((int(tiles.sum()) * TILE,), -1)
         token = token.scatter_(0, slot, row).view(-1, TILE)
+        empty = token < 0  # such slots repeat the first token of their tile
+        token = torch.where(empty, token[:, :1], token)
         best = best + tokens.margin + of_head.unsqueeze(-1) * tokens.key.size(1)
         best = best.flatten(0, 1)[number.repeat_interleave(tiles)]  # [tiles, keys]
         width = keys * (TILE + tokens.key.size(-1) + tokens.value.size(-1))
-        step = max(1, CACHE // width)
-        self.pieces = list(zip(token.split(step), best.split(step), strict=True))
+        pieces = (x.split(max(1, CACHE // width)) for x in (token, best, empty))
+        self.pieces = list(zip(*pieces, strict=True))
 
     def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:
         scores = (query * self.scale) @ key.mT  # [tiles, TILE, keys]
@@ -313,39 +330,40 @@ class BestKeys:
 
     def read(self, reading: Reading, kept: Kept) -> None:
         """Add what the tokens read there."""
-        queries, keys, values = self._rows()
-        totals, shifts = (x.flatten(0, 1) for x in (reading.total, reading.shift))
-        for token, best in self.pieces:
-            source = token.clamp(min=0)
-            scores = self._scores(token, best, queries[source], keys[best])
-            total, shift = totals[source], shifts[source]
+        tokens = self.tokens
+        for token, best, _ in self.pieces:
+            query, key, value = (
+                rows(tokens.query, token),
+                rows(tokens.key, best),
+                rows(tokens.value, best),
+            )
+            total, shift = rows(reading.total, token), rows(reading.shift, token)
+            scores = self._scores(token, best, query, key)
             largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
             weights = scores.sub_(largest).exp_()
             total.mul_(shift.sub_(largest).exp_())
-            total += read_values(weights, values[best], kept)
-            real = token >= 0
-            totals[token[real]], shifts[token[real]] = total[real], largest[real]
+            total += read_values(weights, value, kept)
+            for x, part in ((reading.total, total), (reading.shift, largest)):
+                x.flatten(0, 1).index_copy_(0, token.flatten(), part.flatten(0, 1))
 
     def differentiate(self, back: Gradients, kept: Kept) -> None:
         """Add the gradients by these keys."""
-        queries, keys, values = self._rows()
-        grads, deltas, lses, by_queries, by_keys, by_values = (
-            x.flatten(0, 1)
-            for x in (back.grad, back.delta, back.lse, back.query, back.key, back.value)
-        )
-        for token, best in self.pieces:
-            source, index = token.clamp(min=0), best.flatten()
-            query, key, grad = queries[source], keys[best], grads[source]
-            lse = lses[source].masked_fill_((token < 0).unsqueeze(-1), torch.inf)
+        tokens = self.tokens
+        for token, best, empty in self.pieces:
+            query, key, value = (
+                rows(tokens.query, token),
+                rows(tokens.key, best),
+                rows(tokens.value, best),
+            )
+            grad, delta, lse = (rows(x, token) for x in (back.grad, back.delta, back.lse))
+            lse = lse.masked_fill_(empty.unsqueeze(-1), torch.inf)
             weights = self._scores(token, best, query, key).sub_(lse).exp_()
             mask = draw_mask(weights, kept)
-            by_weight = masked(grad @ values[best][..., :-1].mT, mask)
-            by_score = by_weight.sub_(deltas[source]).mul_(weights).mul_(self.scale)
-            by_queries.index_add_(0, source.flatten(), (by_score @ key).flatten(0, 1))
-            by_keys.index_add_(0, index, (by_score.mT @ query).flatten(0, 1))
-            by_value = masked(weights, mask).mT @ grad
-            by_values[:, :-1].index_add_(0, index, by_value.flatten(0, 1))
-
-    def _rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        tokens = self.tokens
-        return tokens.query.flatten(0, 1), tokens.key.flatten(0, 1), tokens.value.flatten(0, 1)
+            by_weight = masked(grad @ value[..., :-1].mT, mask)
+            by_score = by_weight.sub_(delta).mul_(weights).mul_(self.scale)
+            for total, index, part in (
+                (back.query, token, by_score @ key),
+                (back.key, best, by_score.mT @ query),
+                (back.value, best, F.pad(masked(weights, mask).mT @ grad, (0, 1))),
+            ):
+                total.flatten(0, 1).index_add_(0, index.flatten(), part.flatten(0, 1))
