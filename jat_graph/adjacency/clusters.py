@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+GROUP = 64  # keys that are looked at together
 STEP = 2**20  # scores that are looked at at a time: 4 MiB in float32
 
 
@@ -50,7 +51,8 @@ def join_clusters(
         offset = -mean @ towards  # centres the tokens' queries, too
         # Of equal ones argmax takes the first.
         parts = [
-            torch.baddbmm(offset, part, towards).argmax(-1) for part in query.split(step, dim=1)
+            torch.baddbmm(offset, part, towards).argmax(-1)
+            for part in torch.split(query, step, dim=1)
         ]
         return torch.cat(parts, dim=1)
 
@@ -96,13 +98,29 @@ def best_keys(
     Of equal keys the lower position comes first.
     """
     best, largest = [], []
-    step = max(1, 4 * STEP // (len(key) * key.size(1)))
-    for part in queries.split(step, dim=1):
+    for part in torch.split(queries, max(1, 4 * STEP // key[..., 0].numel()), dim=1):
         rows = part @ key.mT
-        top = rows.topk(keys + 1, dim=-1)
-        found, least = top.indices[..., :keys], top.values[..., -1]
-        if keys and bool((top.values[..., keys - 1] == least).any()):
-            found = rows.sort(dim=-1, descending=True, stable=True).indices[..., :keys]
-        best.append(found)
-        largest.append(least)
+        values, index = _highest(rows, keys + 1)
+        if keys and bool((values[..., keys - 1] == values[..., keys]).any()):
+            index = rows.sort(dim=-1, descending=True, stable=True).indices
+        best.append(index[..., :keys])
+        largest.append(values[..., keys])
     return torch.cat(best, dim=1), torch.cat(largest, dim=1)
+
+
+def _highest(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:  # [H, m, number] each
+    """Return the highest scores in falling order, and where they are.
+
+    They are in those groups of keys whose own highest ones are highest, which are found first.
+    """
+    groups = rows.size(-1) // GROUP
+    if rows.size(-1) % GROUP or groups < 2 * number:
+        return rows.topk(number)
+    grouped = rows.view(-1, groups, GROUP)
+    chosen = grouped.amax(-1).topk(number, sorted=False).indices
+    index = chosen + torch.arange(len(chosen), device=rows.device).unsqueeze(-1) * groups
+    found = grouped.flatten(0, 1).index_select(0, index.flatten()).view(len(chosen), -1)
+    values, place = found.topk(number)
+    position = chosen.gather(1, place // GROUP) * GROUP + place % GROUP
+    shape = *rows.shape[:2], number
+    return values.view(shape), position.view(shape)

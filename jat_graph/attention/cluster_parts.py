@@ -1,8 +1,8 @@
 """The three parts of attention by clusters, each with its gradients: around, best keys, the rest.
 
 They read some heads of one sequence, in float32 or float64, and add up what they read in one
-softmax. Weights in backward are e to the scores less the log-sum-exp of all scores, so that the
-gradients of the parts just add up, too.
+softmax. Backward takes the same weights, e to the scores less a shift, and the sum of all, so that
+the gradients of the parts just add up, too.
 """
 
 from __future__ import annotations
@@ -77,12 +77,19 @@ class Reading:
 class Gradients:
     """What comes back to some heads, and what they have passed on so far."""
 
-    def __init__(self, tokens: Tokens, grad: Tensor, output: Tensor, lse: Tensor) -> None:
-        """Take the gradient of outputs ``[H, n, Dv]``, these, and the log-sum-exp ``[H, n]``."""
+    def __init__(
+        self,
+        tokens: Tokens,
+        grad: Tensor,  # of the outputs, [H, n, Dv]
+        output: Tensor,  # [H, n, Dv]
+        shift: Tensor,  # [H, n]
+        weight: Tensor,  # [H, n]
+    ) -> None:
         fill = (0, 0, 0, tokens.blocks * tokens.block - tokens.length)
+        grad = grad / weight.unsqueeze(-1)  # from now on weights are e to the scores less the shift
         self.grad = F.pad(grad, fill)
         self.delta = F.pad((grad * output).sum(-1, keepdim=True), fill)
-        self.lse = F.pad(lse.unsqueeze(-1), fill, value=torch.inf)  # what is filled weighs 0
+        self.shift = F.pad(shift.unsqueeze(-1), fill, value=torch.inf)  # what is filled weighs 0
         self.query, self.key, self.value = (
             torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value)
         )
@@ -135,7 +142,7 @@ class Rest:
         self.taken = taken.scatter_(-1, best, True)
         of_head = torch.arange(heads, device=joined.device).unsqueeze(-1) * clusters
         index = F.pad(joined + of_head, (0, length - tokens.length))
-        self.index = [part.flatten() for part in index.split(tokens.block, dim=1)]
+        self.index = [part.flatten() for part in torch.split(index, tokens.block, dim=1)]
         # Weights of so many blocks of keys are made at a time.
         self.step = max(1, 2 * CACHE // (heads * clusters * tokens.block))
 
@@ -188,11 +195,11 @@ class Rest:
         """Add the gradients of keys and values; return those of the clusters' queries, scaled."""
         tokens, (heads, clusters, _) = self.tokens, self.queries.shape
         # A larger factor belongs to weights that are 0 in this precision; sums must stay finite.
-        limit = 70.0 if back.lse.dtype == torch.float32 else 600.0
-        factor = (self._shift() - back.lse).clamp_(max=limit).exp_()
+        limit = 70.0 if back.shift.dtype == torch.float32 else 600.0
+        factor = (self._shift() - back.shift).clamp_(max=limit).exp_()
         unit = back.grad.abs().amax().clamp(min=torch.finfo(factor.dtype).tiny)
         x = torch.cat([back.grad, -back.delta], -1).mul_(factor.div_(unit))
-        passed = [part.flatten(0, 1) for part in x.split(tokens.block, dim=1)]
+        passed = [part.flatten(0, 1) for part in torch.split(x, tokens.block, dim=1)]
         # What comes from the tokens that read a block of keys, by cluster, from both sides of it.
         sums = x.new_zeros(tokens.blocks, heads * clusters, x.size(-1))
         for forward in (True, False):
@@ -265,11 +272,11 @@ class Window:
     def differentiate(self, back: Gradients, kept: Kept) -> None:
         """Add the gradients by these keys."""
         for head, blocks, inside in self._pieces():
-            query, grad, delta, lse, by_query = (
+            query, grad, delta, shift, by_query = (
                 x[head, inside].view(-1, self.block, x.size(-1))
-                for x in (self.tokens.query, back.grad, back.delta, back.lse, back.query)
+                for x in (self.tokens.query, back.grad, back.delta, back.shift, back.query)
             )
-            weights = self._scores(head, blocks, query).sub_(lse).exp_()
+            weights = self._scores(head, blocks, query).sub_(shift).exp_()
             mask = draw_mask(weights, kept)
             value = self._around(self.tokens.value[head], blocks)[..., :-1]
             by_score = masked(grad @ value.mT, mask).sub_(delta).mul_(weights).mul_(self.scale)
@@ -278,7 +285,7 @@ class Window:
             self._add(back.key[head], blocks, by_score.mT @ query)
 
     def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
-        for third, part in enumerate(around.split(self.block, dim=1)):
+        for third, part in enumerate(torch.split(around, self.block, dim=1)):
             start = (blocks.start + third) * self.block
             inside = total[start : start + len(around) * self.block]
             inside += part.reshape(-1, part.size(-1))
@@ -313,7 +320,7 @@ class BestKeys:
         best = best + tokens.margin + of_head.unsqueeze(-1) * tokens.key.size(1)
         best = best.flatten(0, 1)[number.repeat_interleave(tiles)]  # [tiles, keys]
         width = keys * (TILE + tokens.key.size(-1) + tokens.value.size(-1))
-        pieces = (x.split(max(1, CACHE // width)) for x in (token, best, empty))
+        pieces = (torch.split(x, max(1, CACHE // width)) for x in (token, best, empty))
         self.pieces = list(zip(*pieces, strict=True))
 
     def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -355,9 +362,9 @@ class BestKeys:
                 rows(tokens.key, best),
                 rows(tokens.value, best),
             )
-            grad, delta, lse = (rows(x, token) for x in (back.grad, back.delta, back.lse))
-            lse = lse.masked_fill_(empty.unsqueeze(-1), torch.inf)
-            weights = self._scores(token, best, query, key).sub_(lse).exp_()
+            grad, delta, shift = (rows(x, token) for x in (back.grad, back.delta, back.shift))
+            shift = shift.masked_fill_(empty.unsqueeze(-1), torch.inf)
+            weights = self._scores(token, best, query, key).sub_(shift).exp_()
             mask = draw_mask(weights, kept)
             by_weight = masked(grad @ value[..., :-1].mT, mask)
             by_score = by_weight.sub_(delta).mul_(weights).mul_(self.scale)

@@ -29,7 +29,8 @@ from jat_graph.attention.cluster_parts import (
 )
 from jat_graph.graph_config import ClusterRule
 
-Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]  # of queries, keys and values
+Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
+Sums: TypeAlias = tuple[Tensor, Tensor]  # the shift of weights and their sum, [H, n] each
 
 # Tokens from which the default settings are faster than SDPA, without and with a backward pass.
 DENSE_BELOW = (2048, 1280)
@@ -55,30 +56,31 @@ class ClusterHeads:
         joined: Tensor | None = None,  # [H, n], as the forward pass found it
     ) -> None:
         number = number_of_clusters(query.size(1), rule.clusters)
-        key = key - key.mean(1, keepdim=True)  # softmax does not see it
+        self.tokens = tokens = Tokens(query, key, value, rule.block)
+        key = tokens.of_tokens(tokens.key)
+        key -= key.mean(1, keepdim=True)  # softmax does not see it
         if joined is None:
             joined = join_clusters(query, key, number, rule.refine)
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
         towards = cluster_queries(query, joined, number, rule.refine) * scale  # [H, m, D]
         best, largest = best_keys(towards, key, rule.keys)
-        self.tokens = tokens = Tokens(query, key, value, rule.block)
         self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
         self.exact: list[Window | BestKeys] = [Window(tokens, scale)] if rule.block else []
         if rule.keys:
             self.exact.append(BestKeys(tokens, joined, best, scale))
 
-    def read(self, kept: Kept = None) -> tuple[Tensor, Tensor]:
-        """Return the heads' outputs and the log-sum-exp of their scores."""
+    def read(self, kept: Kept = None) -> Parts:
+        """Return the heads' outputs, and the shift and the sum of their weights, [H, n] each."""
         reading = Reading.nothing(self.tokens) if self.rest is None else self.rest.read(kept)
         for part in self.exact:
             part.read(reading, kept)
         total, shift = (self.tokens.of_tokens(x) for x in (reading.total, reading.shift))
         weight = total[..., -1:]
-        return total[..., :-1] / weight, (weight.log() + shift).squeeze(-1)
+        return total[..., :-1] / weight, shift.squeeze(-1), weight.squeeze(-1)
 
-    def gradients(self, grad: Tensor, output: Tensor, lse: Tensor, kept: Kept = None) -> Parts:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Sums, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values."""
-        back = Gradients(self.tokens, grad, output, lse)
+        back = Gradients(self.tokens, grad, output, *sums)
         by_queries = None if self.rest is None else self.rest.differentiate(back, kept)
         for part in self.exact:
             part.differentiate(back, kept)
@@ -102,8 +104,8 @@ class DenseHeads:
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
         self.heads, self.scale = list(zip(query, key, value, strict=True)), scale
 
-    def read(self, kept: Kept = None) -> tuple[Tensor, Tensor]:
-        """Return the heads' outputs, without dropout those of SDPA, and no log-sum-exp."""
+    def read(self, kept: Kept = None) -> Parts:
+        """Return the heads' outputs, without dropout those of SDPA, and nothing of weights."""
         outputs = []
         for query, key, value in self.heads:
             if kept is None:
@@ -113,9 +115,9 @@ class DenseHeads:
             else:
                 weights = (query @ key.mT * self.scale).softmax(-1)
                 outputs.append((weights * draw_mask(weights, kept)) @ value)
-        return torch.stack(outputs), torch.zeros(())
+        return torch.stack(outputs), torch.zeros(()), torch.zeros(())
 
-    def gradients(self, grad: Tensor, output: Tensor, lse: Tensor, kept: Kept = None) -> Parts:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Sums, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values, head by head."""
         found, deltas = [], (grad * output).sum(-1, keepdim=True)
         for (query, key, value), own, delta in zip(self.heads, grad, deltas, strict=True):
