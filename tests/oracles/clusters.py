@@ -1,0 +1,276 @@
+"""Clusters: one slow function for each step from queries and keys to the head, for one sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ReferenceClusters(NamedTuple):
+    """What is chosen for one sequence and head: a constant for the gradient.
+
+    Shapes:
+        - joined: long ``[n]``, the cluster that each token joins.
+        - best: bool ``[m, n]``, the best keys of each cluster.
+    """
+
+    joined: Tensor
+    best: Tensor
+
+
+def cluster_centred(x: Tensor) -> Tensor:
+    r"""Return the tokens less their mean.
+
+    Shapes:
+        - x, output: ``[n, D]``
+
+    Reference:
+        This library.
+    """
+    # Seen from the first token equal tokens are exactly 0; their own mean would miss by a rounding.
+    x = x - x[:1]
+    return x - x.mean(dim=0)
+
+
+def cluster_metric(centred_key: Tensor) -> Tensor:
+    r"""Return :math:`C = \tilde K^\top \tilde K / n`.
+
+    The inner product of two centred rows of scores is :math:`n \cdot \tilde q_i C \tilde q_l^\top`,
+    times the square of the scale.
+
+    Shapes:
+        - centred_key: ``[n, D]``
+        - output: ``[D, D]``
+
+    Reference:
+        This library.
+    """
+    return centred_key.T @ centred_key / len(centred_key)
+
+
+def cluster_landmarks(num_tokens: int, clusters: int | None = None) -> Tensor:
+    r"""Return the ranks :math:`\lfloor r (n-1) / (m-1) \rfloor` of the tokens that are landmarks.
+
+    m is ``clusters``, or :math:`\lceil 2 \sqrt n \rceil`, capped at n. One landmark is the first
+    token.
+
+    Shapes:
+        - output: long ``[m]``
+
+    Reference:
+        This library.
+    """
+    wanted = math.isqrt(4 * num_tokens - 1) + 1 if clusters is None else clusters
+    m = min(num_tokens, wanted)
+    return torch.tensor([r * (num_tokens - 1) // max(m - 1, 1) for r in range(m)])
+
+
+def cluster_join(centred_query: Tensor, centres: Tensor, metric: Tensor) -> Tensor:
+    r"""Return which centre each token is most like: :math:`\arg\max_l \cos_C(\tilde q_i, x_l)`.
+
+    :math:`\cos_C(x, y) = x C y^\top / \sqrt{x C x^\top \cdot y C y^\top}`, or 0 where a vector has
+    no length. Ties go to the lower centre.
+
+    Shapes:
+        - centred_query: ``[n, D]``
+        - centres: ``[m, D]``, centred likewise
+        - metric: ``[D, D]``
+        - output: long ``[n]``
+
+    Reference:
+        This library; clustered attention (Vyas et al., 2020) joins by hashing.
+    """
+    inner = centred_query @ metric @ centres.T  # [n, m]
+    sizes = [(x @ metric * x).sum(dim=-1).clamp(min=0).sqrt() for x in (centred_query, centres)]
+    size = sizes[0][:, None] * sizes[1]
+    return (inner / size.where(size > 0, 1.0)).argmax(dim=-1)
+
+
+def cluster_means(query: Tensor, joined: Tensor, centres: Tensor) -> Tensor:
+    r"""Return the mean query of each cluster; a cluster without tokens keeps its centre.
+
+    Shapes:
+        - query: ``[n, D]``
+        - joined: long ``[n]``
+        - centres, output: ``[m, D]``
+
+    Reference:
+        This library: a walk token → cluster → token.
+    """
+    members = joined == torch.arange(len(centres))[:, None]  # [m, n]
+    count = members.sum(dim=-1, keepdim=True)
+    means = members.to(query.dtype) @ query / count.clamp(min=1)
+    return torch.where(count > 0, means, centres)
+
+
+def cluster_rows(means: Tensor, centred_key: Tensor, scale: float) -> Tensor:
+    r"""Return the row of scores of each cluster: :math:`R_l = \mathrm{scale} \cdot c_l \tilde K^T`.
+
+    Shapes:
+        - means: ``[m, D]``
+        - centred_key: ``[n, D]``
+        - output: ``[m, n]``
+
+    Reference:
+        This library; JAT paper, Eq. 5, on the side of the queries.
+    """
+    return scale * means @ centred_key.T
+
+
+def cluster_best_keys(rows: Tensor, keys: int) -> Tensor:
+    r"""Return the ``keys`` largest of each row; ties go to the lower position.
+
+    Shapes:
+        - rows: ``[m, n]``
+        - output: bool ``[m, n]``
+
+    Reference:
+        Clustered attention (Vyas et al., 2020), "improved".
+    """
+    order = rows.argsort(dim=-1, descending=True, stable=True)
+    return torch.zeros_like(rows, dtype=torch.bool).scatter(1, order[:, :keys], True)
+
+
+def cluster_exact_set(chosen: ReferenceClusters, block: int) -> Tensor:
+    r"""Return E: which keys each token reads exactly.
+
+    They are the keys in its own block of ``block`` tokens and in the two beside it, none with
+    ``block`` 0, and the best keys of its cluster.
+
+    Shapes:
+        - output: bool ``[n, n]``
+
+    Reference:
+        This library.
+    """
+    exact = chosen.best[chosen.joined]
+    if block > 0:
+        number = torch.arange(len(exact)) // block
+        exact = exact | ((number[:, None] - number).abs() <= 1)
+    return exact
+
+
+def cluster_scores(
+    query: Tensor, key: Tensor, means: Tensor, chosen: ReferenceClusters, exact: Tensor, scale: float
+) -> Tensor:
+    r"""Return the scores: exact in E, and elsewhere the cluster's with the mean key's exact part.
+
+    .. math::
+        S'_{ij} = \mathrm{scale} \cdot q_i \cdot k_j \;\; (j \in E_i), \qquad
+        \mathrm{scale} \cdot (c_{a_i} \cdot (k_j - \bar k) + q_i \cdot \bar k) \;\; \text{elsewhere}
+
+    Shapes:
+        - query, key: ``[n, D]``
+        - means: ``[m, D]``
+        - exact: bool ``[n, n]``
+        - output: ``[n, n]``
+
+    Reference:
+        This library.
+    """
+    mean_key = key.mean(dim=0)
+    rows = cluster_rows(means, key - mean_key, scale)
+    propagated = rows[chosen.joined] + scale * (query @ mean_key)[:, None]
+    return torch.where(exact, scale * query @ key.T, propagated)
+
+
+def cluster_output(scores: Tensor, value: Tensor, readable: Tensor | None = None) -> Tensor:
+    r"""Return :math:`\mathrm{softmax}(S') V`, over all keys or those that are readable.
+
+    Shapes:
+        - scores: ``[n, n]``
+        - value, output: ``[n, Dv]``
+        - readable: bool ``[n, n]``
+
+    Reference:
+        This library.
+    """
+    if readable is not None:
+        scores = scores.masked_fill(~readable, -math.inf)
+    return scores.softmax(dim=-1) @ value
+
+
+def reference_clusters(
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: float,
+    clusters: int | None = None,
+    keys: int = 32,
+    refine: int = 1,
+) -> tuple[ReferenceClusters, Tensor]:
+    r"""Return what is chosen for one sequence and head, and the clusters' mean queries.
+
+    With ``refine`` 0 a landmark's own query stands for its cluster; with 1 tokens join once, and
+    the mean is taken once; with 2 they join the means, and it is taken again.
+
+    Shapes:
+        - query, key: ``[n, D]``
+        - means: ``[m, D]``
+
+    Reference:
+        This library.
+    """
+    centred_query, centred_key = cluster_centred(query.detach()), cluster_centred(key.detach())
+    metric = cluster_metric(centred_key)
+    landmarks = cluster_landmarks(len(query), clusters)
+    centres, means = centred_query[landmarks], query[landmarks]
+    joined = cluster_join(centred_query, centres, metric)
+    for round_ in range(refine):
+        if round_ > 0:
+            joined = cluster_join(centred_query, centres, metric)
+        centres = cluster_means(centred_query, joined, centres)
+        means = cluster_means(query, joined, means)
+    best = cluster_best_keys(cluster_rows(means.detach(), centred_key, scale), keys)
+    return ReferenceClusters(joined, best), means
+
+
+def reference_clustered_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    sequence: Tensor | None = None,
+    scale: float | None = None,
+    clusters: int | None = None,
+    keys: int = 32,
+    block: int = 64,
+    refine: int = 1,
+    propagate: bool = True,
+) -> Tensor:
+    r"""Return attention by clusters, each sequence on its own; tokens of none of them get 0.
+
+    Without ``propagate`` the keys outside of E are not read at all. Grouped heads share keys.
+
+    Shapes:
+        - query: ``[B, H, L, D]``
+        - key: ``[B, G, L, D]``
+        - value: ``[B, G, L, Dv]``
+        - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
+        - output: ``[B, H, L, Dv]``
+
+    Reference:
+        This library.
+    """
+    batch, heads, length, width = query.shape
+    scale = width**-0.5 if scale is None else scale
+    key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+    if sequence is None:
+        sequence = torch.zeros(batch, length, dtype=torch.long)
+    output = query.new_zeros(batch, heads, length, value.shape[-1])
+    for b in range(batch):
+        for number in sequence[b].unique().tolist():
+            own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]
+            for h in range(heads if number >= 0 else 0):
+                q, k, v = (x[b, h, own] for x in (query, key, value))
+                chosen, means = reference_clusters(
+                    q, k, scale=scale, clusters=clusters, keys=keys, refine=refine
+                )
+                exact = cluster_exact_set(chosen, block)
+                scores = cluster_scores(q, k, means, chosen, exact, scale)
+                readable = None if propagate else exact
+                output[b, h, own] = cluster_output(scores, v, readable)
+    return output
