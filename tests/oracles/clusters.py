@@ -89,21 +89,19 @@ def cluster_join(centred_query: Tensor, centres: Tensor, metric: Tensor) -> Tens
     return (inner / size.where(size > 0, 1.0)).argmax(dim=-1)
 
 
-def cluster_means(query: Tensor, joined: Tensor, centres: Tensor) -> Tensor:
-    r"""Return the mean query of each cluster; a cluster without tokens keeps its centre.
+def cluster_means(query: Tensor, joined: Tensor, num_clusters: int) -> Tensor:
+    r"""Return the mean query of each cluster; it is 0 where no token has joined.
 
     Shapes:
         - query: ``[n, D]``
         - joined: long ``[n]``
-        - centres, output: ``[m, D]``
+        - output: ``[m, D]``
 
     Reference:
         This library: a walk token → cluster → token.
     """
-    members = joined == torch.arange(len(centres))[:, None]  # [m, n]
-    count = members.sum(dim=-1, keepdim=True)
-    means = members.to(query.dtype) @ query / count.clamp(min=1)
-    return torch.where(count > 0, means, centres)
+    members = (joined == torch.arange(num_clusters)[:, None]).to(query.dtype)  # [m, n]
+    return members @ query / members.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 
 def cluster_rows(means: Tensor, centred_key: Tensor, scale: float) -> Tensor:
@@ -154,7 +152,12 @@ def cluster_exact_set(chosen: ReferenceClusters, block: int) -> Tensor:
 
 
 def cluster_scores(
-    query: Tensor, key: Tensor, means: Tensor, chosen: ReferenceClusters, exact: Tensor, scale: float
+    query: Tensor,
+    key: Tensor,
+    means: Tensor,
+    chosen: ReferenceClusters,
+    exact: Tensor,
+    scale: float,
 ) -> Tensor:
     r"""Return the scores: exact in E, and elsewhere the cluster's with the mean key's exact part.
 
@@ -217,13 +220,13 @@ def reference_clusters(
     centred_query, centred_key = cluster_centred(query.detach()), cluster_centred(key.detach())
     metric = cluster_metric(centred_key)
     landmarks = cluster_landmarks(len(query), clusters)
-    centres, means = centred_query[landmarks], query[landmarks]
-    joined = cluster_join(centred_query, centres, metric)
-    for round_ in range(refine):
-        if round_ > 0:
+    means = query[landmarks]
+    joined = cluster_join(centred_query, centred_query[landmarks], metric)
+    for time in range(refine):
+        if time > 0:
+            centres = cluster_means(centred_query, joined, len(landmarks))
             joined = cluster_join(centred_query, centres, metric)
-        centres = cluster_means(centred_query, joined, centres)
-        means = cluster_means(query, joined, means)
+        means = cluster_means(query, joined, len(landmarks))
     best = cluster_best_keys(cluster_rows(means.detach(), centred_key, scale), keys)
     return ReferenceClusters(joined, best), means
 
