@@ -224,7 +224,7 @@ def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, ref
     for b, h in ((b, h) for b in range(query.size(0)) for h in range(query.size(1))):
         own = valid[b].nonzero().squeeze(-1)
         q, k = query[b, h, own], key[b, h, own]
-        joined = reference_clusters(q, k, scale=1.0, clusters=5, refine=refine)[0].joined
+        joined = reference_clusters(q, k, scale=1.0, clusters=5, refine=refine).joined
         together = (joined[:, None] == joined).double()
         walk[b, h, own[:, None], own] = together / together.sum(-1, keepdim=True)
     theirs = jump_attention(

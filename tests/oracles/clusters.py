@@ -104,18 +104,18 @@ def cluster_means(query: Tensor, joined: Tensor, num_clusters: int) -> Tensor:
     return members @ query / members.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 
-def cluster_rows(means: Tensor, centred_key: Tensor, scale: float) -> Tensor:
+def cluster_rows(queries: Tensor, centred_key: Tensor, scale: float) -> Tensor:
     r"""Return the row of scores of each cluster: :math:`R_l = \mathrm{scale} \cdot c_l \tilde K^T`.
 
     Shapes:
-        - means: ``[m, D]``
+        - queries: ``[m, D]``, one for each cluster
         - centred_key: ``[n, D]``
         - output: ``[m, n]``
 
     Reference:
         This library; JAT paper, Eq. 5, on the side of the queries.
     """
-    return scale * means @ centred_key.T
+    return scale * queries @ centred_key.T
 
 
 def cluster_best_keys(rows: Tensor, keys: int) -> Tensor:
@@ -154,7 +154,7 @@ def cluster_exact_set(chosen: ReferenceClusters, block: int) -> Tensor:
 def cluster_scores(
     query: Tensor,
     key: Tensor,
-    means: Tensor,
+    queries: Tensor,
     chosen: ReferenceClusters,
     exact: Tensor,
     scale: float,
@@ -167,7 +167,7 @@ def cluster_scores(
 
     Shapes:
         - query, key: ``[n, D]``
-        - means: ``[m, D]``
+        - queries: ``[m, D]``, one for each cluster
         - exact: bool ``[n, n]``
         - output: ``[n, n]``
 
@@ -175,7 +175,7 @@ def cluster_scores(
         This library.
     """
     mean_key = key.mean(dim=0)
-    rows = cluster_rows(means, key - mean_key, scale)
+    rows = cluster_rows(queries, key - mean_key, scale)
     propagated = rows[chosen.joined] + scale * (query @ mean_key)[:, None]
     return torch.where(exact, scale * query @ key.T, propagated)
 
@@ -196,6 +196,22 @@ def cluster_output(scores: Tensor, value: Tensor, readable: Tensor | None = None
     return scores.softmax(dim=-1) @ value
 
 
+def cluster_queries(query: Tensor, joined: Tensor, num_clusters: int, refine: int) -> Tensor:
+    r"""Return the query that stands for each cluster: its mean, with ``refine`` 0 its landmark's.
+
+    Shapes:
+        - query: ``[n, D]``
+        - joined: long ``[n]``
+        - output: ``[m, D]``
+
+    Reference:
+        This library.
+    """
+    if refine == 0:
+        return query[cluster_landmarks(len(query), num_clusters)]
+    return cluster_means(query, joined, num_clusters)
+
+
 def reference_clusters(
     query: Tensor,
     key: Tensor,
@@ -204,15 +220,13 @@ def reference_clusters(
     clusters: int | None = None,
     keys: int = 32,
     refine: int = 1,
-) -> tuple[ReferenceClusters, Tensor]:
-    r"""Return what is chosen for one sequence and head, and the clusters' mean queries.
+) -> ReferenceClusters:
+    r"""Return what is chosen for one sequence and head.
 
-    With ``refine`` 0 a landmark's own query stands for its cluster; with 1 tokens join once, and
-    the mean is taken once; with 2 they join the means, and it is taken again.
+    With ``refine`` 0 and 1 tokens join once; with 2 they join the means, too.
 
     Shapes:
         - query, key: ``[n, D]``
-        - means: ``[m, D]``
 
     Reference:
         This library.
@@ -220,15 +234,13 @@ def reference_clusters(
     centred_query, centred_key = cluster_centred(query.detach()), cluster_centred(key.detach())
     metric = cluster_metric(centred_key)
     landmarks = cluster_landmarks(len(query), clusters)
-    means = query[landmarks]
     joined = cluster_join(centred_query, centred_query[landmarks], metric)
-    for time in range(refine):
-        if time > 0:
-            centres = cluster_means(centred_query, joined, len(landmarks))
-            joined = cluster_join(centred_query, centres, metric)
-        means = cluster_means(query, joined, len(landmarks))
-    best = cluster_best_keys(cluster_rows(means.detach(), centred_key, scale), keys)
-    return ReferenceClusters(joined, best), means
+    for _ in range(refine - 1):
+        centres = cluster_means(centred_query, joined, len(landmarks))
+        joined = cluster_join(centred_query, centres, metric)
+    queries = cluster_queries(query.detach(), joined, len(landmarks), refine)
+    best = cluster_best_keys(cluster_rows(queries, centred_key, scale), keys)
+    return ReferenceClusters(joined, best)
 
 
 def reference_clustered_attention(
@@ -243,16 +255,20 @@ def reference_clustered_attention(
     block: int = 64,
     refine: int = 1,
     propagate: bool = True,
+    chosen_by: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     r"""Return attention by clusters, each sequence on its own; tokens of none of them get 0.
 
-    Without ``propagate`` the keys outside of E are not read at all. Grouped heads share keys.
+    Without ``propagate`` the keys outside of E are not read at all. Grouped heads share keys. Where
+    precision is judged, ``chosen_by`` holds the exact queries and keys, which choose, so that no
+    rounding does.
 
     Shapes:
         - query: ``[B, H, L, D]``
         - key: ``[B, G, L, D]``
         - value: ``[B, G, L, Dv]``
         - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
+        - chosen_by: as query and key
         - output: ``[B, H, L, Dv]``
 
     Reference:
@@ -260,20 +276,21 @@ def reference_clustered_attention(
     """
     batch, heads, length, width = query.shape
     scale = width**-0.5 if scale is None else scale
-    key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+    choosing = (query, key) if chosen_by is None else chosen_by
     if sequence is None:
         sequence = torch.zeros(batch, length, dtype=torch.long)
     output = query.new_zeros(batch, heads, length, value.shape[-1])
+    settings = {"clusters": clusters, "keys": keys, "refine": refine}
     for b in range(batch):
         for number in sequence[b].unique().tolist():
             own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]
             for h in range(heads if number >= 0 else 0):
-                q, k, v = (x[b, h, own] for x in (query, key, value))
-                chosen, means = reference_clusters(
-                    q, k, scale=scale, clusters=clusters, keys=keys, refine=refine
-                )
+                g = h * key.shape[1] // heads
+                q, k, v = query[b, h, own], key[b, g, own], value[b, g, own]
+                by = choosing[0][b, h, own], choosing[1][b, g, own]
+                chosen = reference_clusters(*by, scale=scale, **settings)
+                queries = cluster_queries(q, chosen.joined, len(chosen.best), refine)
                 exact = cluster_exact_set(chosen, block)
-                scores = cluster_scores(q, k, means, chosen, exact, scale)
-                readable = None if propagate else exact
-                output[b, h, own] = cluster_output(scores, v, readable)
+                scores = cluster_scores(q, k, queries, chosen, exact, scale)
+                output[b, h, own] = cluster_output(scores, v, None if propagate else exact)
     return output

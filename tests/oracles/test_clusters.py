@@ -19,6 +19,7 @@ from tests.oracles import (
     cluster_means,
     cluster_metric,
     cluster_output,
+    cluster_queries,
     cluster_rows,
     cluster_scores,
     reference_clustered_attention,
@@ -133,15 +134,16 @@ def test_exact_keys_are_the_blocks_around_and_the_best_of_the_cluster():
 @given(seed=seeds, length=lengths)
 def test_scores_are_the_clusters_where_they_are_not_exact(seed, length):
     query, key, value = random_heads(seed, length)
-    chosen, means = reference_clusters(query, key, scale=SCALE, clusters=3, keys=2)
+    chosen = reference_clusters(query, key, scale=SCALE, clusters=3, keys=2)
+    queries = cluster_queries(query, chosen.joined, 3, 1)
     exact = cluster_exact_set(chosen, 1)
-    scores = cluster_scores(query, key, means, chosen, exact, SCALE)
+    scores = cluster_scores(query, key, queries, chosen, exact, SCALE)
     mean_key = key.mean(dim=0)
     for i in range(length):
         for j in range(length):
             want = query[i] @ key[j]
             if not exact[i, j]:
-                want = means[chosen.joined[i]] @ (key[j] - mean_key) + query[i] @ mean_key
+                want = queries[chosen.joined[i]] @ (key[j] - mean_key) + query[i] @ mean_key
             assert scores[i, j].item() == pytest.approx(SCALE * want.item(), abs=1e-10)
     weights = scores.exp()
     assert_close(cluster_output(scores, value), weights @ value / weights.sum(-1, keepdim=True))
@@ -155,11 +157,11 @@ def test_refining_moves_the_centre_from_a_token_to_means(seed, length):
     landmarks = cluster_landmarks(length)
     joined = cluster_join(centred, centred[landmarks], metric)
     for refine in range(4):
-        chosen, means = reference_clusters(query, key, scale=SCALE, keys=3, refine=refine)
+        chosen = reference_clusters(query, key, scale=SCALE, keys=3, refine=refine)
         assert torch.equal(chosen.joined, joined)
-        want = cluster_means(query, joined, len(landmarks)) if refine else query[landmarks]
-        assert_close(means, want)
-        rows = cluster_rows(want, key - key.mean(dim=0), SCALE)
+        queries = cluster_means(query, joined, len(landmarks)) if refine else query[landmarks]
+        assert torch.equal(cluster_queries(query, joined, len(landmarks), refine), queries)
+        rows = cluster_rows(queries, key - key.mean(dim=0), SCALE)
         least = rows.masked_fill(~chosen.best, math.inf).amin(dim=-1)
         assert (rows.masked_fill(chosen.best, -math.inf).amax(dim=-1) <= least + 1e-10).all()
         if refine:
