@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import cluster_sizes
+from jat_graph.kernels.far_sums import gather_far, spread_far
 
 TILE = 32  # tokens of one cluster that read its best keys together
 CACHE = 2**18  # numbers that a core works on at a time: 1 MiB in float32
@@ -48,6 +49,13 @@ class Tokens:
     def of_tokens(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, n, D]
         """Cut off what is no token."""
         return self.whole(x)[:, : self.length]
+
+    def filled(
+        self, x: Tensor, value: float = 0.0
+    ) -> Tensor:  # [H, n, D] -> [H, blocks · block, D]
+        """Fill up the last block."""
+        fill = self.blocks * self.block - self.length
+        return F.pad(x, (0, 0, 0, fill), value=value) if fill else x
 
     def whole(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, blocks · block, D]
         """Cut the room at both sides off keys and values, if there is any."""
@@ -85,11 +93,10 @@ class Gradients:
         shift: Tensor,  # [H, n]
         weight: Tensor,  # [H, n]
     ) -> None:
-        fill = (0, 0, 0, tokens.blocks * tokens.block - tokens.length)
         grad = grad / weight.unsqueeze(-1)  # from now on weights are e to the scores less the shift
-        self.grad = F.pad(grad, fill)
-        self.delta = F.pad((grad * output).sum(-1, keepdim=True), fill)
-        self.shift = F.pad(shift.unsqueeze(-1), fill, value=torch.inf)  # what is filled weighs 0
+        self.grad = tokens.filled(grad)
+        self.delta = tokens.filled((grad * output).sum(-1, keepdim=True))
+        self.shift = tokens.filled(shift.unsqueeze(-1), torch.inf)  # what is filled weighs 0
         self.query, self.key, self.value = (
             torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value)
         )
@@ -134,14 +141,12 @@ class Rest:
     ) -> None:
         self.tokens, self.queries, self.largest = tokens, queries, largest
         # Blocks from a token's own to the nearest that it reads here, before and after it.
-        self.before, self.after = (2, 2) if tokens.margin else (0, 1)
+        self.reach = (2, 2) if tokens.margin else (0, 1)
         (heads, clusters, _), length = queries.shape, tokens.blocks * tokens.block
         taken = torch.zeros(heads, clusters, length, dtype=torch.bool, device=queries.device)
         taken[:, :, tokens.length :] = True  # what fills the last block up
         self.taken = taken.scatter_(-1, best, True)
-        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1) * clusters
-        index = F.pad(joined + of_head, (0, length - tokens.length))
-        self.index = [part.flatten() for part in torch.split(index, tokens.block, dim=1)]
+        self.index = tokens.filled(joined.unsqueeze(-1)).squeeze(-1)
         # Weights of so many blocks of keys are made at a time.
         self.step = max(1, 2 * CACHE // (heads * clusters * tokens.block))
 
@@ -156,57 +161,28 @@ class Rest:
             weights = weights.masked_fill_(self.taken[:, :, inside], 0.0)
             yield blocks, weights.unflatten(-1, (-1, tokens.block)).transpose(1, 2)  # type: ignore[no-untyped-call]
 
-    def _sweep(self, forward: bool) -> list[tuple[int, int]]:
-        """Return each block of tokens with the next block of keys that comes into its sums."""
-        blocks = self.tokens.blocks
-        if forward:
-            return [(block, block - self.before) for block in range(self.before, blocks)]
-        return [(block, block + self.after) for block in reversed(range(blocks - self.after))]
-
     def read(self, kept: Kept) -> Reading:
-        """Return what the tokens read there, by running sums over blocks from both ends.
-
-        Nothing is subtracted, so that nothing cancels.
-        """
-        reading = Reading.nothing(self.tokens)
-        values, outputs = self.tokens.blocked(self.tokens.value), self.tokens.blocked(reading.total)
-        sums = [
-            part
-            for blocks, weights in self._pieces()
-            for part in read_values(weights, values[:, blocks], draw_mask(weights, kept)).unbind(1)
-        ]  # [blocks][H, m, Dv + 1]
-        for forward in (True, False):
-            running = torch.zeros_like(sums[0])
-            flat = running.flatten(0, 1)
-            for block, far in self._sweep(forward):
-                running += sums[far]
-                output = outputs[:, block]
-                output += flat.index_select(0, self.index[block]).view_as(output)
-        reading.shift = self._shift().masked_fill_(reading.total[..., -1:] == 0, NOTHING)
-        return reading
+        """Return what the tokens read there; nothing is subtracted, so that nothing cancels."""
+        values, (heads, clusters, _) = self.tokens.blocked(self.tokens.value), self.queries.shape
+        sums = values.new_empty(heads, self.tokens.blocks, clusters, values.size(-1))
+        for blocks, weights in self._pieces():
+            sums[:, blocks] = read_values(weights, values[:, blocks], draw_mask(weights, kept))
+        total = gather_far(sums, self.index, *self.reach)
+        return Reading(total, self._shift().masked_fill_(total[..., -1:] == 0, NOTHING))
 
     def _shift(self) -> Tensor:  # of each token's cluster, [H, blocks · block, 1]
-        flat = self.largest.flatten()
-        parts = [flat[index].view(len(self.largest), -1, 1) for index in self.index]
-        return torch.cat(parts, dim=1)
+        return self.largest.gather(1, self.index).unsqueeze(-1)
 
     def differentiate(self, back: Gradients, kept: Kept) -> Tensor:  # [H, m, D]
         """Add the gradients of keys and values; return those of the clusters' queries, scaled."""
-        tokens, (heads, clusters, _) = self.tokens, self.queries.shape
+        tokens = self.tokens
         # A larger factor belongs to weights that are 0 in this precision; sums must stay finite.
         limit = 70.0 if back.shift.dtype == torch.float32 else 600.0
         factor = (self._shift() - back.shift).clamp_(max=limit).exp_()
         unit = back.grad.abs().amax().clamp(min=torch.finfo(factor.dtype).tiny)
         x = torch.cat([back.grad, -back.delta], -1).mul_(factor.div_(unit))
-        passed = [part.flatten(0, 1) for part in torch.split(x, tokens.block, dim=1)]
-        # What comes from the tokens that read a block of keys, by cluster, from both sides of it.
-        sums = x.new_zeros(tokens.blocks, heads * clusters, x.size(-1))
-        for forward in (True, False):
-            running = torch.zeros_like(sums[0])
-            for block, far in reversed(self._sweep(forward)):
-                running.index_add_(0, self.index[block], passed[block])
-                sums[far] += running
-        grads = sums.view(-1, heads, clusters, x.size(-1)).transpose(0, 1)
+        # What comes from the tokens that read a block of keys, by cluster.
+        grads = spread_far(x, self.index, (tokens.blocks, self.queries.size(1)), *self.reach)
         keys, values, by_keys, by_values = (
             tokens.blocked(part) for part in (tokens.key, tokens.value, back.key, back.value)
         )

@@ -35,7 +35,8 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     barrier = Barrier(threads + 1)
 
     def start() -> None:
-        torch.set_num_threads(1)  # of this thread; and the number that later threads begin with
+        torch.set_num_threads(1)  # of this thread, and what later ones begin with
+        torch.get_num_threads()  # it begins: from now on the number is its own
         barrier.wait()
 
     pool = ThreadPoolExecutor(threads, "jat_graph", start)
