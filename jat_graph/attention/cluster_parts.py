@@ -108,9 +108,8 @@ def masked(weights: Tensor, mask: Tensor | None) -> Tensor:
     return weights if mask is None else weights * mask
 
 
-def read_values(weights: Tensor, value: Tensor, kept: Kept) -> Tensor:
+def read_values(weights: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Return the weighted sum of values, and of weights, which dropout leaves alone."""
-    mask = draw_mask(weights, kept)
     total = masked(weights, mask) @ value
     if mask is not None:
         total[..., -1:] = weights @ value[..., -1:]
@@ -174,7 +173,7 @@ class Rest:
         sums = [
             part
             for blocks, weights in self._pieces()
-            for part in read_values(weights, values[:, blocks], kept).unbind(1)
+            for part in read_values(weights, values[:, blocks], draw_mask(weights, kept)).unbind(1)
         ]  # [blocks][H, m, Dv + 1]
         for forward in (True, False):
             running = torch.zeros_like(sums[0])
@@ -266,7 +265,8 @@ class Window:
             largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
             total.mul_(shift.sub_(largest).exp_())
             weights = scores.sub_(largest).exp_()
-            total += read_values(weights, self._around(self.tokens.value[head], blocks), kept)
+            value = self._around(self.tokens.value[head], blocks)
+            total += read_values(weights, value, draw_mask(weights, kept))
             shift.copy_(largest)
 
     def differentiate(self, back: Gradients, kept: Kept) -> None:
@@ -338,7 +338,7 @@ class BestKeys:
     def read(self, reading: Reading, kept: Kept) -> None:
         """Add what the tokens read there."""
         tokens = self.tokens
-        for token, best, _ in self.pieces:
+        for token, best, empty in self.pieces:
             query, key, value = (
                 rows(tokens.query, token),
                 rows(tokens.key, best),
@@ -349,7 +349,10 @@ class BestKeys:
             largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
             weights = scores.sub_(largest).exp_()
             total.mul_(shift.sub_(largest).exp_())
-            total += read_values(weights, value, kept)
+            mask = draw_mask(weights, kept)
+            if mask is not None:  # what is repeated must not be another number
+                mask = torch.where(empty.unsqueeze(-1), mask[:, :1], mask)
+            total += read_values(weights, value, mask)
             for x, part in ((reading.total, total), (reading.shift, largest)):
                 x.flatten(0, 1).index_copy_(0, token.flatten(), part.flatten(0, 1))
 
