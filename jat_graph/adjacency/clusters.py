@@ -58,7 +58,8 @@ def join_clusters(
 
     joined = nearest(query[:, landmarks(query.size(1), num_clusters, query.device)])
     for _ in range(refine - 1):
-        joined = nearest(cluster_means(query, joined, num_clusters))
+        means = cluster_means(query, joined, num_clusters)
+        joined = nearest(torch.where(means.any(-1, keepdim=True), means, mean))
     return joined
 
 
