@@ -261,7 +261,20 @@ class ClusterGraph(Settings):
         return dataclasses.replace(self, **rows)
 
     def rules(self, num_heads: int) -> dict[ClusterRule, tuple[int, ...]]:
-        """Return the settings of one layer's heads, and which heads share them."""
+        """Return the settings of one layer's heads, and which heads share them.
+
+        Args:
+            num_heads: Heads that read by clusters; a table has one row, with an entry for each.
+
+        Returns:
+            The heads of each rule, in rising order.
+
+        Raises:
+            ValueError: If a table has more rows, or does not fit the heads.
+        """
+        for name, table in self._tables():
+            if len(table) != 1:
+                raise ValueError(f"{name} table must have one row for one layer, got {len(table)}")
         rows = {name: table_row(name, table, 0, num_heads) for name, table in self._tables()}
         groups: dict[ClusterRule, tuple[int, ...]] = {}
         for head in range(num_heads):
