@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,12 +14,10 @@ from torch_geometric.data import HeteroData
 
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.checks.numbers import check_integer
-from jat_graph.config import JatConfig
-from jat_graph.graph_config import ClusterRule
+from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
-from jat_graph.hf import CapturedLayer
+from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.capture import cluster_heads
-from jat_graph.hf.cluster_heads import ClusterLayer
 from jat_graph.inspection.selection import EncodedText, Indices, Token, choose_heads, encode_text
 from jat_graph.inspection.tracing import run_model
 from jat_graph.progress import track_progress
@@ -205,7 +204,8 @@ def inspect_clusters(
         check_integer("top", top, least=0)
     encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
     reports = tuple(trace.report(encoded, top) for trace in traces)
-    return ClusterInspection(text, encoded.tokens, _config(model), reports)
+    config = attached_config(model, ClusterGraph)
+    return ClusterInspection(text, encoded.tokens, config, reports)
 
 
 def view_clusters(
@@ -240,16 +240,108 @@ def view_clusters(
     """
     encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
     report, keep = trace.report(encoded), [token.index for token in encoded.shown]
-    rows = {m.token.index: n for n, own in enumerate(report.clusters) for m in own.members}
+    matrices = trace.near, trace.best[trace.joined], trace.before, trace.attention
+    shown = (encoded.cut(matrix).cpu() for matrix in matrices)
     return ClusterView(
-        report,
-        encoded.shown,
-        torch.tensor([rows[index] for index in keep]),
-        *(
-            encoded.cut(matrix).cpu()
-            for matrix in (trace.near, trace.best, trace.before, trace.attention)
-        ),
+        report, encoded.shown, trace.order(encoded)[trace.joined[keep]].cpu(), *shown
     )
+
+
+@dataclass(frozen=True)
+class ClusterTrace:
+    """What one head that reads by clusters did with a text."""
+
+    layer: CapturedLayer  # of this head alone
+
+    @cached_property
+    def graph(self) -> HeteroData:
+        """What its clusters choose."""
+        layer = self.layer
+        return cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]
+
+    @cached_property
+    def joined(self) -> Tensor:  # [L]
+        """The cluster of each token."""
+        joined: Tensor = self.graph["token", "joined", "cluster"].edge_index[1]
+        return joined
+
+    @cached_property
+    def sizes(self) -> Tensor:  # [m]
+        """How many tokens joined each cluster."""
+        return self.joined.bincount()
+
+    @cached_property
+    def best(self) -> Tensor:  # bool [m, L]
+        """Which keys each cluster names."""
+        index = tuple(self.graph["cluster", "best", "token"].edge_index)
+        named = torch.zeros(len(self.sizes), len(self.joined), device=self.joined.device)
+        return named.index_put(index, named.new_ones(())).bool()
+
+    @property
+    def near(self) -> Tensor:  # bool [L, L]
+        """Which keys lie in the blocks around each token."""
+        (rule,) = self.layer.config.cluster_graph.rules(1)
+        block = torch.arange(len(self.joined), device=self.joined.device) // max(rule.block, 1)
+        return ((block.unsqueeze(1) - block).abs() <= 1) & (rule.block > 0)
+
+    @property
+    def before(self) -> Tensor:  # [L, L]
+        """Attention by exact scores."""
+        layer = self.layer
+        return (layer.query[0, 0] @ layer.key[0, 0].mT * layer.scale).softmax(-1)
+
+    @cached_property
+    def attention(self) -> Tensor:  # [L, L]
+        """Attention by clusters."""
+        read = self.graph["token", "read_by", "token"]
+        scores: Tensor = (self.graph["cluster"].query @ self.graph["token"].key.mT)[self.joined]
+        if not self.layer.config.cluster_graph.propagate:
+            scores.fill_(-torch.inf)
+        scores[tuple(read.edge_index.flip(0))] = read.score
+        return scores.softmax(-1).nan_to_num()
+
+    def order(self, encoded: EncodedText) -> Tensor:  # [m]
+        """Return the place of each cluster: those of shown tokens first, then by their sizes."""
+        shown = torch.zeros_like(self.sizes)
+        shown[self.joined[[token.index for token in encoded.shown]]] = len(self.joined)
+        return (shown + self.sizes).argsort(descending=True, stable=True).argsort()
+
+    def report(self, encoded: EncodedText, top: int | None = None) -> ClusterReport:
+        """Report the head: its numbers, and the first of the clusters that shown tokens joined."""
+        (rule,), length = self.layer.config.cluster_graph.rules(1), len(self.joined)
+        exact = self.near | self.best[self.joined]
+        shares = (self.attention * exact).sum(-1)
+        tv = (self.attention - self.before).abs().sum(-1) / 2
+        likeness = self.graph["token", "joined", "cluster"].likeness
+        rows = zip(encoded.tokens, *(x.tolist() for x in (likeness, shares, tv)), strict=True)
+        members: dict[int, list[ClusterMember]] = {}
+        for cluster, row in zip(self.joined.tolist(), rows, strict=True):
+            members.setdefault(cluster, []).append(ClusterMember(*row))
+        joined = set(self.joined[[token.index for token in encoded.shown]].tolist())
+        found = []
+        for cluster in self.order(encoded).argsort()[: len(joined)].tolist()[:top]:
+            own = members[cluster]
+            named = tuple(m for m in own if m.token.index in encoded.named)
+            found.append(Cluster(named, self._best_keys(cluster, encoded), len(own) - len(named)))
+        return ClusterReport(
+            self.layer.layer,
+            self.layer.heads[0],
+            length < shortest_length(rule, backward=False),
+            len(self.sizes),
+            statistics.median(self.sizes.tolist()),
+            float(exact.float().mean()),
+            float(shares.mean()),
+            float(tv.mean()),
+            tuple(found),
+        )
+
+    def _best_keys(self, cluster: int, encoded: EncodedText) -> tuple[BestKey, ...]:
+        """Return what a cluster names, the highest score first."""
+        best = self.graph["cluster", "best", "token"]
+        own = best.edge_index[0] == cluster
+        pairs = zip(best.edge_index[1, own].tolist(), best.score[own].tolist(), strict=True)
+        keys = (BestKey(encoded.tokens[index], score) for index, score in pairs)
+        return tuple(sorted(keys, key=lambda key: -key.score))
 
 
 def _look(
@@ -262,16 +354,16 @@ def _look(
     special_tokens: bool,
 ) -> tuple[EncodedText, Iterator[ClusterTrace]]:
     """Return the text, and what one head after the other does with it."""
-    known = cluster_heads(model)
-    if not known:
-        raise ValueError("model must have heads that read by clusters, got none: attach them first")
-    chosen = choose_heads(known, layers, heads, "cluster ")
+    there = cluster_heads(model)
+    if not there:
+        raise ValueError("model must have cluster heads, got none: attach them first")
+    chosen = choose_heads(there, layers, heads, "cluster ")
     encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
 
     def traces() -> Iterator[ClusterTrace]:
-        _, found = run_model(model, encoded.inputs, captured=ClusterLayer)
+        _, found = run_model(model, encoded.inputs, clusters=True)
         known = {layer.layer: layer for layer in found}
         for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
-            yield ClusterTrace.of(known[layer], head)
+            yield ClusterTrace(known[layer].of_head(head))
 
     return encoded, traces()
