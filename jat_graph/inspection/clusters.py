@@ -74,6 +74,7 @@ class ClusterReport:
         layer, head: Which head it is, from 0.
         dense: Whether the text is so short that the head reads it densely after all; everything
             else says what clusters would choose.
+        block: Tokens of a block; 0 for no window.
         num_clusters: Clusters that somebody joined.
         median_size: Median number of their tokens.
         density: Share of the pairs that are read exactly.
@@ -84,6 +85,7 @@ class ClusterReport:
     layer: int
     head: int
     dense: bool
+    block: int
     num_clusters: int
     median_size: float
     density: float
@@ -327,6 +329,7 @@ class ClusterTrace:
             self.layer.layer,
             self.layer.heads[0],
             length < shortest_length(rule, backward=False),
+            rule.block,
             len(self.sizes),
             statistics.median(self.sizes.tolist()),
             float(exact.float().mean()),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jat_graph.inspection import Cluster, ClusterView, Token
+    from jat_graph.inspection import ClusterView, Token
 
 NEAR = "#c8ccd0"  # of keys in the blocks around
 SIDE = 4.2  # inches, of a panel
