@@ -127,6 +127,7 @@ class ClusterContent:
     sizes: tuple[int, ...]  # tokens of each cluster, those included that are not shown
     keys: tuple[tuple[tuple[int, float], ...], ...]  # best keys that are shown, and their scores
     left_out: tuple[int, ...]  # how many more there are
+    whole: bool  # whether these are all of tokens that are not shown
     block: int  # of tokens; 0 for no window
 
 

@@ -167,7 +167,7 @@ def _cluster_head(
 ) -> HeadContent:
     report = trace.report(text)
     note = (
-        f"Of {report.num_clusters} clusters; {100 * report.density:.1f} % of the pairs are read "
+        f"It has {report.num_clusters} clusters; {100 * report.density:.1f} % of the pairs are read "
         f"exactly, and {100 * report.exact:.1f} % of the attention."
     )
     if report.dense:
@@ -181,15 +181,17 @@ def _cluster_head(
         for member in cluster.members
     }
     joined, exact = zip(*(of_token[index] for index in rows), strict=True)
-    most = (room - CLUSTER_SIZE * len(rows)) // (KEY_SIZE * len(report.clusters))
-    keys = []
-    for cluster in report.clusters:
-        shown = [
-            (rows[k.token.index], round(k.score, 2)) for k in cluster.keys if k.token.index in rows
-        ]
-        keys.append(tuple(shown[: max(0, min(most, MOST_KEYS))]))
+    room = (room - CLUSTER_SIZE * len(rows)) // (KEY_SIZE * len(report.clusters))
+    most = max(0, min(room, MOST_KEYS))  # keys of a cluster
+    shown = [
+        tuple((rows[k.token.index], round(k.score, 2)) for k in c.keys if k.token.index in rows)
+        for c in report.clusters
+    ]
+    keys = tuple(own[:most] for own in shown)
     left_out = tuple(len(c.keys) - len(own) for c, own in zip(report.clusters, keys, strict=True))
     sizes = tuple(len(c.members) + c.hidden_members for c in report.clusters)
-    clusters = ClusterContent(joined, exact, sizes, tuple(keys), left_out, report.block)
+    clusters = ClusterContent(
+        joined, exact, sizes, keys, left_out, list(keys) == shown, report.block
+    )
     by_kind = dict(zip(KINDS, links, strict=False))
     return HeadContent(report.layer, report.head, by_kind, note=note, clusters=clusters)

@@ -2,10 +2,10 @@
 
 /** How a token reads another one: with the score of the pair, or with its cluster's. */
 function howRead({ clusters }, i, k) {
-  const { joined, keys, left_out: leftOut, block } = clusters, [from, to] = [i, k].map((row) => text().positions[row]);
+  const { joined, keys, whole, block } = clusters, [from, to] = [i, k].map((row) => text().positions[row]);
   if (block && Math.abs(Math.floor(from / block) - Math.floor(to / block)) <= 1) return "exact: in the blocks around it";
   if (keys[joined[i]].some((own) => own[0] === k)) return "exact: a best key of its cluster";
-  return leftOut[joined[i]] ? "its cluster's score, unless it is a best key that is not in the list" : "its cluster's score";
+  return whole ? "its cluster's score" : "its cluster's score, unless it is a best key that is not in the file";
 }
 
 function describeToken(index) {
