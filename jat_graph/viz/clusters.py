@@ -21,7 +21,7 @@ NEAR = "#c8ccd0"  # of keys in the blocks around
 SIDE = 4.2  # inches, of a panel
 MOST_NAMES = 48  # tokens up to which each row and column has its name
 LISTED = 8  # clusters that are written out
-MOST_TOKENS, MOST_KEYS = 14, 8  # of each
+TOKEN_LETTERS, KEY_LETTERS = 85, 45  # of a line, of which there is room for some 160
 
 
 def draw_clusters(view: ClusterView) -> Figure:
@@ -119,16 +119,19 @@ def _cluster_lines(view: ClusterView) -> list[str]:
     for cluster in view.report.clusters[:LISTED]:
         size = len(cluster.members) + cluster.hidden_members
         share = sum(member.exact for member in cluster.members) / max(1, len(cluster.members))
-        own = _words([m.token for m in cluster.members], MOST_TOKENS, size)
-        keys = _words([key.token for key in cluster.keys], MOST_KEYS, len(cluster.keys))
+        own = _words([m.token for m in cluster.members], TOKEN_LETTERS, size)
+        keys = _words([key.token for key in cluster.keys], KEY_LETTERS, len(cluster.keys))
         lines.append(f"{size}:  {own}  →  {keys};  {share:.0%}")
     left = len(view.report.clusters) - LISTED
     return [*lines, *[f"and {left} more clusters"] * (left > 0)]
 
 
-def _words(tokens: list[Token], most: int, size: int) -> str:
-    said = " ".join(_name(token) for token in tokens[:most])
-    return said + f" … {size - most} more" * (size > most)
+def _words(tokens: list[Token], letters: int, size: int) -> str:
+    """Return as many of the first tokens as there is room for, and how many more there are."""
+    names = [_name(token) for token in tokens]
+    ends = np.cumsum([len(name) + 1 for name in names])
+    said = names[: int((ends <= letters).sum())]
+    return " ".join(said) + f" … {size - len(said)} more" * (size > len(said))
 
 
 def _name(token: Token) -> str:
