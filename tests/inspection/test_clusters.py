@@ -200,7 +200,8 @@ def test_a_model_without_such_heads_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="model must have cluster heads, got none: attach"):
         inspect_clusters(plain, tokenizer, TEXT)
-    with pytest.raises(ValueError, match="model must have cluster heads"), capture_scores(
-        plain, ClusterGraph
+    with (
+        pytest.raises(ValueError, match="model must have cluster heads"),
+        capture_scores(plain, ClusterGraph),
     ):
         pass
