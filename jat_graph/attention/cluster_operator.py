@@ -115,7 +115,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 
 
 def _differentiate(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
-    found = _read_clusters_backward(grad, *ctx.saved_tensors, *ctx.settings)
+    with torch.autocast(grad.device.type, enabled=False):
+        found = _read_clusters_backward(grad, *ctx.saved_tensors, *ctx.settings)
     return (*found, *[None] * 10)
 
 
