@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -94,7 +94,13 @@ class ClusterReport:
     clusters: tuple[Cluster, ...]
 
     def of_token(self, index: int) -> tuple[Cluster, ClusterMember]:
-        """Return the cluster of a token, by its position, and what there is to say of the token.
+        """Return the cluster of a token, and what there is to say of the token.
+
+        Args:
+            index: Its position among the model's tokens.
+
+        Returns:
+            Both.
 
         Raises:
             ValueError: If no cluster of the report has it.
@@ -241,12 +247,11 @@ def view_clusters(
         As for :func:`inspect_clusters`.
     """
     encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
-    report, keep = trace.report(encoded), [token.index for token in encoded.shown]
+    order = trace.order(encoded)
+    joined = [order.index(int(trace.joined[token.index])) for token in encoded.shown]
     matrices = trace.near, trace.best[trace.joined], trace.before, trace.attention
     shown = (encoded.cut(matrix).cpu() for matrix in matrices)
-    return ClusterView(
-        report, encoded.shown, trace.order(encoded)[trace.joined[keep]].cpu(), *shown
-    )
+    return ClusterView(trace.report(encoded), encoded.shown, torch.tensor(joined), *shown)
 
 
 @dataclass(frozen=True)
@@ -254,59 +259,35 @@ class ClusterTrace:
     """What one head that reads by clusters did with a text."""
 
     layer: CapturedLayer  # of this head alone
+    graph: HeteroData  # what its clusters choose
+    joined: Tensor  # the cluster of each token, [L]
+    near: Tensor  # which keys lie in the blocks around each token, bool [L, L]
+    best: Tensor  # which keys each cluster names, bool [m, L]
+    before: Tensor  # attention by exact scores, [L, L]
+    attention: Tensor  # attention by clusters, [L, L]
 
-    @cached_property
-    def graph(self) -> HeteroData:
-        """What its clusters choose."""
-        layer = self.layer
-        return cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]
-
-    @cached_property
-    def joined(self) -> Tensor:  # [L]
-        """The cluster of each token."""
-        joined: Tensor = self.graph["token", "joined", "cluster"].edge_index[1]
-        return joined
-
-    @cached_property
-    def sizes(self) -> Tensor:  # [m]
-        """How many tokens joined each cluster."""
-        return self.joined.bincount()
-
-    @cached_property
-    def best(self) -> Tensor:  # bool [m, L]
-        """Which keys each cluster names."""
-        index = tuple(self.graph["cluster", "best", "token"].edge_index)
-        named = torch.zeros(len(self.sizes), len(self.joined), device=self.joined.device)
-        return named.index_put(index, named.new_ones(())).bool()
-
-    @property
-    def near(self) -> Tensor:  # bool [L, L]
-        """Which keys lie in the blocks around each token."""
-        (rule,) = self.layer.config.cluster_graph.rules(1)
-        block = torch.arange(len(self.joined), device=self.joined.device) // max(rule.block, 1)
-        return ((block.unsqueeze(1) - block).abs() <= 1) & (rule.block > 0)
-
-    @property
-    def before(self) -> Tensor:  # [L, L]
-        """Attention by exact scores."""
-        layer = self.layer
-        return (layer.query[0, 0] @ layer.key[0, 0].mT * layer.scale).softmax(-1)
-
-    @cached_property
-    def attention(self) -> Tensor:  # [L, L]
-        """Attention by clusters."""
-        read = self.graph["token", "read_by", "token"]
-        scores: Tensor = (self.graph["cluster"].query @ self.graph["token"].key.mT)[self.joined]
-        if not self.layer.config.cluster_graph.propagate:
-            scores.fill_(-torch.inf)
+    @classmethod
+    def of(cls, layer: CapturedLayer) -> ClusterTrace:
+        """Return what the one head of a layer did."""
+        query, key, (rule,) = layer.query, layer.key, layer.config.cluster_graph.rules(1)
+        graph = cluster_graph(query, key, config=layer.config, scale=layer.scale)[0]
+        joined, read = graph["joined"].edge_index[1], graph["read_by"]
+        rows = graph["cluster"].query @ graph["token"].key.mT  # [m, L]
+        best = torch.zeros_like(rows, dtype=torch.bool)
+        best[tuple(graph["best"].edge_index)] = True
+        block = torch.arange(len(joined), device=joined.device) // max(rule.block, 1)
+        near = ((block.unsqueeze(1) - block).abs() <= 1) & (rule.block > 0)
+        scores = rows[joined] if rule.propagate else torch.full_like(rows[joined], -torch.inf)
         scores[tuple(read.edge_index.flip(0))] = read.score
-        return scores.softmax(-1).nan_to_num()
+        before = (query[0, 0] @ key[0, 0].mT * layer.scale).softmax(-1)
+        attention = scores.softmax(-1).nan_to_num()  # a token without a key reads nothing
+        return cls(layer, graph, joined, near, best, before, attention)
 
-    def order(self, encoded: EncodedText) -> Tensor:  # [m]
-        """Return the place of each cluster: those of shown tokens first, then by their sizes."""
-        shown = torch.zeros_like(self.sizes)
-        shown[self.joined[[token.index for token in encoded.shown]]] = len(self.joined)
-        return (shown + self.sizes).argsort(descending=True, stable=True).argsort()
+    def order(self, encoded: EncodedText) -> list[int]:
+        """Return the clusters of shown tokens, the largest first, of equal ones the lower first."""
+        sizes = Counter(self.joined.tolist())
+        shown = {int(self.joined[token.index]) for token in encoded.shown}
+        return sorted(shown, key=lambda cluster: (-sizes[cluster], cluster))
 
     def report(self, encoded: EncodedText, top: int | None = None) -> ClusterReport:
         """Report the head: its numbers, and the first of the clusters that shown tokens joined."""
@@ -314,37 +295,34 @@ class ClusterTrace:
         exact = self.near | self.best[self.joined]
         shares = (self.attention * exact).sum(-1)
         tv = (self.attention - self.before).abs().sum(-1) / 2
-        likeness = self.graph["token", "joined", "cluster"].likeness
-        rows = zip(encoded.tokens, *(x.tolist() for x in (likeness, shares, tv)), strict=True)
+        columns = (x.tolist() for x in (self.graph["joined"].likeness, shares, tv))
         members: dict[int, list[ClusterMember]] = {}
-        for cluster, row in zip(self.joined.tolist(), rows, strict=True):
+        for cluster, *row in zip(self.joined.tolist(), encoded.tokens, *columns, strict=True):
             members.setdefault(cluster, []).append(ClusterMember(*row))
-        joined = set(self.joined[[token.index for token in encoded.shown]].tolist())
+        keys: dict[int, list[BestKey]] = {}
+        best = self.graph["best"]
+        for (cluster, key), score in zip(
+            best.edge_index.T.tolist(), best.score.tolist(), strict=True
+        ):
+            keys.setdefault(cluster, []).append(BestKey(encoded.tokens[key], score))
         found = []
-        for cluster in self.order(encoded).argsort()[: len(joined)].tolist()[:top]:
+        for cluster in self.order(encoded)[:top]:
             own = members[cluster]
-            named = tuple(m for m in own if m.token.index in encoded.named)
-            found.append(Cluster(named, self._best_keys(cluster, encoded), len(own) - len(named)))
+            named = tuple(member for member in own if member.token.index in encoded.named)
+            highest = sorted(keys.get(cluster, []), key=lambda key: -key.score)
+            found.append(Cluster(named, tuple(highest), len(own) - len(named)))
         return ClusterReport(
             self.layer.layer,
             self.layer.heads[0],
             length < shortest_length(rule, backward=False),
             rule.block,
-            len(self.sizes),
-            statistics.median(self.sizes.tolist()),
+            len(members),
+            statistics.median(map(len, members.values())),
             float(exact.float().mean()),
             float(shares.mean()),
             float(tv.mean()),
             tuple(found),
         )
-
-    def _best_keys(self, cluster: int, encoded: EncodedText) -> tuple[BestKey, ...]:
-        """Return what a cluster names, the highest score first."""
-        best = self.graph["cluster", "best", "token"]
-        own = best.edge_index[0] == cluster
-        pairs = zip(best.edge_index[1, own].tolist(), best.score[own].tolist(), strict=True)
-        keys = (BestKey(encoded.tokens[index], score) for index, score in pairs)
-        return tuple(sorted(keys, key=lambda key: -key.score))
 
 
 def _look(
@@ -367,6 +345,6 @@ def _look(
         _, found = run_model(model, encoded.inputs, clusters=True)
         known = {layer.layer: layer for layer in found}
         for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
-            yield ClusterTrace(known[layer].of_head(head))
+            yield ClusterTrace.of(known[layer].of_head(head))
 
     return encoded, traces()

@@ -126,7 +126,7 @@ def _read_text(
             continue
         own = layers[layer, head].of_head(head)
         if isinstance(own.config.graph, ClusterGraph):
-            heads.append(_cluster_head(ClusterTrace(own), text, most_links, room))
+            heads.append(_cluster_head(ClusterTrace.of(own), text, most_links, room))
         else:
             most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
             heads.append(_jump_head(HeadTrace(own), text, most_links, most_jumps))
@@ -167,8 +167,8 @@ def _cluster_head(
 ) -> HeadContent:
     report = trace.report(text)
     note = (
-        f"It has {report.num_clusters} clusters; {100 * report.density:.1f} % of the pairs are read "
-        f"exactly, and {100 * report.exact:.1f} % of the attention."
+        f"It has {report.num_clusters} clusters; {100 * report.density:.1f} % of the pairs are "
+        f"read exactly, and {100 * report.exact:.1f} % of the attention."
     )
     if report.dense:
         note += " So short a text is read densely: this is what clusters would do."
